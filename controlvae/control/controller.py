@@ -1,0 +1,270 @@
+"""The controller a training loop holds: a law, its state, and the bookkeeping around one call per step."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from controlvae.control.arithmetic import FLOATS, TENSORS
+from controlvae.control.law import LARGEST_MEASUREMENT, Feedback, Law, State
+
+Number = TypeVar("Number", float, Tensor)
+_HAS_DISTRIBUTED = dist.is_available()
+
+
+class Controller:
+    """Moves the weight of a loss term so that the term stays at its set point.
+
+    >>> control = Controller(PI(target=18.0))
+    >>> loss = recon + control.step(kl) * kl            # in the loop, instead of a fixed weight
+
+    Python numbers in, a Python float out, at a few microseconds a step. Tensors in, a tensor of the same dtype and
+    device out: detached, never synchronised with the host, the state written in place, so that a CUDA graph or
+    `torch.compile` may contain the call. The state is saved with `state_dict()`, like an lr_scheduler's.
+
+    Args:
+        law: what to compute; or a sequence of laws, one for each model of a vector.
+        models: hold a vector of so many independent models under one law. Measurements then have shape `(models,)`.
+        accumulate: micro-batches in one optimiser step. Call `step` on each; the law moves once per optimiser step, on
+            their mean, and every micro-batch of a step is given the same weight.
+        sync_ranks: average the measurement over `torch.distributed` ranks where a process group is up, so that every
+            rank ends with the same weight. Every rank must then make the call.
+    """
+
+    def __init__(
+        self,
+        law: Law | Sequence[Law],
+        *,
+        models: int | None = None,
+        accumulate: int = 1,
+        sync_ranks: bool = True,
+    ) -> None:
+        laws = [law] if isinstance(law, Law) else list(law)
+        if not laws or not all(isinstance(each, Law) for each in laws):
+            raise TypeError(f"law must be a law such as PI(target=18.0) or a sequence of them, got {law!r}")
+        if not isinstance(law, Law) and models not in (None, len(laws)):
+            raise ValueError(f"models={models} contradicts the {len(laws)} laws given")
+        if accumulate < 1 or (models is not None and models < 1):
+            raise ValueError(f"accumulate and models must be at least 1, got {accumulate} and {models}")
+        self.laws = tuple(laws) if models is None or not isinstance(law, Law) else (law,) * models
+        self.models = models if isinstance(law, Law) else len(laws)
+        self.accumulate = accumulate
+        self.sync_ranks = sync_ranks
+        self._groups = _runs_of_equal(self.laws)
+        self._floats: State | None = self.laws[0].initial() if self.models is None else None
+        self._pending = (0.0, 0)  # sum and number of this optimiser step's measurements, on the float path
+        # On the tensor path the state and the pending sum are one block (fields + 2, *shape): an update writes once.
+        self._block: Tensor | None = None
+
+    def step(self, measured: Number) -> Number:
+        """Takes in what was measured on this batch, in nats per example, and returns the weight to use for it."""
+        if isinstance(measured, Tensor):
+            return self._step_tensor(measured)
+        return self._step_float(float(measured))
+
+    def _step_float(self, measured: float) -> float:
+        if self.models is not None:
+            raise TypeError(f"this controller holds {self.models} models: give it a tensor of shape ({self.models},)")
+        state = self._as_floats()
+        if self.sync_ranks and _ranks() > 1:
+            measured = _mean_over_ranks(torch.tensor(measured, dtype=torch.float64)).item()
+        if self.accumulate > 1:
+            total, count = self._pending[0] + measured, self._pending[1] + 1
+            if count < self.accumulate:
+                self._pending = (total, count)
+                return state.beta
+            self._pending = (0.0, 0)
+            self._floats = self.laws[0].update(state, total / count, FLOATS)
+            return state.beta
+        self._floats = state = self.laws[0].update(state, measured, FLOATS)
+        return state.beta
+
+    def _step_tensor(self, measured: Tensor) -> Tensor:
+        shape = () if self.models is None else (self.models,)
+        if measured.shape != shape:
+            raise ValueError(
+                f"measured must have shape {shape}, got {tuple(measured.shape)}: sum KL over the latents and average "
+                f"it over the batch; for several models at once, build Controller(law, models=N)"
+            )
+        block = self._as_block(measured.device)
+        with torch.no_grad():
+            value = measured.detach().to(block.dtype)
+            if self.sync_ranks and _ranks() > 1:
+                value = _mean_over_ranks(value)
+            old = State(*block[:-2].unbind(0))
+            if self.accumulate == 1:
+                new = self._update(old, value)
+                block[:-2].copy_(torch.stack(new))
+                return new.beta.to(measured.dtype)
+            beta = old.beta.to(measured.dtype, copy=True)
+            total, count = block[-2] + value, block[-1] + 1
+            full = count >= self.accumulate
+            moved = torch.stack([*self._update(old, total / count), 0 * total, 0 * count])
+            kept = torch.stack([*old, total, count])
+            block.copy_(torch.where(full, moved, kept))
+            return beta
+
+    def _update(self, state: State, measured: Tensor) -> State:
+        if len(self._groups) == 1:
+            return self.laws[0].update(state, measured, TENSORS)
+        parts = [law.update(State(*(value[rows] for value in state)), measured[rows]) for law, rows in self._groups]
+        return State(*(torch.cat(values) for values in zip(*parts, strict=True)))
+
+    @property
+    def state(self) -> State:
+        """The state as it is: floats, or tensors that the next step overwrites. No host synchronisation."""
+        if self._block is not None:
+            return State(*self._block[:-2].unbind(0))
+        return self._as_floats() if self.models is None else State(*self._as_block(torch.device("cpu"))[:-2].unbind(0))
+
+    @property
+    def beta(self) -> Any:
+        """The weight in force: a float, or a tensor after steps on tensors."""
+        beta = self.state.beta
+        return beta.clone() if isinstance(beta, Tensor) else beta
+
+    @property
+    def target(self) -> Any:
+        """The set point in force, in the same kind as `beta`. None where every law is open-loop."""
+        if all(law.open_loop for law in self.laws):
+            return None
+        target = self.state.target
+        return target.clone() if isinstance(target, Tensor) else target
+
+    def stats(self) -> dict[str, Any]:
+        """Target, measured, error, p, i, beta and saturated, as plain numbers (lists for several models).
+
+        Waits for the device: call it once per log line.
+        """
+        state = self.state
+        if isinstance(state.beta, Tensor):
+            state = State(*torch.stack(state).tolist())
+        closed = not all(law.open_loop for law in self.laws)
+        if self.models is None:
+            saturated: Any = _saturated(self.laws[0], state.output)
+        else:
+            saturated = [_saturated(law, output) for law, output in zip(self.laws, state.output, strict=True)]
+        return {
+            "target": state.target if closed else None,
+            "measured": state.measured,
+            "error": state.error if closed else None,
+            "p": state.p,
+            "i": state.i,
+            "beta": state.beta,
+            "saturated": saturated,
+        }
+
+    def set_target(self, target: float | Tensor) -> None:
+        """Changes the set point from now on, without a bump in beta; a ramp ends here. One value, or one per model."""
+        if any(not isinstance(law, Feedback) for law in self.laws):
+            raise ValueError(f"{self.laws[0]} is open-loop: it has no target to set")
+        values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
+        if not bool(((values > 0) & (values < LARGEST_MEASUREMENT)).all()):
+            raise ValueError(f"target must be positive, got {target}; KL is in nats per example")
+        state = self.state
+        if not isinstance(state.beta, Tensor):
+            law = self.laws[0]
+            assert isinstance(law, Feedback)
+            self._floats = law.retarget(state, float(values), FLOATS)
+            return
+        values = values.to(state.beta.device, state.beta.dtype).expand(state.beta.shape)
+        parts = []
+        for law, rows in self._groups if self.models is not None else [(self.laws[0], ...)]:
+            assert isinstance(law, Feedback)
+            parts.append(torch.stack(law.retarget(State(*(v[rows] for v in state)), values[rows])))
+        assert self._block is not None
+        self._block[:-2].copy_(torch.cat(parts, dim=-1) if self.models is not None else parts[0])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that moves. Floats, or tensors (copies) after steps on tensors."""
+        if self._block is not None:
+            total, count = self._block[-2].clone(), self._block[-1].clone()
+            state = State(*(value.clone() for value in self.state))
+        else:
+            state, (total, count) = self.state, self._pending  # type: ignore[assignment]
+        return {**state._asdict(), "pending_sum": total, "pending_count": count}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Goes on from a `state_dict()`, as if never stopped. Tensors already in use keep their addresses."""
+        names = [*State._fields, "pending_sum", "pending_count"]
+        if set(saved) != set(names):
+            missing, extra = set(names) - set(saved), set(saved) - set(names)
+            raise ValueError(f"not a controller's state: missing {sorted(missing)}, unknown {sorted(extra)}")
+        values = [saved[name] for name in names]
+        shape = () if self.models is None else (self.models,)
+        if any(tuple(getattr(value, "shape", ())) != shape for value in values):
+            raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")
+        if self._block is None and not isinstance(values[0], Tensor):
+            self._floats, self._pending = State(*map(float, values[:-2])), (float(values[-2]), int(values[-1]))
+            return
+        stacked = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in values])
+        if self._block is None:
+            self._block = _storable(stacked)
+        else:
+            self._block.copy_(stacked)
+
+    def to(self, device: torch.device | str) -> "Controller":
+        """Moves the state to a device before the first step, so that a graph captured around it finds it there."""
+        self._as_block(torch.device(device))
+        return self
+
+    def _as_floats(self) -> State:
+        if self._block is not None:  # a loop that went from tensors to floats; rare, and the host has the number anyway
+            *state, total, count = self._block.tolist()
+            self._floats, self._pending, self._block = State(*state), (total, int(count)), None
+        assert self._floats is not None
+        return self._floats
+
+    def _as_block(self, device: torch.device) -> Tensor:
+        if self._block is None:
+            if self.models is None:
+                assert self._floats is not None
+                block = torch.tensor([*self._floats, *self._pending], dtype=torch.float64)
+            else:
+                block = torch.tensor([[*law.initial(), 0.0, 0.0] for law in self.laws], dtype=torch.float64).T
+            self._block = _storable(block, device)
+        elif self._block.device != device:
+            self._block = _storable(self._block, device)
+        return self._block
+
+    def __repr__(self) -> str:
+        laws = repr(self.laws[0]) if len(self._groups) == 1 else repr(list(self.laws))
+        return f"Controller({laws}{'' if self.models is None else f', models={self.models}'})"
+
+
+def _storable(block: Tensor, device: torch.device | None = None) -> Tensor:
+    """The state block where it will live: float64, or float32 on Apple's MPS, which has no float64."""
+    device = block.device if device is None else device
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    return block.to(dtype).to(device).contiguous().clone()
+
+
+def _runs_of_equal(laws: Sequence[Law]) -> list[tuple[Law, slice]]:
+    """Neighbours under the same law are updated together: [(law, the rows of its models)]."""
+    groups: list[tuple[Law, slice]] = []
+    for row, law in enumerate(laws):
+        if groups and groups[-1][0] == law:
+            groups[-1] = (law, slice(groups[-1][1].start, row + 1))
+        else:
+            groups.append((law, slice(row, row + 1)))
+    return groups
+
+
+def _saturated(law: Law, output: float) -> bool:
+    return isinstance(law, Feedback) and not law.beta_min <= output <= law.beta_max
+
+
+def _ranks() -> int:
+    return dist.get_world_size() if _HAS_DISTRIBUTED and dist.is_initialized() else 1
+
+
+def _mean_over_ranks(value: Tensor) -> Tensor:
+    """NaN on one rank is NaN on all: every rank then skips the same measurement."""
+    home = value.device
+    if dist.get_backend() == "nccl":
+        value = value.cuda()
+    total = value.clone()
+    dist.all_reduce(total)
+    return (total / _ranks()).to(home)

@@ -1,0 +1,37 @@
+"""The Lagrange multiplier of the constraint KL = target: integral action alone."""
+
+from dataclasses import dataclass
+
+from controlvae.control.arithmetic import TENSORS, Arithmetic, Value
+from controlvae.control.law import AntiWindup, Feedback, State, Target
+
+
+@dataclass(frozen=True)
+class LagrangeMultiplier(Feedback):
+    r"""Gradient ascent on the multiplier of KL = target.
+
+    .. math::  \lambda(t) = \lambda(t-1) - \alpha\, e(t)
+
+    Rezende & Viola, *Taming VAEs*, 2018; section 3.6 of the paper, which shows it to be `PI` with `kp=0` and
+    `ki=alpha`. Unbounded above by default, as a multiplier is; below by zero, so that KL is never rewarded.
+    """
+
+    target: Target
+    alpha: float = 1e-4
+    beta_min: float = 0.0
+    beta_max: float = float("inf")
+    beta_init: float | None = None
+    anti_windup: AntiWindup = "conditional"
+    ema: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.check(alpha=self.alpha)
+
+    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+        now = self.sense(state, measured, xp)
+        multiplier = state.i - self.alpha * now.error
+        zero = self.proportional(now.error, xp)
+        return self.actuate(state, now, zero, multiplier, zero, xp)
+
+    def proportional(self, error: Value, xp: Arithmetic) -> Value:
+        return 0 * error

@@ -1,0 +1,208 @@
+"""What every law shares: its state, the reading of a measurement, and the limits on its output."""
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal, NamedTuple, get_args
+
+import torch
+
+from controlvae.control.arithmetic import FLOATS, TENSORS, Arithmetic, Value
+
+AntiWindup = Literal["conditional", "algorithm1", "freeze", "none"]
+
+# A measurement this large is as good as infinite: it is skipped like NaN, and sums of what is not stay finite.
+LARGEST_MEASUREMENT = 1e30
+
+
+class TuningWarning(UserWarning):
+    """A law was built outside the paper's tuning rules."""
+
+
+class State(NamedTuple):
+    """What moves while a law runs. All values are floats, or all are float64 tensors of one shape.
+
+    float64 because a gain of 1e-4 times a small error falls below float32's spacing once the integral is near 100.
+    """
+
+    step: Value  # updates so far: the paper's t
+    seen: Value  # measurements taken in; NaN and infinity are not
+    held: Value  # 1 once set_target pinned the set point, else 0
+    target: Value  # set point of the last update, v_kl(t)
+    measured: Value  # the measurement after its moving average
+    error: Value  # e(t) = target - measured
+    p: Value  # proportional term
+    i: Value  # integral term, gain included
+    d: Value  # derivative term
+    output: Value  # the weight asked for
+    beta: Value  # the weight given: output within its bounds
+
+
+class Law(ABC):
+    """A rule that turns measurements into a weight. Settings stay still; `State` moves."""
+
+    open_loop: ClassVar[bool] = False
+
+    @abstractmethod
+    def initial(self) -> State:
+        """The state before the first update, in Python floats."""
+
+    @abstractmethod
+    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+        """The state after one more measurement; `.beta` of it is the weight to use. Pure."""
+
+    def init(self, models: int | None = None, device: torch.device | str | None = None) -> State:
+        """The state before the first update as float64 tensors, 0-dim or `(models,)`."""
+        shape = () if models is None else (models,)
+        # Apple's MPS has no float64; float32 is the best there is on that device.
+        dtype = torch.float32 if device is not None and torch.device(device).type == "mps" else torch.float64
+        return State(*(torch.full(shape, value, dtype=dtype, device=device) for value in self.initial()))
+
+
+class Schedule(Law):
+    """A number that depends on the step alone.
+
+    In the place of a target it is a set-point ramp. In the place of a law it is an open-loop weight,
+    blind to what is measured.
+    """
+
+    open_loop = True
+
+    @abstractmethod
+    def at(self, step: Value, xp: Arithmetic) -> Value:
+        """The value at a step; step 0 is before training, step 1 the first update."""
+
+    @abstractmethod
+    def lowest(self) -> float:
+        """The smallest value it takes."""
+
+    @abstractmethod
+    def highest(self) -> float:
+        """The largest value it takes."""
+
+    def initial(self) -> State:
+        beta = float(self.at(0.0, FLOATS))
+        return State(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, beta, beta)
+
+    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+        usable = abs(measured) < LARGEST_MEASUREMENT
+        step = state.step + 1
+        beta = self.at(step, xp)
+        return state._replace(
+            step=step,
+            seen=xp.where(usable, state.seen + 1, state.seen),
+            measured=xp.where(usable, measured, state.measured),
+            output=beta,
+            beta=beta,
+        )
+
+
+Target = float | Schedule
+
+
+class Reading(NamedTuple):
+    """A measurement as a law uses it."""
+
+    usable: Value
+    measured: Value
+    target: Value
+    error: Value
+
+
+class Feedback(Law):
+    """A law that compares a measurement with its set point and limits its output to [beta_min, beta_max].
+
+    Subclasses give the terms; sensing, anti-windup and clamping are the same for all and live here.
+    """
+
+    # Each law declares these as its own fields, in the order of its own signature.
+    target: Target
+    beta_min: float
+    beta_max: float
+    beta_init: float | None
+    anti_windup: AntiWindup
+    ema: float
+
+    def initial(self) -> State:
+        # Algorithm 1 starts from I(0) = 0. A weight to start from is put into the integral, where it can be unlearnt.
+        beta = self.beta_min if self.beta_init is None else self.beta_init
+        target = float(self.target_at(0.0, FLOATS))
+        return State(0.0, 0.0, 0.0, target, 0.0, 0.0, 0.0, beta - self.beta_min, 0.0, beta, beta)
+
+    @abstractmethod
+    def proportional(self, error: Value, xp: Arithmetic) -> Value:
+        """The term that depends on the present error alone."""
+
+    def target_at(self, step: Value, xp: Arithmetic) -> Value:
+        return self.target.at(step, xp) if isinstance(self.target, Schedule) else self.target
+
+    def sense(self, state: State, measured: Value, xp: Arithmetic) -> Reading:
+        """e(t) = v(t) - measured(t), with the moving average and NaN kept out."""
+        usable = abs(measured) < LARGEST_MEASUREMENT  # false for NaN too
+        if self.ema > 0:
+            averaged = self.ema * state.measured + (1 - self.ema) * measured
+            measured = xp.where(state.seen > 0, averaged, measured)
+        target = xp.where(state.held > 0, state.target, self.target_at(state.step + 1, xp))
+        return Reading(usable, measured, target, target - measured)
+
+    def actuate(self, state: State, now: Reading, p: Value, i: Value, d: Value, xp: Arithmetic) -> State:
+        """Anti-windup, output and clamping: lines 8 and 10 to 19 of Algorithm 1."""
+        low, high = self.beta_min, self.beta_max
+        if self.anti_windup == "algorithm1":
+            # The printed test is on the clamped beta(t-1), always in range after the first step, where beta(0) = 0.
+            first = 0.0 if self.beta_init is None else self.beta_init
+            if not low <= first <= high:
+                i = xp.where(state.step > 0, i, state.i)
+        elif self.anti_windup == "freeze":
+            i = xp.where((state.output >= low) & (state.output <= high), i, state.i)
+        output = low + p + i + d
+        if self.anti_windup == "conditional":
+            # Integrate unless saturated *and* the error pushes further out. The output keeps the refused increment:
+            # the law asks for less than the bound, so the bound is what it gets.
+            outward = ((output < low) & (now.error > 0)) | ((output > high) & (now.error < 0))
+            i = xp.where(outward, state.i, i)
+        beta = xp.clip(output, low, high)
+        after = State(
+            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p, i, d, output, beta
+        )
+        return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))  # skipped: only time has passed
+
+    def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:
+        """The state with its set point pinned at `target`, and the integral moved so that beta does not jump."""
+        error = target - state.measured
+        p = self.proportional(error, xp)
+        return state._replace(
+            held=state.held * 0 + 1,
+            target=target,
+            error=xp.where(state.seen > 0, error, state.error),
+            p=xp.where(state.seen > 0, p, state.p),
+            i=xp.where(state.seen > 0, state.i + state.p - p, state.i),
+        )
+
+    def check(self, **gains: float) -> None:
+        """Refuses settings that cannot work, with the value received."""
+        check_target(self.target)
+        for name, gain in gains.items():
+            if not (math.isfinite(gain) and gain >= 0):
+                raise ValueError(f"{name} must be zero or positive, got {gain}; the law itself subtracts the error")
+        low, high, start = self.beta_min, self.beta_max, self.beta_init
+        if not (math.isfinite(low) and low <= high):
+            raise ValueError(f"beta_min must be finite and at most beta_max, got beta_min={low}, beta_max={high}")
+        if start is not None and not low <= start <= high:
+            raise ValueError(f"beta_init must lie in [{low}, {high}], got {start}")
+        if self.anti_windup not in get_args(AntiWindup):
+            raise ValueError(f"anti_windup must be one of {', '.join(get_args(AntiWindup))}, got {self.anti_windup!r}")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema must lie in [0, 1), got {self.ema}; 0 is off, 0.9 averages about ten steps")
+
+
+def check_target(target: Target) -> None:
+    """A set point is a positive number of nats, or a ramp of them."""
+    lowest = target.lowest() if isinstance(target, Schedule) else target
+    highest = target.highest() if isinstance(target, Schedule) else target
+    if isinstance(lowest, bool) or not (lowest > 0 and highest < LARGEST_MEASUREMENT):
+        raise ValueError(f"target must be positive, got {target}; KL is in nats per example")
+
+
+def warn_outside(rule: str) -> None:
+    warnings.warn(rule, TuningWarning, stacklevel=5)

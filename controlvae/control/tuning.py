@@ -1,0 +1,53 @@
+"""The paper's tuning rules: how large a proportional gain may be, and where a set point may lie."""
+
+import math
+from typing import NamedTuple
+
+from controlvae.control.law import Schedule, Target, warn_outside
+
+KI_RANGE = (1e-4, 1e-3)
+
+
+class TargetRange(NamedTuple):
+    """Set points from the plain VAE's own KL to the highest at which the ELBO may still gain."""
+
+    low: float
+    high: float
+
+
+def kp_limit(target: float, epsilon: float = 1e-3) -> float:
+    r"""The largest proportional gain: :math:`K_p \le (1 + \exp(v)) \epsilon` (section 3.2).
+
+    With KL at zero the error is the whole set point, and the proportional term alone must stay below `epsilon`.
+
+    >>> round(kp_limit(3.0), 4)
+    0.0211
+    """
+    if not (target > 0 and epsilon > 0):
+        raise ValueError(f"target and epsilon must be positive, got target={target}, epsilon={epsilon}")
+    return math.inf if target > 700 else (1 + math.exp(target)) * epsilon
+
+
+def target_range(kl_vae: float) -> TargetRange:
+    r"""Set points that may improve the ELBO of a VAE whose KL is `kl_vae`: :math:`0 \le d \le 2 + 2\sqrt{2 KL + 1}`.
+
+    Section 3.3. The theorem behind it bounds the gain from above, so the range is necessary and not sufficient:
+    take it as a heuristic.
+
+    >>> target_range(118.0)
+    TargetRange(low=118.0, high=150.7896...)
+    """
+    if not (math.isfinite(kl_vae) and kl_vae >= 0):
+        raise ValueError(f"kl_vae must be zero or positive, got {kl_vae}; it is the plain VAE's KL in nats per example")
+    return TargetRange(kl_vae, kl_vae + 2 + 2 * math.sqrt(2 * kl_vae + 1))
+
+
+def warn_about_gains(target: Target, kp: float, ki: float) -> None:
+    """Warns where a PI law's gains are outside the rules, with the numbers."""
+    lowest = target.lowest() if isinstance(target, Schedule) else target
+    limit = kp_limit(lowest)
+    if kp > limit:
+        warn_outside(f"kp={kp:g} is above (1 + exp(v)) * 1e-3 = {limit:.4g} for a set point of {lowest:g}: "
+                     f"beta keeps a floor of {kp / (1 + math.exp(lowest)):.2g} while KL is zero")  # fmt: skip
+    if not KI_RANGE[0] <= ki <= KI_RANGE[1]:
+        warn_outside(f"ki={ki:g} is outside [{KI_RANGE[0]:g}, {KI_RANGE[1]:g}], where the paper found training stable")

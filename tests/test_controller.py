@@ -1,0 +1,199 @@
+"""The controller in a loop: kinds and dtypes, no host synchronisation, compilation, resuming, accumulation, ranks."""
+
+import json
+import subprocess
+import sys
+import timeit
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import controlvae as cv
+
+LAWS = [
+    cv.PI(18.0),
+    cv.PI(cv.Staircase(0.5, 18.0, 0.15, every=5), beta_min=1.0, beta_max=float("inf"), ema=0.5),
+    cv.PID(18.0, kd=0.1),
+    cv.LagrangeMultiplier(18.0, alpha=1e-3),
+    cv.Constant(4.0),
+    cv.Linear(0.0, 1.0, steps=10),
+    cv.Sigmoid(steps=10),
+    cv.Cyclical(period=10),
+]
+TRACE = [0.1, 3.0, 40.0, 25.0, float("nan"), 22.0, 17.0, 16.0, 30.0, 12.0]
+
+
+class NoHostSync(TorchDispatchMode):
+    """Fails on any operation that would make the host wait for the device."""
+
+    FORBIDDEN = ("_local_scalar_dense", "is_nonzero", "nonzero", "equal")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in self.FORBIDDEN:
+            raise AssertionError(f"{name} synchronises with the host")
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_guard_sees_a_sync():
+    with pytest.raises(AssertionError, match="synchronises"), NoHostSync():
+        torch.tensor(1.0).item()
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_tensors_never_wait_for_the_device(law):
+    control = cv.Controller(law)
+    values = [torch.tensor(x) for x in TRACE]
+    with NoHostSync():
+        for x in values:
+            control.step(x)
+        _ = control.beta, control.target, control.state
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_tensor_comes_back_in_its_own_dtype_without_gradient(law, dtype):
+    kl = torch.tensor(20.0, dtype=dtype, requires_grad=True)
+    weight = cv.Controller(law).step(kl)
+    assert (weight.dtype, weight.device, weight.shape) == (dtype, kl.device, kl.shape)
+    (weight * kl).backward()
+    assert kl.grad == weight
+    assert isinstance(cv.Controller(law).step(20), float)
+
+
+def test_a_weight_kept_for_backward_survives_later_steps():
+    control = cv.Controller(cv.PI(18.0))
+    kl = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
+    losses = [control.step(kl) * kl, control.beta * kl, control.step(kl) * kl]
+    sum(losses).backward()
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_compiled_equals_eager(law):
+    eager, compiled = cv.Controller(law), cv.Controller(law).to("cpu")
+    step = torch.compile(lambda kl: compiled.step(kl) * kl, fullgraph=True, backend="aot_eager")
+    for x in TRACE:
+        kl = torch.tensor(x)
+        torch.testing.assert_close(step(kl), eager.step(kl) * kl, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_resuming_changes_nothing(law, kind):
+    straight = cv.Controller(law)
+    expected = [straight.step(kind(x)) for x in TRACE]
+    first, second = cv.Controller(law), cv.Controller(law)
+    begun = [first.step(kind(x)) for x in TRACE[:6]]
+    saved = first.state_dict()
+    [first.step(kind(x)) for x in TRACE[6:]]  # a saved state is a copy: the run going on must not change it
+    if kind is float:
+        saved = json.loads(json.dumps(saved))
+    second.load_state_dict(saved)
+    assert [float(b) for b in begun + [second.step(kind(x)) for x in TRACE[6:]]] == [float(b) for b in expected]
+
+
+def test_loading_keeps_the_address_a_captured_graph_reads():
+    control = cv.Controller(cv.PI(18.0)).to("cpu")
+    address = control.state.beta.data_ptr()
+    control.step(torch.tensor(30.0))
+    control.load_state_dict(cv.Controller(cv.PI(18.0)).state_dict())
+    control.set_target(20.0)
+    assert control.state.beta.data_ptr() == address
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+@pytest.mark.parametrize("law", [cv.PI(18.0, kp=0.5), cv.PID(18.0, kp=0.02, kd=0.1)], ids=repr)
+def test_a_new_target_moves_beta_by_the_integral_alone(law, kind):
+    control = cv.Controller(law)
+    for x in [25.0] * 30:
+        before = float(control.step(kind(x)))
+    control.set_target(24.0)
+    assert float(control.target) == 24.0
+    assert float(control.step(kind(25.0))) - before == pytest.approx(0.001 * 1.0, abs=1e-6)
+
+
+def test_a_new_target_ends_a_ramp():
+    control = cv.Controller(cv.PI(cv.Staircase(0.5, 18.0, 0.15, every=1)))
+    control.step(1.0)
+    control.set_target(7.0)
+    control.step(1.0)
+    assert control.stats()["target"] == 7.0
+
+
+def test_a_vector_of_models_is_its_models_apart():
+    laws = [cv.PI(16.0), cv.PI(16.0), cv.LagrangeMultiplier(18.0), cv.Constant(4.0)]
+    together, apart = cv.Controller(laws), [cv.Controller(law) for law in laws]
+    for x in TRACE:
+        measured = torch.tensor([x, 2 * x, x, 1.0], dtype=torch.float64)
+        expected = [control.step(value) for control, value in zip(apart, measured, strict=True)]
+        assert together.step(measured).tolist() == [float(b) for b in expected]
+    assert together.stats()["saturated"] == [control.stats()["saturated"] for control in apart]
+    assert cv.Controller(cv.PI(16.0), models=3).step(torch.ones(3)).shape == (3,)
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_accumulation_moves_once_per_optimiser_step(kind):
+    whole, parts = cv.Controller(cv.PI(18.0)), cv.Controller(cv.PI(18.0), accumulate=4)
+    for x in (30.0, 28.0, 26.0):
+        weights = {float(parts.step(kind(x + shift))) for shift in (-3.0, -1.0, 1.0, 3.0)}
+        assert len(weights) == 1  # one weight for every micro-batch of a step
+        assert float(parts.beta) == whole.step(x)
+    assert float(parts.state.step) == 3
+
+
+def test_stats_name_the_parts():
+    control = cv.Controller(cv.PI(18.0, beta_min=0.2))
+    control.step(25.0)
+    stats = control.stats()
+    assert set(stats) == {"target", "measured", "error", "p", "i", "beta", "saturated"}
+    assert stats["beta"] == pytest.approx(0.2 + stats["p"] + stats["i"])
+    assert (stats["error"], stats["saturated"]) == (-7.0, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.step(torch.ones(64)), "average"),
+        (lambda c: c.set_target(-3.0), "got -3.0"),
+        (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
+        (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
+    ],
+)
+def test_misuse_says_what_to_do(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(cv.Controller(cv.PI(18.0)))
+
+
+def test_a_python_step_costs_less_than_five_microseconds():
+    control = cv.Controller(cv.PI(18.0))
+    best = min(timeit.repeat(lambda: control.step(17.0), number=20_000, repeat=5)) / 20_000
+    assert best < 5e-6
+
+
+RANK = """
+import sys, torch
+import torch.distributed as dist
+import controlvae as cv
+rank, store, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+control = cv.Controller(cv.PI(18.0))
+for x in (10.0, 30.0, 40.0, float("nan"), 25.0):
+    value = x + (1 - 2 * rank)
+    beta = control.step(torch.tensor(value, dtype=torch.float64) if kind == "tensor" else value)
+print(repr(float(beta)), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("kind", ["float", "tensor"])
+def test_every_rank_ends_with_the_same_beta(tmp_path, kind):
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path / "store"), kind], stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    betas = [float(rank.communicate(timeout=120)[0]) for rank in ranks]
+    alone = cv.Controller(cv.PI(18.0))
+    for x in (10.0, 30.0, 40.0, float("nan"), 25.0):
+        expected = alone.step(x)
+    assert betas == [expected, expected]

@@ -1,0 +1,225 @@
+"""Every law and mode against its plain-Python twin, the paper's identities, and properties over random settings."""
+
+import itertools
+import math
+import random
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+import twin
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import controlvae as cv
+
+MODES = ("conditional", "algorithm1", "freeze", "none")
+RAMP = cv.Staircase(0.5, 18.0, 0.15, every=7)
+
+CASES = [
+    *(
+        (
+            cv.PI(target, kp, ki, low, high, start, mode, ema),
+            lambda trace, a=(kp, ki, low, high, start, mode, ema), v=v: twin.pi(trace, v, *a),
+        )
+        for mode, (target, v), (kp, ki, low, high), start, ema in itertools.product(
+            MODES,
+            [(18.0, lambda t: 18.0), (RAMP, twin.staircase(0.5, 18.0, 0.15, 7))],
+            [(0.01, 0.001, 0.0, 1.0), (0.01, 0.001, 1.0, math.inf), (0.5, 0.02, 0.2, 0.9)],
+            [None, 0.9],
+            [0.0, 0.8],
+        )
+        if start is None or low <= start <= high
+    ),
+    *(
+        (
+            cv.PID(18.0, 0.01, 0.001, 0.05, 0.0, 1.0, None, mode, 0.0, 0.7),
+            lambda trace, m=mode: twin.pi(
+                trace, lambda t: 18.0, 0.01, 0.001, 0.0, 1.0, None, m, linear=True, kd=0.05, derivative_ema=0.7
+            ),
+        )
+        for mode in MODES
+    ),
+    (
+        cv.LagrangeMultiplier(18.0, alpha=0.002),
+        lambda trace: twin.pi(trace, lambda t: 18.0, 0.0, 0.002, 0.0, math.inf, None, "conditional"),
+    ),
+    (cv.Constant(4.0), lambda trace: [4.0 for _ in trace]),
+    (cv.Linear(0.0, 1.0, steps=50), lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))]),
+    (cv.Sigmoid(steps=50), lambda trace: [twin.sigmoid(50)(t + 1) for t in range(len(trace))]),
+    (cv.Cyclical(period=20), lambda trace: [twin.cyclical(20, 0.5)(t + 1) for t in range(len(trace))]),
+    (RAMP, lambda trace: [twin.staircase(0.5, 18.0, 0.15, 7)(t + 1) for t in range(len(trace))]),
+]
+FEEDBACK = [law for law, _ in CASES if isinstance(law, cv.control.Feedback)]
+
+
+def random_trace(seed, length=300):
+    """A KL that starts near zero, overshoots, and wanders, with unusable values among it."""
+    dice = random.Random(seed)
+    values = [dice.uniform(0, 2) for _ in range(length // 3)] + [dice.uniform(0, 60) for _ in range(length)]
+    for _ in range(6):
+        values[dice.randrange(1, len(values))] = dice.choice([math.nan, math.inf, -math.inf])
+    return values
+
+
+@pytest.mark.parametrize(("law", "reference"), CASES, ids=lambda x: repr(x) if isinstance(x, cv.control.Law) else "")
+def test_agrees_with_its_twin(law, reference):
+    for seed in range(2):
+        trace = random_trace(seed)
+        expected = reference(trace)
+        by_float, by_tensor = cv.Controller(law), cv.Controller(law)
+        floats = [by_float.step(x) for x in trace]
+        assert floats == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        tensors = [by_tensor.step(torch.tensor(x, dtype=torch.float64)) for x in trace]
+        assert torch.stack(tensors).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_integral_action_alone_is_the_lagrange_multiplier():
+    trace = random_trace(3)
+    pi = cv.Controller(cv.PI(20.0, kp=0.0, ki=5e-4, beta_max=math.inf))
+    multiplier = cv.Controller(cv.LagrangeMultiplier(20.0, alpha=5e-4))
+    assert [pi.step(x) for x in trace] == [multiplier.step(x) for x in trace]
+
+
+def test_a_fixed_output_is_beta_vae():
+    fixed = cv.Controller(cv.PI(20.0, beta_min=4.0, beta_max=4.0))
+    constant = cv.Controller(cv.Constant(4.0))
+    trace = random_trace(4)
+    assert [fixed.step(x) for x in trace] == [constant.step(x) for x in trace] == [4.0] * len(trace)
+
+
+def plant(beta, kl):
+    """KL falls with its weight and follows slowly: first order, monotone, like a VAE's."""
+    return kl + 0.05 * (60.0 / (1.0 + 2.0 * max(beta, 0.0)) - kl)
+
+
+@pytest.mark.parametrize("law", [law for law in FEEDBACK if law.anti_windup == "conditional"], ids=repr)
+def test_feedback_settles_a_plant(law):
+    # Gains and bounds from the law, the set point from the plant: 30 nats need a weight of 0.5, or 8 one of 3.25.
+    reachable = 30.0 if law.beta_min < 0.5 else 15.0
+    control, kl = cv.Controller(replace(law, target=reachable)), 0.05
+    for _ in range(60_000):
+        kl = plant(control.step(kl), kl)
+    assert kl == pytest.approx(reachable, rel=0.01)
+
+
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    target=st.floats(1e-3, 1e4),
+    kp=st.floats(0, 10),
+    ki=st.floats(0, 1),
+    kd=st.floats(0, 1),
+    low=st.floats(-1, 5),
+    width=st.floats(0, 100),
+    mode=st.sampled_from(MODES),
+    ema=st.floats(0, 0.99),
+    trace=st.lists(numbers, min_size=1, max_size=60),
+    kind=st.sampled_from(["pi", "pid", "lagrange"]),
+)
+def test_beta_stays_in_bounds_and_state_stays_finite(target, kp, ki, kd, low, width, mode, ema, trace, kind):
+    high = low + width
+    law = {
+        "pi": lambda: cv.PI(target, kp, ki, low, high, None, mode, ema),
+        "pid": lambda: cv.PID(target, kp, ki, kd, low, high, None, mode, ema),
+        "lagrange": lambda: cv.LagrangeMultiplier(target, ki, low, high, None, mode, ema),
+    }[kind]()
+    by_float, by_tensor = cv.Controller(law), cv.Controller(law)
+    for x in trace:
+        beta = by_float.step(x)
+        assert low <= beta <= high
+        assert all(math.isfinite(value) for value in by_float.state)
+        also = by_tensor.step(torch.tensor(x, dtype=torch.float64))
+        assert also.item() == pytest.approx(beta, rel=1e-9, abs=1e-9)
+
+
+def test_a_set_point_of_800_does_not_overflow():
+    control = cv.Controller(cv.PI(target=800.0))
+    assert control.step(0.0) == 0.0
+    assert 0 <= control.step(5000.0) <= 1
+
+
+def test_a_large_first_error_does_not_latch():
+    # The released dSprites controller: set point 18, KL 0 for one step, then 100 for ever: beta stays at 1.
+    official = cv.PI.paper("disentangling", target=18.0)
+    latched, free = cv.Controller(replace(official, anti_windup="freeze")), cv.Controller(official)
+    for control in (latched, free):
+        control.step(0.0)
+        for _ in range(1_000):
+            control.step(100.0)
+    assert latched.beta == 1.0
+    assert free.beta == pytest.approx(1 + 0.01 + 0.001 * 82 * 1_000, rel=1e-6)
+
+
+def test_no_windup_below_an_unreachable_set_point():
+    control = cv.Controller(cv.PI.paper("images", target=170.0))
+    for _ in range(100_000):
+        control.step(100.0)
+    assert control.beta == 0.0
+    assert control.step(200.0) > 0.0
+    wound = cv.Controller(replace(control.laws[0], anti_windup="algorithm1"))
+    for _ in range(100_000):
+        wound.step(100.0)
+    assert wound.step(200.0) == 0.0  # as printed, it must first unlearn 100,000 steps
+
+
+def test_the_papers_constants():
+    shapes, images, text = (cv.PI.paper(task) for task in ("disentangling", "images", "text"))
+    assert (shapes.kp, shapes.ki, shapes.beta_min, shapes.target.stop) == (0.01, 1e-3, 1.0, 16.0)
+    assert (images.kp, images.ki, images.beta_min, images.beta_max, images.target) == (0.01, 1e-4, 0.0, 1.0, 145.0)
+    assert (text.kp, text.ki, text.beta_min, text.beta_max) == (0.01, 1e-4, 0.0, 1.0)
+    # Notes on the released scripts: the ramps reach 16 at step 520,000 and 18 at 585,000.
+    control = cv.Controller(cv.PI.paper("disentangling", target=cv.Staircase(0.5, 18.0, 0.15, every=5_000)))
+    schedule = control.laws[0].target
+    at = lambda t: schedule.at(float(t), cv.control.arithmetic.FLOATS)  # noqa: E731
+    assert at(584_999) < 18.0 == at(585_000)
+
+
+def test_tuning_rules():
+    assert cv.kp_limit(3.0) == pytest.approx((1 + math.exp(3.0)) * 1e-3)
+    assert cv.kp_limit(800.0) == math.inf
+    # Set points of the paper's own tables: CIFAR-10 118 to 150.8, CelebA 127 to 160.9.
+    assert cv.target_range(118.0).high == pytest.approx(150.79, abs=0.01)
+    assert cv.target_range(127.0) == pytest.approx((127.0, 160.94), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("build", "number"),
+    [
+        (lambda: cv.PI(target=1.5), "0.005482"),
+        (lambda: cv.PI(target=18.0, ki=0.1), "ki=0.1"),
+    ],
+)
+def test_gains_outside_the_rules_warn_with_the_numbers(build, number):
+    with pytest.warns(cv.TuningWarning, match=number):
+        build()
+
+
+def test_gains_inside_the_rules_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cv.PI(target=18.0)
+        cv.PI.paper("text", target=1.5)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: cv.PI(target=-1.0), "target must be positive, got -1.0"),
+        (lambda: cv.PI(target=math.nan), "target must be positive"),
+        (lambda: cv.PI(target=18.0, ki=-0.001), "ki must be zero or positive, got -0.001"),
+        (lambda: cv.PI(target=18.0, beta_min=2.0), "beta_min=2.0, beta_max=1.0"),
+        (lambda: cv.PI(target=18.0, beta_init=7.0), "beta_init"),
+        (lambda: cv.PI(target=18.0, anti_windup="magic"), "conditional, algorithm1, freeze, none"),
+        (lambda: cv.PI(target=18.0, ema=1.0), "ema"),
+        (lambda: cv.Staircase(0.5, 18.0, -0.15, every=10), "step must be positive"),
+        (lambda: cv.Linear(0.0, 1.0, steps=0), "steps must be at least one"),
+        (lambda: cv.PI.paper("music"), "'music'"),
+    ],
+)
+def test_bad_settings_are_refused_with_the_value(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,76 @@
+"""An independent twin of every law, in plain Python, written from the paper's formulas and sharing no code with ours."""
+
+import math
+
+
+def clip(x, low, high):
+    return min(max(x, low), high)
+
+
+def logistic_of_minus(error):
+    """1 / (1 + exp(error)), stable."""
+    return 0.0 if error > 709 else 1.0 / (1.0 + math.exp(error))
+
+
+def smoothed(trace, ema):
+    """The moving average of a trace, seeded by its first usable value; None where the measurement is unusable."""
+    average, out = None, []
+    for x in trace:
+        if not math.isfinite(x):
+            out.append(None)
+            continue
+        average = x if average is None else ema * average + (1 - ema) * x
+        out.append(average)
+    return out
+
+
+def pi(trace, target, kp, ki, low, high, start, mode, ema=0.0, linear=False, kd=0.0, derivative_ema=0.9):
+    """beta(t) for t = 1..N; `target` is a function of t. `linear` is the PID form."""
+    integral = 0.0 if start is None else start - low
+    clamped_before = 0.0 if start is None else start
+    unclamped_before = low if start is None else start
+    beta = low if start is None else start
+    error_before, slope = None, 0.0
+    betas = []
+    for t, x in enumerate(smoothed(trace, ema), start=1):
+        if x is None:
+            betas.append(beta)
+            continue
+        e = target(t) - x
+        p = -kp * e if linear else kp * logistic_of_minus(e)
+        if linear:
+            change = 0.0 if error_before is None else e - error_before
+            slope = derivative_ema * slope + (1 - derivative_ema) * (-kd * change)
+        trial = integral - ki * e
+        if mode == "none":
+            integral = trial
+        elif mode == "algorithm1":
+            integral = trial if low <= clamped_before <= high else integral
+        elif mode == "freeze":
+            integral = trial if low <= unclamped_before <= high else integral
+        if mode == "conditional":
+            asked = low + p + trial + slope
+            if not ((asked < low and e > 0) or (asked > high and e < 0)):
+                integral = trial
+        else:
+            asked = low + p + integral + slope
+        beta = clip(asked, low, high)
+        clamped_before, unclamped_before, error_before = beta, asked, e
+        betas.append(beta)
+    return betas
+
+
+def staircase(start, stop, step, every):
+    return lambda t: min(start + step * (t // every), stop)
+
+
+def linear(start, stop, steps):
+    return lambda t: start + (stop - start) * min(t / steps, 1.0)
+
+
+def sigmoid(steps):
+    return lambda t: 1.0 if t >= steps else 1.0 / (1.0 + math.exp(-(t - steps / 2) / (steps / 10)))
+
+
+def cyclical(period, ramp):
+    return lambda t: min((t % period) / period / ramp, 1.0)
