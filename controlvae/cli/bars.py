@@ -1,0 +1,72 @@
+"""What a person sees while they wait: a live bar in a terminal, a line now and then in a file."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from controlvae.training import Progress as Glance
+from controlvae.training.measurements import COLUMNS
+
+_LINE_SECONDS = 10.0
+
+
+@contextmanager
+def simple_bar(title: str) -> Iterator[Callable[[float], None]]:
+    """A bar for work with a known share done; silent where nobody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+@contextmanager
+def training_bar(name: str, start: int, steps: int) -> Iterator[Callable[[Glance], None]]:
+    """Step, KL against target, β, reconstruction, speed and time left, live or as lines."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(steps)
+        return
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=steps, completed=start, state="starting")
+        yield lambda glance: bar.update(task, completed=glance.step, state=describe(glance, steps))
+
+
+def _lines(steps: int) -> Callable[[Glance], None]:
+    last = -math.inf
+
+    def show(glance: Glance) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _LINE_SECONDS or glance.step == steps:
+            last = now
+            print(describe(glance, steps), file=sys.stderr, flush=True)
+
+    return show
+
+
+def describe(glance: Glance, steps: int) -> str:
+    """One glance in one line; of several models, the first and how many there are."""
+    row = dict(zip(COLUMNS, glance.latest[0].tolist(), strict=False))
+    target = f"/{row['target']:.2f}" if row["target"] > 0 else ""
+    left = (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
+    bound = "  β at its bound" if row["saturated"] else ""
+    beside = f"  x{len(glance.latest)} models" if len(glance.latest) > 1 else ""
+    return (
+        f"step {glance.step:,}/{steps:,}  KL {row['kl']:.2f}{target}  β {row['beta']:.3f}  "
+        f"rec {row['reconstruction']:.1f}  {glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
+    )
+
+
+def clock(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

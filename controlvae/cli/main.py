@@ -1,0 +1,275 @@
+"""`controlvae`: every command, its options, and how errors become one line and an exit status."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controlvae import __version__
+from controlvae.errors import RunError, UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from controlvae.report import Trained
+
+app = typer.Typer(
+    name="controlvae",
+    help="Train VAEs whose KL stays where you set it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with:  controlvae train shapes2d-quick   then   controlvae report runs/shapes2d-quick",
+)
+
+RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", help="Where data files are; else $CONTROLVAE_DATA, else ./data.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"controlvae {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def presets() -> None:
+    """What can be run, and the table or figure of the paper it belongs to."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from controlvae.experiments import PRESETS
+
+    table = Table(box=None, pad_edge=False)
+    for head in ("preset", "what", "steps", "paper"):
+        table.add_column(head, justify="right" if head == "steps" else "left", no_wrap=head == "preset")
+    for experiment in PRESETS.values():
+        table.add_row(experiment.name, experiment.about, f"{experiment.training.steps:,}", experiment.paper)
+    Console().print(table)
+
+
+@app.command()
+def train(
+    preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.", show_default=False)],
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PART.FIELD=VALUE", help="Change a setting, e.g. control.target=20. Repeatable."),
+    ] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="The run folder; by default runs/PRESET.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Train so many seeds, each in a folder of its own.")] = 1,
+    device: Device = "auto",
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", help="Checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h.")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files beside the log.")] = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Train a preset, with a live view of KL against its target."""
+    from controlvae.cli import training
+
+    folders = training.create(preset, sets or [], run, seeds, shown_command())
+    training.go(folders, device, training.seconds(time_limit), tensorboard, data_root)
+
+
+@app.command()
+def resume(
+    run: RunArgument,
+    device: Device = "auto",
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", help="Checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h.")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files beside the log.")] = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Go on from the last good checkpoint as if never stopped."""
+    from controlvae.cli import training
+    from controlvae.experiments import find_runs
+
+    training.go(find_runs(run), device, training.seconds(time_limit), tensorboard, data_root)
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """Every metric that applies, into metrics.json."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from controlvae.experiments import find_runs
+
+    for folder in find_runs(run):
+        metrics = _evaluate(_open(folder.path, device, data_root), examples)
+        table = Table(title=str(folder.path), show_header=False, box=None, title_justify="left")
+        for name, value in metrics.items():
+            table.add_row(name.replace("_", " "), _shown(value))
+        Console(soft_wrap=True).print(table)
+        typer.echo(f"written to {folder.metrics_file}")
+
+
+@app.command()
+def traverse(
+    run: RunArgument,
+    image: Annotated[int | None, typer.Option("--image", help="Index of the picture to start from.")] = None,
+    reach: Annotated[float, typer.Option("--range", min=0.1, help="Each latent runs from -RANGE to RANGE.")] = 3.0,
+    columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures in a row.")] = 10,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """A picture of what each latent does, rows ordered by KL."""
+    from controlvae.report import save_figure, traversals
+
+    opened = _open(run, device, data_root)
+    figure = traversals(opened, image=image, reach=reach, columns=columns)
+    typer.echo(save_figure(figure, opened.folder.figures / "traversal.png"))
+
+
+@app.command()
+def reconstruct(
+    run: RunArgument,
+    columns: Annotated[int, typer.Option("--columns", min=1, max=40, help="How many pictures.")] = 12,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """A picture of data above and reconstructions below."""
+    from controlvae.report import reconstructions, save_figure
+
+    opened = _open(run, device, data_root)
+    typer.echo(save_figure(reconstructions(opened, columns), opened.folder.figures / "reconstruction.png"))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help="The HTML file to write.")] = None,
+    examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """One HTML file: curves, pictures, numbers, and the command that makes them again."""
+    from controlvae.experiments import find_runs
+    from controlvae.report import reconstructions, save_figure, traversals, write_report
+    from controlvae.training.checkpoint import latest_step
+
+    folders = [folder for path in runs for folder in find_runs(path)]
+    for folder in folders:
+        if latest_step(folder.checkpoints) is not None:
+            opened = _open(folder.path, device, data_root)
+            _evaluate(opened, examples)
+            save_figure(reconstructions(opened), folder.figures / "reconstruction.png")
+            save_figure(traversals(opened), folder.figures / "traversal.png")
+    if out is None:
+        out = folders[0].report_file if len(folders) == 1 else Path(os.path.commonpath(runs)) / "report.html"
+    typer.echo(write_report(folders, out))
+
+
+@app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set; all of them by default.", show_default=False)] = None,
+    data_root: DataRoot = None,
+) -> None:
+    """What a data set needs, where it was looked for, what was found."""
+    from controlvae.data.load import DATA_SETS, describe
+
+    for each in [name] if name else DATA_SETS:
+        source = describe(each, data_root)
+        typer.echo(f"{source.name}: {source.about}")
+        typer.echo(f"  needs      {source.needs}")
+        typer.echo(f"  looked in  {', '.join(str(path) for path in source.looked_in)}")
+        typer.echo(f"  found      {source.found or 'no file'}")
+
+
+def _open(path: Path, device: str, root: Path | None) -> "Trained":
+    from controlvae.experiments import RunFolder
+    from controlvae.report import open_run
+
+    return open_run(RunFolder(path), root=root, device=pick_device(device))
+
+
+def _evaluate(opened: "Trained", examples: int) -> dict[str, object]:
+    from controlvae.cli.bars import simple_bar
+    from controlvae.report import evaluate
+
+    with simple_bar(f"evaluating {opened.folder.path}") as progress:
+        return evaluate(opened, examples, progress)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case dict():
+            return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in value.items())
+        case list():
+            return " ".join(f"{part:.2f}" for part in value)
+        case float():
+            return f"{value:,.4g}"
+        case int():
+            return f"{value:,}"
+    return str(value)
+
+
+def pick_device(name: str) -> "torch.device":
+    """The device of that name, or the best there is for `auto`."""
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device {name!r} is not available here ({reason}); try --device auto") from None
+    return device
+
+
+def shown_command() -> str:
+    """The command as a person would type it again."""
+    import shlex
+
+    return shlex.join(["controlvae", *sys.argv[1:]])
+
+
+def main() -> None:
+    """Runs a command; errors meant for people are one line on stderr."""
+    debug = "--debug" in sys.argv
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+    except (UserError, RunError) as error:
+        if debug:
+            raise
+        print(f"controlvae: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UserError) else 1)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+    except Exception as error:
+        usage = _usage_error(error)
+        if usage is None or debug:
+            raise
+        print(f"controlvae: {usage}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _usage_error(error: Exception) -> str | None:
+    """What the argument parser objects to, in one line; None for anything else."""
+    show = getattr(error, "format_message", None)
+    return f"{show()} (see controlvae --help)" if callable(show) else None
+
+
+if __name__ == "__main__":
+    main()

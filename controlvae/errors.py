@@ -1,0 +1,20 @@
+"""Errors meant for a person: one line that says what to do. The command line shows them without a traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A wrong name, value, file or missing data: exit status 2."""
+
+
+class RunError(Exception):
+    """Training could not go on, though the request was right: exit status 1."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """`no preset 'shaps2d'; did you mean 'shapes2d-vae'?`"""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+    return UserError(f"no {kind} {name!r}; {hint}")

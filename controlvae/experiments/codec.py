@@ -1,0 +1,169 @@
+"""Experiments as JSON and from the command line: strict about names and types, with the path of what is wrong."""
+
+import ast
+import math
+import types
+import warnings
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from controlvae import control
+from controlvae.control import Law, Schedule, TuningWarning
+from controlvae.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+def to_plain(value: Any) -> Any:
+    """A settings value as JSON data. A dataclass carries its class name under `type`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__, **{f.name: to_plain(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"  # JSON has no infinity
+    return value
+
+
+def from_plain(cls: type[T], plain: Any) -> T:
+    """The settings value that `to_plain` wrote; a field it lacks takes its default."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TuningWarning)  # whoever wrote the file has been warned
+        return _structure(cls, plain, "")
+
+
+def override(value: T, assignments: list[str]) -> T:
+    """The value with `part.field=text` assignments applied, each typed and checked against its dataclass."""
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise UserError(f"--set takes part.field=value, got {assignment!r}")
+        value = _assign(value, path.strip().split("."), text.strip(), path.strip())
+    return value
+
+
+def _assign(value: Any, path: list[str], text: str, full: str) -> Any:
+    if not is_dataclass(value) or isinstance(value, type):
+        raise UserError(f"--set {full}: {path[0]!r} is not a field of {value!r}, which is a plain value")
+    hints = get_type_hints(type(value))
+    if path[0] not in hints:
+        raise unknown(f"field of {type(value).__name__}", path[0], [f.name for f in fields(value)])
+    if len(path) > 1:
+        inner = _assign(getattr(value, path[0]), path[1:], text, full)
+    else:
+        inner = _structure(hints[path[0]], _literal(text, full), full)
+    return _build(lambda: replace(value, **{path[0]: inner}), full)
+
+
+def _literal(text: str, path: str) -> Any:
+    """Text as data: a number, a name, a tuple, or a constructor such as `PI(target=18)`."""
+    try:
+        return _from_node(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError):
+        return text  # a plain word such as a path
+
+
+def _from_node(node: ast.expr) -> Any:
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            positional = {index: _from_node(arg) for index, arg in enumerate(args)}
+            return {"type": name, **positional, **{k.arg: _from_node(k.value) for k in keywords if k.arg}}
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return [_from_node(item) for item in items]
+        case ast.Name(id=name):
+            return {"none": None, "None": None, "true": True, "false": False}.get(name, name)
+        case _:
+            return ast.literal_eval(node)
+
+
+def _structure(hint: Any, plain: Any, path: str) -> Any:
+    """`plain` as a value of the annotated type, or an error naming its path."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if plain is None and type(None) in options:
+        return None
+    for option in options:
+        if get_origin(option) is Literal and plain in get_args(option):
+            return plain
+        if get_origin(option) is tuple and isinstance(plain, list | tuple):
+            return tuple(_structure(get_args(option)[0], item, path) for item in plain)
+        if option in _SCALARS:
+            ok, value = _SCALARS[option](plain)
+            if ok:
+                return value
+    settings = {option.__name__: option for option in _settings_classes(options)}
+    if settings and isinstance(plain, dict):
+        name = plain.get("type", next(iter(settings)) if len(settings) == 1 else None)
+        if name not in settings:
+            raise unknown(f"kind of {path or 'experiment'}", str(name), settings)
+        return _structure_settings(settings[name], plain, path)
+    raise UserError(f"{path or 'experiment'} must be {_describe(options, settings)}, got {_shown(plain)}")
+
+
+def _structure_settings(cls: type, plain: dict[Any, Any], path: str) -> Any:
+    hints = get_type_hints(cls)
+    names = [f.name for f in fields(cls)]
+    given = {names[key] if isinstance(key, int) and key < len(names) else key: v for key, v in plain.items()}
+    given.pop("type", None)
+    for name in given:
+        if name not in names:
+            raise unknown(f"field of {cls.__name__}", str(name), names)
+    for f in fields(cls):
+        if f.name not in given and f.default is MISSING and f.default_factory is MISSING:
+            raise UserError(f"{path or cls.__name__} lacks {f.name}")
+    values = {name: _structure(hints[name], item, f"{path}.{name}".lstrip(".")) for name, item in given.items()}
+    return _build(lambda: cls(**values), path or cls.__name__)
+
+
+def _build(make: Any, path: str) -> Any:
+    try:
+        return make()
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _settings_classes(options: tuple[Any, ...]) -> list[type]:
+    """The dataclasses among a union's members; `Schedule`, as a target, stands for every schedule."""
+    found: list[type] = []
+    for option in options:
+        if option is Schedule or option is Law:
+            found += [
+                c for c in vars(control).values() if isinstance(c, type) and issubclass(c, option) and is_dataclass(c)
+            ]
+        elif isinstance(option, type) and is_dataclass(option):
+            found.append(option)
+    return found
+
+
+def _as_float(plain: Any) -> tuple[bool, Any]:
+    if isinstance(plain, str) and plain in ("inf", "-inf"):
+        return True, float(plain)
+    good = isinstance(plain, int | float) and not isinstance(plain, bool)
+    return good, float(plain) if good else None
+
+
+def _as_int(plain: Any) -> tuple[bool, Any]:
+    good = not isinstance(plain, bool) and (isinstance(plain, int) or (isinstance(plain, float) and plain.is_integer()))
+    return good, int(plain) if good else None
+
+
+_SCALARS: dict[Any, Any] = {
+    float: _as_float,
+    int: _as_int,
+    bool: lambda plain: (isinstance(plain, bool), plain),
+    str: lambda plain: (isinstance(plain, str), plain),
+}
+
+
+def _describe(options: tuple[Any, ...], settings: dict[str, type]) -> str:
+    words = [
+        "one of " + ", ".join(map(repr, get_args(o))) if get_origin(o) is Literal
+        else "a list" if get_origin(o) is tuple
+        else {float: "a number", int: "a whole number", bool: "true or false", str: "text"}.get(o, "")
+        for o in options
+    ]  # fmt: skip
+    words += [f"{name}(...)" for name in settings] + (["none"] if type(None) in options else [])
+    return " or ".join(word for word in words if word)
+
+
+def _shown(plain: Any) -> str:
+    return f"{plain['type']}(...)" if isinstance(plain, dict) and "type" in plain else repr(plain)

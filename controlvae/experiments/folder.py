@@ -1,0 +1,140 @@
+"""A run folder: the names of its files, the experiment in it, and how its log is read.
+
+Everything that happens to a run is in its folder. Training writes it; evaluation, reports and pages only read it.
+"""
+
+import json
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from controlvae.errors import UserError
+from controlvae.experiments.codec import from_plain, to_plain
+from controlvae.experiments.experiment import Experiment
+
+FORMAT = 1  # of experiment.json; a folder of a later format is refused with a word, an earlier one still opens
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def experiment_file(self) -> Path:
+        return self.path / "experiment.json"
+
+    @property
+    def log_file(self) -> Path:
+        return self.path / "log.jsonl"
+
+    @property
+    def events_file(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.json"
+
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def report_file(self) -> Path:
+        return self.path / "report.html"
+
+    def create(self, experiment: Experiment, command: str) -> None:
+        """Makes the folder and writes everything needed to run it again."""
+        if self.path.exists() and any(self.path.iterdir()):
+            raise UserError(f"{self.path} is not empty; choose another --run, or: controlvae resume {self.path}")
+        self.path.mkdir(parents=True, exist_ok=True)
+        content = {
+            "format": FORMAT,
+            "experiment": to_plain(experiment),
+            "command": command,
+            "versions": {"python": platform.python_version(), **_versions()},
+        }
+        write_text(self.experiment_file, json.dumps(content, indent=2) + "\n")
+
+    def manifest(self) -> dict[str, Any]:
+        """experiment.json as it stands."""
+        if not self.path.is_dir():
+            raise UserError(f"no run folder at {self.path}")
+        if not self.experiment_file.is_file():
+            inner = sorted(p.parent.name for p in self.path.glob("*/experiment.json"))
+            hint = f"; it holds the runs {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
+            raise UserError(f"{self.path} is not a run folder{hint}")
+        try:
+            content = json.loads(self.experiment_file.read_text())
+        except (ValueError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.experiment_file} is damaged: {error}") from None
+        if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+            raise UserError(f"{self.experiment_file} is not an experiment file: it has no format number")
+        if content["format"] > FORMAT:
+            raise UserError(
+                f"{self.experiment_file} has format {content['format']}, written by a later controlvae; "
+                f"this one reads up to {FORMAT}: pip install --upgrade controlvae"
+            )
+        return content
+
+    def experiment(self) -> Experiment:
+        return from_plain(Experiment, self.manifest().get("experiment", {}))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The log, one record per line; a line torn by a crash is not a record."""
+        return list(_lines(self.log_file))
+
+    def events(self) -> list[dict[str, Any]]:
+        return list(_lines(self.events_file))
+
+
+def find_runs(path: Path) -> list[RunFolder]:
+    """The run at a path, or, for a folder of seeds or of runs, the runs inside it."""
+    if path.is_dir() and not (path / "experiment.json").is_file():
+        inner = sorted(found.parent for found in path.glob("*/experiment.json"))
+        if inner:
+            return [RunFolder(folder) for folder in inner]
+    run = RunFolder(path)
+    run.manifest()
+    return [run]
+
+
+def write_text(path: Path, text: str) -> None:
+    """All of the file or none of it: written beside, then renamed."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield json.loads(line)
+            except ValueError:
+                return
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in ("controlvae", "torch", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            from controlvae import __version__
+
+            found[package] = __version__
+    return found

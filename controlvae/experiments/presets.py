@@ -1,0 +1,50 @@
+"""Every run that has a name: the paper's settings, and quick ones for a laptop."""
+
+from dataclasses import replace
+
+from controlvae.control import PI, Constant, LagrangeMultiplier, Staircase
+from controlvae.errors import unknown
+from controlvae.experiments.experiment import Adam, ConvVAE, Experiment, Shapes2D, Training
+
+
+def _ramp(stop: float, step: float = 0.15) -> Staircase:
+    """The paper's set point for 2D Shapes: from 0.5 nats, one step every 5,000."""
+    return Staircase(start=0.5, stop=stop, step=step, every=5_000)
+
+
+def _control(stop: float, step: float = 0.15) -> PI:
+    return PI.paper("disentangling", target=_ramp(stop, step))
+
+
+SHAPES2D = Experiment("shapes2d", data=Shapes2D(), model=ConvVAE(latents=10), training=Training())
+QUICK = replace(
+    SHAPES2D,
+    data=Shapes2D(size=32, images=20_000),
+    model=ConvVAE(latents=10, channels=(16, 32, 32), hidden=128),
+    optimiser=Adam(rate=1e-3),
+    training=Training(steps=3_000, batch=64, log_every=20),
+)
+
+_PRESETS = [
+    replace(QUICK, name="shapes2d-quick", about="ControlVAE held at 8 nats on small shapes: a minute on two cores",
+            control=PI(8.0, beta_max=100.0)),
+    replace(QUICK, name="shapes2d-quick-vae", about="the plain VAE on the same small shapes", control=Constant(1.0)),
+    replace(QUICK, name="shapes2d-quick-beta", about="β-VAE (β = 4) on the same small shapes", control=Constant(4.0)),
+    replace(SHAPES2D, name="shapes2d-vae", about="plain VAE", control=Constant(1.0)),
+    replace(SHAPES2D, name="shapes2d-beta", about="β-VAE with β fixed at 4 (Higgins et al.)", control=Constant(4.0)),
+    *(replace(SHAPES2D, name=f"shapes2d-control-{stop}", about=f"ControlVAE, KL = {stop}", control=_control(stop),
+              paper="Tables 1, 2 and 6, Figure 3" if stop in (16, 18) else "Table 6") for stop in (16, 17, 18, 19)),
+    *(replace(SHAPES2D, name=f"shapes2d-control-16-step-{step:g}", about=f"ControlVAE, KL = 16, ramp step {step:g}",
+              paper="Table 7", control=_control(16, step)) for step in (0.05, 0.1, 0.2)),
+    replace(SHAPES2D, name="shapes2d-lagrange-16", about="Lagrange multiplier, KL = 16",
+            control=LagrangeMultiplier(_ramp(16), alpha=1e-3, beta_min=1.0)),
+]  # fmt: skip
+
+PRESETS = {experiment.name: experiment for experiment in _PRESETS}
+
+
+def preset(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in PRESETS:
+        raise unknown("preset", name, PRESETS)
+    return PRESETS[name]

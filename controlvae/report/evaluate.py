@@ -1,0 +1,66 @@
+"""Every metric that applies to a run, into its `metrics.json`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from controlvae.data.examples import stream_key
+from controlvae.experiments import RunFolder
+from controlvae.experiments.folder import write_text
+from controlvae.metrics import active_units, step_response
+from controlvae.objectives import bernoulli, gaussian_kl
+from controlvae.report.trained import Trained, some_examples
+
+_BATCH = 500
+
+
+def evaluate(run: Trained, examples: int, progress: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
+    """Measures a run on so many examples (all of them if it has fewer) and writes `metrics.json`."""
+    metrics = {
+        "step": run.step,
+        "units": "nats per example",
+        "data": run.examples.source,
+        **_bound(run, min(examples, len(run.examples)), progress),
+        "step_response": tracking(run.folder),
+    }
+    write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")
+    return metrics
+
+
+@torch.no_grad()
+def _bound(run: Trained, count: int, progress: Callable[[float], None]) -> dict[str, Any]:
+    """ELBO and its parts, with one sample of z per example."""
+    noise = torch.Generator().manual_seed(stream_key(0, 11))
+    reconstruction, kl_sums, means = 0.0, torch.zeros(run.model.latents, dtype=torch.float64), []
+    for indices in some_examples(run, count).split(_BATCH):
+        x = run.examples.batch(indices)
+        posterior = run.model.encode(x)
+        z = posterior.sample(torch.randn(len(x), run.model.latents, generator=noise).to(run.device))
+        reconstruction += bernoulli(run.model.decode(z), x).double().sum().item()
+        kl_sums += gaussian_kl(posterior).double().sum(0).cpu()
+        means.append(posterior.mean.cpu())
+        progress(min(1.0, len(means) * _BATCH / count))
+    kl = kl_sums / count
+    return {
+        "examples": count,
+        "split": "training images: the data set has no other" if run.examples.factors is not None else "all",
+        "likelihood": run.experiment.objective.likelihood,
+        "elbo": -(reconstruction / count + kl.sum().item()),
+        "reconstruction": reconstruction / count,
+        "kl": kl.sum().item(),
+        "kl_per_latent": kl.tolist(),
+        "active_units": active_units(torch.cat(means)),
+    }
+
+
+def tracking(folder: RunFolder) -> dict[str, Any] | None:
+    """The step response of the logged KL; None for an open-loop run, which has no set point."""
+    records = [record for record in folder.records() if record["target"] is not None]
+    if not records:
+        return None
+    column = lambda name: [record[name] for record in records]  # noqa: E731
+    # The first line averages many steps and may be past the set point already; an untrained model starts below it.
+    return asdict(step_response(column("kl"), column("target"), steps=column("step"), start=0.0))

@@ -1,0 +1,102 @@
+"""Curves of one or several runs, drawn from their logs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+_COLOURS = ("#0b6e99", "#d1495b", "#5b8c5a", "#8f6bb3", "#c97b2d", "#4d4d4d", "#b05f8a", "#7a7a28")
+_MOST_POINTS = 1_500
+mpl.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
+                     "font.size": 9, "legend.frameon": False, "svg.hashsalt": "controlvae"})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run's log under the name it has in a legend."""
+
+    name: str
+    records: list[dict[str, Any]]
+
+    def column(self, name: str) -> np.ndarray:
+        """(records,), or (records, latents) for `kl_per_latent`; what is not a number is NaN."""
+        return np.array([np.nan if r[name] is None else r[name] for r in self._thinned()], dtype=np.float64)
+
+    def _thinned(self) -> list[dict[str, Any]]:
+        return self.records[:: max(1, len(self.records) // _MOST_POINTS)]
+
+
+def kl_figure(traces: Sequence[Trace]) -> Figure:
+    """KL of each run, and the set point it was given."""
+    figure, axis = _axes("KL (nats per example)")
+    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
+        axis.plot(trace.column("step"), trace.column("kl"), color=colour, label=trace.name, linewidth=1.4)
+        if np.isfinite(trace.column("target")).any():
+            axis.plot(trace.column("step"), trace.column("target"), color=colour, linestyle="--", linewidth=1,
+                      label=f"{trace.name}: target")  # fmt: skip
+    axis.set_ylim(bottom=0, top=_robust_top(traces))
+    axis.legend()
+    return figure
+
+
+def beta_figure(traces: Sequence[Trace]) -> Figure:
+    """The weight; for a single run, with its proportional and integral parts."""
+    figure, axis = _axes("β(t)")
+    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
+        axis.plot(trace.column("step"), trace.column("beta"), color=colour, label=f"{trace.name}: β", linewidth=1.4)
+    if len(traces) == 1 and np.isfinite(traces[0].column("target")).any():
+        for name, style, label in (("p", ":", "P, proportional"), ("i", "--", "I, integral")):
+            axis.plot(traces[0].column("step"), traces[0].column(name), color=_COLOURS[1], linestyle=style, label=label)
+    axis.legend()
+    return figure
+
+
+def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
+    """-log p(x|z) on the training batches."""
+    figure, axis = _axes("reconstruction (nats per example)")
+    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
+        axis.plot(trace.column("step"), trace.column("reconstruction"), color=colour, label=trace.name, linewidth=1.4)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(mpl.ticker.ScalarFormatter())
+    axis.yaxis.set_minor_formatter(mpl.ticker.ScalarFormatter())
+    axis.tick_params(axis="y", which="minor", labelsize=7)
+    axis.legend()
+    return figure
+
+
+def latents_figure(trace: Trace) -> Figure:
+    """KL of each latent over training: factors appear one by one."""
+    figure, axis = _axes("KL per latent (nats)")
+    per_latent = trace.column("kl_per_latent")  # (records, latents)
+    order = np.argsort(-per_latent[-1])
+    colours = mpl.colormaps["viridis"](np.linspace(0, 0.92, len(order)))
+    for colour, latent in zip(colours, order, strict=True):
+        name = f"$z_{{{latent + 1}}}$"
+        axis.plot(trace.column("step"), per_latent[:, latent], color=colour, linewidth=1.2, label=name)
+    axis.set_ylim(bottom=0)
+    axis.legend(ncols=2, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def _axes(label: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
+    axis = figure.subplots()
+    axis.set(xlabel="training step", ylabel=label)
+    axis.xaxis.set_major_formatter(mpl.ticker.EngFormatter())
+    return figure, axis
+
+
+def _robust_top(traces: Sequence[Trace]) -> float:
+    """A spike in the first steps must not flatten the rest of the picture."""
+    late: Callable[[np.ndarray], np.ndarray] = lambda values: values[len(values) // 20 :]  # noqa: E731
+    tops = [np.nanmax(late(trace.column(name))) for trace in traces for name in ("kl", "target")
+            if np.isfinite(late(trace.column(name))).any()]  # fmt: skip
+    return 1.15 * float(max(tops)) if tops else 1.0
+
+
+def _cycle(count: int) -> list[str]:
+    return [_COLOURS[i % len(_COLOURS)] for i in range(count)]

@@ -1,0 +1,159 @@
+"""One self-contained HTML file about runs: curves, pictures, numbers, and the command that makes them again."""
+
+import base64
+import html
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from controlvae import __version__
+from controlvae.experiments import RunFolder, to_plain
+from controlvae.experiments.folder import write_text
+from controlvae.report.figures import Trace, beta_figure, kl_figure, latents_figure, reconstruction_figure
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1c2a33; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
+h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; } p { max-width: 48rem; }
+figure { margin: 0 0 1.5rem; } figure > svg, figure > img { max-width: 100%; height: auto; }
+figcaption { color: #55656f; font-size: .9rem; max-width: 48rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; margin: .5rem 0 1.5rem; }
+th, td { padding: .25rem .9rem .25rem 0; text-align: right; border-bottom: 1px solid #dde4e8; }
+th:first-child, td:first-child { text-align: left; }
+.warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
+pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
+.quiet { color: #55656f; }
+"""
+
+
+def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
+    """Writes the page. Reads run folders and nothing else."""
+    names = _names(folders)
+    traces = [Trace(name, folder.records()) for name, folder in zip(names, folders, strict=True)]
+    drawn = [trace for trace in traces if trace.records]
+    parts = [f"<h1>{html.escape(', '.join(names))}</h1>", f'<p class="quiet">controlvae {__version__}</p>']
+    parts += [_warning(f"{name}: {line}") for name, f in zip(names, folders, strict=True) for line in warnings_of(f)]
+    if drawn:
+        caption = "KL on the training batches, and its set point (dashed). A point is the mean over one log window."
+        parts.append(_drawing(kl_figure(drawn), caption))
+    parts += [_numbers(names, folders), _commands(names, folders)]
+    if len(folders) > 1 and drawn:
+        parts.append(_drawing(beta_figure(drawn), "The weight of the KL term."))
+        parts.append(_drawing(reconstruction_figure(drawn), "Reconstruction error on the training batches."))
+    for trace, folder in zip(traces, folders, strict=True):
+        parts.append(_section(trace, folder))
+    title = html.escape(", ".join(names))
+    body = "\n".join(parts)
+    write_text(path, f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+                     f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n")  # fmt: skip
+    return path
+
+
+def warnings_of(folder: RunFolder) -> list[str]:
+    """What a reader must know before trusting a run's numbers."""
+    lines, experiment, records = [], folder.experiment(), folder.records()
+    done = records[-1]["step"] if records else 0
+    if done < experiment.training.steps:
+        lines.append(f"not finished: step {done:,} of {experiment.training.steps:,}")
+    reach = [event for event in folder.events() if event["event"].startswith("target ")]
+    if reach and reach[-1]["event"] == "target out of reach":
+        e = reach[-1]
+        lines.append(
+            f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
+            f"with KL {e['kl']:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
+        )
+    lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
+    return lines
+
+
+def _names(folders: Sequence[RunFolder]) -> list[str]:
+    """The preset's name, and the seed or the folder where that leaves two alike."""
+    experiments = [folder.experiment() for folder in folders]
+    names = [experiment.name for experiment in experiments]
+    if len(set(names)) < len(names):
+        names = [f"{e.name}, seed {e.training.seed}" for e in experiments]
+    if len(set(names)) < len(names):
+        names = [str(folder.path) for folder in folders]
+    return names
+
+
+def _section(trace: Trace, folder: RunFolder) -> str:
+    parts = [f"<h2>{html.escape(trace.name)}</h2>", f"<p>{html.escape(folder.experiment().about)}</p>"]
+    if trace.records:
+        parts += [
+            _drawing(beta_figure([trace]), "The weight of the KL term and, under feedback, its two parts."),
+            _drawing(reconstruction_figure([trace]), "Reconstruction error on the training batches."),
+            _drawing(latents_figure(trace), "KL of each latent: a latent in use lifts off zero."),
+        ]
+    captions = {"reconstruction.png": "Data above, reconstructions from the posterior mean below.",
+                "traversal.png": "Each row moves one latent from -3 to 3; rows are ordered by KL."}  # fmt: skip
+    for name, caption in captions.items():
+        picture = folder.figures / name
+        if picture.is_file():
+            encoded = base64.b64encode(picture.read_bytes()).decode()
+            source = f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{encoded}">'
+            parts.append(f"<figure>{source}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    settings = json.dumps(to_plain(folder.experiment()), indent=2, ensure_ascii=False)
+    versions = ", ".join(f"{k} {v}" for k, v in folder.manifest().get("versions", {}).items())
+    parts.append(f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"
+                 f'<p class="quiet">{html.escape(versions)}</p></details>')  # fmt: skip
+    return "\n".join(parts)
+
+
+def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
+    """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
+    heads = ["run", "step", "ELBO", "reconstruction", "KL", "active units", "settled at step", "overshoot",
+             "steady-state error"]  # fmt: skip
+    rows = [[html.escape(name), *_row(folder)] for name, folder in zip(names, folders, strict=True)]
+    table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    counts = {m["examples"] for f in folders if (m := read_metrics(f))}
+    note = (
+        f"Nats per example. ELBO, reconstruction, KL and active units: on {', '.join(f'{c:,}' for c in counts)} "
+        f"examples, one sample of z each. Settling (±2 %), overshoot and error: from the logged KL."
+    )
+    head = "".join(f"<th>{cell}</th>" for cell in heads)
+    return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
+
+
+def read_metrics(folder: RunFolder) -> dict[str, Any] | None:
+    return json.loads(folder.metrics_file.read_text()) if folder.metrics_file.is_file() else None
+
+
+def _row(folder: RunFolder) -> list[str]:
+    metrics = read_metrics(folder)
+    if metrics is None:
+        return ["–"] * 8
+    response = metrics["step_response"]
+    settled = "" if response is None else response["settling_time"]
+    return [
+        f"{metrics['step']:,}",
+        f"{metrics['elbo']:.2f}",
+        f"{metrics['reconstruction']:.2f}",
+        f"{metrics['kl']:.3f}",
+        f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}",
+        "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
+        "–" if response is None else f"{100 * response['overshoot']:.1f} %",
+        "–" if response is None else f"{100 * response['steady_state_error']:+.2f} %",
+    ]
+
+
+def _commands(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
+    lines = [folder.manifest().get("command", "") for folder in folders]
+    return f"<h3>To make it again</h3><pre>{html.escape(chr(10).join(lines))}</pre>"
+
+
+def _warning(line: str) -> str:
+    return f'<p class="warning">{html.escape(line)}</p>'
+
+
+def _drawing(figure: Figure, caption: str) -> str:
+    """A figure as inline SVG: sharp at any size, and nothing to fetch."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    svg = buffer.getvalue()
+    return f"<figure>{svg[svg.index('<svg') :]}<figcaption>{html.escape(caption)}</figcaption></figure>"

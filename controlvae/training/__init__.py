@@ -1,0 +1,6 @@
+"""One step, the loop around it, and what it leaves on disk."""
+
+from controlvae.training.eager import EagerEngine
+from controlvae.training.loop import Engine, Progress, Run, restore, train
+
+__all__ = ["EagerEngine", "Engine", "Progress", "Run", "restore", "train"]

@@ -1,0 +1,120 @@
+"""Checkpoints that survive a crash at any moment: written beside, synced, renamed; the one before is kept.
+
+safetensors for tensors and JSON for the rest, each under its digest. No pickle.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from controlvae.errors import RunError
+
+_KEEP = 2
+_TENSORS, _STATE = "tensors.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at one step."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    numbers: dict[str, Any]
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Writes a checkpoint whole or not at all, then drops all but the last two."""
+    payload = safetensors.torch.save(checkpoint.tensors)
+    content = {"step": checkpoint.step, "tensors": _digest(payload), "numbers": checkpoint.numbers}
+    text = json.dumps(content, sort_keys=True)
+    state = json.dumps({"digest": _digest(text.encode()), "content": content}, sort_keys=True)
+    final = folder / f"step-{checkpoint.step:010d}"
+    beside = folder / f".part-{final.name}"
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        _write_synced(beside / _TENSORS, payload)
+        _write_synced(beside / _STATE, state.encode())
+        _sync_folder(beside)
+        if final.exists():  # the same step again, after a resume
+            shutil.rmtree(final)
+        beside.rename(final)
+        _sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        last = _steps(folder)
+        kept = f"the checkpoint of step {last[0]} is intact" if last else "there is no earlier checkpoint"
+        raise RunError(f"cannot write the checkpoint of step {checkpoint.step} in {folder}: {error.strerror}; {kept}, "
+                       f"make room and resume") from None  # fmt: skip
+    for step in _steps(folder)[_KEEP:]:
+        shutil.rmtree(folder / f"step-{step:010d}", ignore_errors=True)
+    return final
+
+
+def load(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and a line for each damaged one passed over. None where there is none.
+
+    `at_most` leaves out later steps: models trained side by side go on from the step that all of them have.
+    """
+    passed: list[str] = []
+    for step in _steps(folder):
+        if at_most is not None and step > at_most:
+            continue
+        try:
+            return _read(folder / f"step-{step:010d}"), passed
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+            passed.append(f"the checkpoint of step {step} is damaged ({error})")
+    if passed:
+        raise RunError(f"no good checkpoint in {folder}: {'; '.join(passed)}")
+    return None, []
+
+
+def latest_step(folder: Path) -> int | None:
+    """The step of the newest checkpoint, unread."""
+    steps = _steps(folder)
+    return steps[0] if steps else None
+
+
+def _read(path: Path) -> Checkpoint:
+    state = json.loads((path / _STATE).read_bytes())
+    content = state["content"]
+    if _digest(json.dumps(content, sort_keys=True).encode()) != state["digest"]:
+        raise ValueError(f"{_STATE} does not match its digest")
+    payload = (path / _TENSORS).read_bytes()
+    if _digest(payload) != content["tensors"]:
+        raise ValueError(f"{_TENSORS} does not match its digest")
+    return Checkpoint(content["step"], safetensors.torch.load(payload), content["numbers"])
+
+
+def _steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a folder, newest first."""
+    names = [path.name.removeprefix("step-") for path in folder.glob("step-*")] if folder.is_dir() else []
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+
+def _digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
+
+
+def _write_synced(path: Path, payload: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    """A rename is on the disk only once its folder is."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,64 @@
+"""What a run writes down as it goes: the log, a function of the experiment alone; and events, with the time of day."""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from controlvae.errors import RunError, UserError
+from controlvae.experiments import RunFolder
+
+
+class Journal:
+    """The open log of a run. The log itself holds no clock, so that a resumed run's equals an uninterrupted one's."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._lock = _guarded(folder, lambda: (folder.path / "lock").open("a"))
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{folder.path} is being trained by another process") from None
+        self._log: IO[bytes] = _guarded(folder, lambda: folder.log_file.open("ab"))
+
+    @property
+    def position(self) -> int:
+        """Bytes of log so far; a checkpoint keeps it."""
+        return self._log.tell()
+
+    def rewind(self, position: int) -> None:
+        """Cuts off what was logged after the checkpoint that training goes on from."""
+        _guarded(self.folder, lambda: self._log.truncate(position))
+        self._log.seek(position)
+
+    def record(self, record: dict[str, Any]) -> None:
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        _guarded(self.folder, lambda: (self._log.write(line), self._log.flush()))
+
+    def event(self, kind: str, **details: Any) -> None:
+        entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": kind, **details}
+
+        def append() -> None:
+            with self.folder.events_file.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+
+        _guarded(self.folder, append)
+
+    def sync(self) -> None:
+        """The log reaches the disk before a checkpoint that counts its bytes."""
+        _guarded(self.folder, lambda: os.fsync(self._log.fileno()))
+
+    def close(self) -> None:
+        self._log.close()
+        self._lock.close()
+
+
+def _guarded(folder: RunFolder, write: Callable[[], Any]) -> Any:
+    """A full disk or a read-only folder is an error a person can act on."""
+    try:
+        return write()
+    except OSError as error:
+        raise RunError(f"cannot write in {folder.path}: {error.strerror}; earlier checkpoints are intact, "
+                       f"make room and resume") from None  # fmt: skip

@@ -1,0 +1,185 @@
+"""The training loop: a generator that advances an engine and writes down what it measured."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from controlvae.errors import RunError
+from controlvae.experiments import Experiment, RunFolder
+from controlvae.training import checkpoint
+from controlvae.training.journal import Journal
+from controlvae.training.measurements import COLUMNS, first_bad_row, summarise
+
+_GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
+_CHECKPOINT_SECONDS = 30.0
+_OUT_OF_REACH_LINES = 10  # log lines with the weight at its bound before it is called out of reach
+
+
+class Engine(Protocol):
+    """Something that trains models side by side."""
+
+    step: int
+
+    def advance(self, steps: int) -> Tensor: ...
+    def snapshot(self, model: int) -> dict[str, Tensor]: ...
+    def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None: ...
+
+
+@dataclass
+class Run:
+    """One model's experiment, folder and log while it trains."""
+
+    experiment: Experiment
+    folder: RunFolder
+    journal: Journal
+    window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
+    saturated_lines: int = 0
+    diverged_at: int | None = None
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether the weight has been at its bound for long, with the set point not met."""
+        return self.saturated_lines >= _OUT_OF_REACH_LINES
+
+    @classmethod
+    def open(cls, folder: RunFolder) -> "Run":
+        return cls(folder.experiment(), folder, Journal(folder))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A glance at training: where it is, the newest measurements, and the log lines written since the last one."""
+
+    step: int
+    latest: Tensor  # (models, columns)
+    records: list[dict[str, Any] | None]  # a new log line for each model, where there is one
+    steps_per_second: float
+
+
+def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
+    """Puts the engine at the newest step of which every run has a good checkpoint. Returns notes for a person."""
+    notes: list[str] = []
+    common: int | None = None
+    while True:
+        found = [checkpoint.load(run.folder.checkpoints, at_most=common) for run in runs]
+        for run, (_, lines) in zip(runs, found, strict=True):
+            for line in lines:
+                run.journal.event("checkpoint passed over", detail=line)
+                notes.append(f"{run.folder.path}: {line}; using the one before it")
+        steps = {saved.step if saved else 0 for saved, _ in found}
+        if len(steps) == 1:
+            break
+        common = min(steps)  # killed between two models' checkpoints
+    for model, (run, (saved, _)) in enumerate(zip(runs, found, strict=True)):
+        if saved is None:
+            run.journal.rewind(0)
+            continue
+        engine.restore(model, saved.step, {k: v for k, v in saved.tensors.items() if k != "window"})
+        run.journal.rewind(saved.numbers["log_position"])
+        run.window = [saved.tensors["window"]] if len(saved.tensors["window"]) else []
+        run.saturated_lines = saved.numbers["saturated_lines"]
+    return notes
+
+
+def train(
+    runs: Sequence[Run],
+    engine: Engine,
+    *,
+    time_limit: float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Progress]:
+    """Trains to the end, or until `stop` or the time limit; the run is then resumable at exactly this step."""
+    settings = runs[0].experiment.training
+    began = saved_at = time.monotonic()
+    save_seconds, chunk, speed = 0.0, 1, 0.0
+    while engine.step < settings.steps:
+        before = time.monotonic()
+        to_log_line = settings.log_every - engine.step % settings.log_every
+        chunk = min(chunk, to_log_line, settings.steps - engine.step)
+        rows = engine.advance(chunk)
+        now = time.monotonic()
+        elapsed = max(now - before, 1e-9)
+        speed = chunk / elapsed if speed == 0 else 0.8 * speed + 0.2 * chunk / elapsed
+        records = _take_in(runs, engine.step, rows)
+        yield Progress(engine.step, rows[-1], records, speed)
+        chunk = max(1, min(2 * chunk, int(_GLANCE_SECONDS * speed)))
+        ending = stop() or now - began > time_limit
+        # At most two per cent of the time goes into checkpoints.
+        due = now - saved_at > max(_CHECKPOINT_SECONDS, 50 * save_seconds)
+        if engine.step < settings.steps and (due or ending):
+            _save(runs, engine)
+            saved_at = time.monotonic()
+            save_seconds = saved_at - now
+        if all(run.diverged_at is not None for run in runs):
+            raise RunError(divergence(runs[0]))
+        if ending:
+            return
+    _save(runs, engine)
+
+
+def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any] | None]:
+    """Sorts measurements (steps, models, columns) into the runs' logs. Returns the new line of each run, if any."""
+    records: list[dict[str, Any] | None] = [None] * len(runs)
+    for model, run in enumerate(runs):
+        if run.diverged_at is not None:
+            continue
+        mine = rows[:, model]
+        bad = first_bad_row(mine)
+        if bad is not None:
+            _mark_diverged(run, step - len(mine) + bad + 1)
+            continue
+        run.window.append(mine)
+        if step % run.experiment.training.log_every == 0 or step == run.experiment.training.steps:
+            record = summarise(step, torch.cat(run.window), run.experiment.control.open_loop)
+            run.window = []
+            run.journal.record(record)
+            _watch_reach(run, record)
+            records[model] = record
+    return records
+
+
+def _mark_diverged(run: Run, step: int) -> None:
+    """A model that diverged is left at its last good checkpoint; its neighbours go on."""
+    run.diverged_at = step
+    run.journal.event("diverged", step=step)
+
+
+def divergence(run: Run) -> str:
+    last = checkpoint.latest_step(run.folder.checkpoints)
+    good = f"the last good checkpoint is step {last}" if last is not None else "no checkpoint was written yet"
+    return (
+        f"{run.folder.path}: the loss became NaN or infinite at step {run.diverged_at}; {good}. Try a smaller "
+        f"optimiser.rate, a smaller control.ki, or inputs scaled to [0, 1]"
+    )
+
+
+def _watch_reach(run: Run, record: dict[str, Any]) -> None:
+    """Says once when the weight has been at its bound for long, and once when it is free again."""
+    stuck = record["saturated"] > 0.99 and record["target"] and abs(record["kl"] / record["target"] - 1) > 0.02
+    was_out = run.out_of_reach
+    run.saturated_lines = run.saturated_lines + 1 if stuck else 0
+    if stuck and run.saturated_lines == _OUT_OF_REACH_LINES:
+        numbers = {name: record[name] for name in ("step", "target", "kl", "beta")}
+        run.journal.event("target out of reach", **numbers)
+    elif was_out and not stuck:
+        run.journal.event("target in reach again", step=record["step"])
+
+
+def _save(runs: Sequence[Run], engine: Engine) -> None:
+    for model, run in enumerate(runs):
+        if run.diverged_at is not None:
+            continue  # what is there is the last good one
+        tensors = engine.snapshot(model)
+        if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
+            _mark_diverged(run, engine.step)  # the loss of this step was still finite, its gradient was not
+            continue
+        columns = len(COLUMNS) + run.experiment.model.latents
+        tensors["window"] = torch.cat(run.window) if run.window else torch.empty(0, columns, dtype=torch.float64)
+        run.journal.sync()
+        numbers = {"log_position": run.journal.position, "saturated_lines": run.saturated_lines}
+        checkpoint.save(run.folder.checkpoints, checkpoint.Checkpoint(engine.step, tensors, numbers))
