@@ -1,4 +1,4 @@
-"""An independent twin of every law, in plain Python, written from the paper's formulas and sharing no code with ours."""
+"""An independent twin of every law, in plain Python, from the paper's formulas; it shares no code with ours."""
 
 import math
 

@@ -28,6 +28,13 @@ RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Where data files are; else $CONTROLVAE_DATA, else ./data.")
 ]
+TimeLimit = Annotated[
+    str | None, typer.Option("--time-limit", help="Checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h.")
+]
+CheckpointEvery = Annotated[
+    str, typer.Option("--checkpoint-every", help="How much work a crash may cost, e.g. 30s or 5m.")
+]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files beside the log.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 
 
@@ -67,34 +74,32 @@ def train(
     run: Annotated[Path | None, typer.Option("--run", help="The run folder; by default runs/PRESET.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Train so many seeds, each in a folder of its own.")] = 1,
     device: Device = "auto",
-    time_limit: Annotated[
-        str | None, typer.Option("--time-limit", help="Checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h.")
-    ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files beside the log.")] = False,
+    time_limit: TimeLimit = None,
+    checkpoint_every: CheckpointEvery = "30s",
+    tensorboard: TensorBoard = False,
     data_root: DataRoot = None,
 ) -> None:
     """Train a preset, with a live view of KL against its target."""
     from controlvae.cli import training
 
-    folders = training.create(preset, sets or [], run, seeds, shown_command())
-    training.go(folders, device, training.seconds(time_limit), tensorboard, data_root)
+    how = training.options(device, time_limit, checkpoint_every, tensorboard, data_root)
+    training.go(training.create(preset, sets or [], run, seeds, shown_command()), how)
 
 
 @app.command()
 def resume(
     run: RunArgument,
     device: Device = "auto",
-    time_limit: Annotated[
-        str | None, typer.Option("--time-limit", help="Checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h.")
-    ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files beside the log.")] = False,
+    time_limit: TimeLimit = None,
+    checkpoint_every: CheckpointEvery = "30s",
+    tensorboard: TensorBoard = False,
     data_root: DataRoot = None,
 ) -> None:
     """Go on from the last good checkpoint as if never stopped."""
     from controlvae.cli import training
     from controlvae.experiments import find_runs
 
-    training.go(find_runs(run), device, training.seconds(time_limit), tensorboard, data_root)
+    training.go(find_runs(run), training.options(device, time_limit, checkpoint_every, tensorboard, data_root))
 
 
 @app.command()
@@ -245,9 +250,8 @@ def main() -> None:
     """Runs a command; errors meant for people are one line on stderr."""
     debug = "--debug" in sys.argv
     try:
-        app(standalone_mode=False)
-    except typer.Exit as leave:
-        sys.exit(leave.exit_code)
+        # Outside its stand-alone mode the app returns the status of a typer.Exit instead of raising it.
+        sys.exit(app(standalone_mode=False) or 0)
     except (UserError, RunError) as error:
         if debug:
             raise

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
+import torch
 import typer
 
 from controlvae.cli.bars import training_bar
 from controlvae.cli.main import pick_device
 from controlvae.control import TuningWarning
 from controlvae.data.load import load
+from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, override, preset
 from controlvae.training import EagerEngine, Run, restore, train
@@ -24,8 +27,27 @@ from controlvae.training import loop as training_loop
 from controlvae.training.loggers import TensorBoard
 
 
+class How(NamedTuple):
+    """Options that change how a run is carried out and nothing in what it computes."""
+
+    device: torch.device
+    time_limit: float
+    checkpoint_every: float
+    tensorboard: bool
+    data_root: Path | None
+
+
+def options(
+    device: str, time_limit: str | None, checkpoint_every: str, tensorboard: bool, data_root: Path | None
+) -> How:
+    """The options, checked: before a run folder is made, so that a wrong one leaves nothing behind."""
+    data_roots(data_root)
+    limit = math.inf if time_limit is None else _seconds("--time-limit", time_limit)
+    return How(pick_device(device), limit, _seconds("--checkpoint-every", checkpoint_every), tensorboard, data_root)
+
+
 def create(name: str, sets: list[str], run: Path | None, seeds: int, command: str) -> list[RunFolder]:
-    """The run folders of a `train` command, one per seed, written before anything else can fail."""
+    """The run folders of a `train` command, one per seed."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
         experiment = override(preset(name), sets)
@@ -43,13 +65,12 @@ def create(name: str, sets: list[str], run: Path | None, seeds: int, command: st
     return folders
 
 
-def go(folders: Sequence[RunFolder], device: str, time_limit: float, tensorboard: bool, data_root: Path | None) -> None:
+def go(folders: Sequence[RunFolder], how: How) -> None:
     """Trains from wherever the folders stand to the end."""
-    chosen = pick_device(device)
     runs = [Run.open(folder) for folder in folders]
     experiment = runs[0].experiment
-    sinks = [TensorBoard(folder) for folder in folders] if tensorboard else []
-    engine = EagerEngine([run.experiment for run in runs], load(experiment.data, data_root), chosen)
+    sinks = [TensorBoard(folder) for folder in folders] if how.tensorboard else []
+    engine = EagerEngine([run.experiment for run in runs], load(experiment.data, how.data_root), how.device)
     for note in restore(runs, engine):
         print(f"controlvae: {note}", file=sys.stderr)
     steps, began = experiment.training.steps, engine.step
@@ -58,9 +79,10 @@ def go(folders: Sequence[RunFolder], device: str, time_limit: float, tensorboard
         typer.echo(f"{home} is finished: step {steps:,}. See it with: controlvae report {home}")
         return
     for run in runs:
-        run.journal.event("resumed" if began else "started", step=began, device=str(chosen))
+        run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
     with _stop_signal() as stop, training_bar(experiment.name, began, steps) as show:
-        for glance in train(runs, engine, time_limit=time_limit, stop=stop.is_set):
+        limits = {"time_limit": how.time_limit, "checkpoint_every": how.checkpoint_every}
+        for glance in train(runs, engine, **limits, stop=stop.is_set):
             show(glance)
             for sink, record in zip(sinks, glance.records, strict=False):
                 if record is not None:
@@ -105,13 +127,11 @@ def _stop_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def seconds(text: str | None) -> float:
+def _seconds(option: str, text: str) -> float:
     """`90s`, `9m`, `1.5h` or plain seconds."""
-    if text is None:
-        return math.inf
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
     if match is None:
-        raise UserError(f"--time-limit takes 90s, 9m or 1.5h, got {text!r}")
+        raise UserError(f"{option} takes 90s, 9m or 1.5h, got {text!r}")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 

@@ -26,8 +26,8 @@ QUICK = replace(
 )
 
 _PRESETS = [
-    replace(QUICK, name="shapes2d-quick", about="ControlVAE held at 8 nats on small shapes: a minute on two cores",
-            control=PI(8.0, beta_max=100.0)),
+    replace(QUICK, name="shapes2d-quick", about="ControlVAE held at 18 nats on small shapes: a minute on two cores",
+            control=PI(18.0)),
     replace(QUICK, name="shapes2d-quick-vae", about="the plain VAE on the same small shapes", control=Constant(1.0)),
     replace(QUICK, name="shapes2d-quick-beta", about="β-VAE (β = 4) on the same small shapes", control=Constant(4.0)),
     replace(SHAPES2D, name="shapes2d-vae", about="plain VAE", control=Constant(1.0)),

@@ -1,6 +1,6 @@
 """Curves of one or several runs, drawn from their logs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ def kl_figure(traces: Sequence[Trace]) -> Figure:
         if np.isfinite(trace.column("target")).any():
             axis.plot(trace.column("step"), trace.column("target"), color=colour, linestyle="--", linewidth=1,
                       label=f"{trace.name}: target")  # fmt: skip
-    axis.set_ylim(bottom=0, top=_robust_top(traces))
+    axis.set_ylim(bottom=0, top=1.15 * max(_late_peak(t.column(name)) for t in traces for name in ("kl", "target")))
     axis.legend()
     return figure
 
@@ -51,6 +51,7 @@ def beta_figure(traces: Sequence[Trace]) -> Figure:
     if len(traces) == 1 and np.isfinite(traces[0].column("target")).any():
         for name, style, label in (("p", ":", "P, proportional"), ("i", "--", "I, integral")):
             axis.plot(traces[0].column("step"), traces[0].column(name), color=_COLOURS[1], linestyle=style, label=label)
+    axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
     axis.legend()
     return figure
 
@@ -61,9 +62,9 @@ def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("reconstruction"), color=colour, label=trace.name, linewidth=1.4)
     axis.set_yscale("log")
+    axis.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(mpl.ticker.ScalarFormatter())
-    axis.yaxis.set_minor_formatter(mpl.ticker.ScalarFormatter())
-    axis.tick_params(axis="y", which="minor", labelsize=7)
+    axis.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
     axis.legend()
     return figure
 
@@ -77,7 +78,7 @@ def latents_figure(trace: Trace) -> Figure:
     for colour, latent in zip(colours, order, strict=True):
         name = f"$z_{{{latent + 1}}}$"
         axis.plot(trace.column("step"), per_latent[:, latent], color=colour, linewidth=1.2, label=name)
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(bottom=0, top=1.15 * _late_peak(per_latent))
     axis.legend(ncols=2, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
@@ -90,12 +91,10 @@ def _axes(label: str) -> tuple[Figure, Axes]:
     return figure, axis
 
 
-def _robust_top(traces: Sequence[Trace]) -> float:
-    """A spike in the first steps must not flatten the rest of the picture."""
-    late: Callable[[np.ndarray], np.ndarray] = lambda values: values[len(values) // 20 :]  # noqa: E731
-    tops = [np.nanmax(late(trace.column(name))) for trace in traces for name in ("kl", "target")
-            if np.isfinite(late(trace.column(name))).any()]  # fmt: skip
-    return 1.15 * float(max(tops)) if tops else 1.0
+def _late_peak(values: np.ndarray) -> float:
+    """The largest value after the first twentieth: a spike in the first steps must not flatten the whole picture."""
+    late = values[len(values) // 20 :]
+    return float(np.nanmax(late)) if np.isfinite(late).any() else 0.0
 
 
 def _cycle(count: int) -> list[str]:

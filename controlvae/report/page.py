@@ -20,7 +20,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1c2a33; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; } p { max-width: 48rem; }
-figure { margin: 0 0 1.5rem; } figure > svg, figure > img { max-width: 100%; height: auto; }
+figure { margin: 0 0 1.5rem; } figure > svg { width: 100%; height: auto; } figure > img { max-width: 100%; }
 figcaption { color: #55656f; font-size: .9rem; max-width: 48rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; margin: .5rem 0 1.5rem; }
 th, td { padding: .25rem .9rem .25rem 0; text-align: right; border-bottom: 1px solid #dde4e8; }

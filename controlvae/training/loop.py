@@ -16,7 +16,6 @@ from controlvae.training.journal import Journal
 from controlvae.training.measurements import COLUMNS, first_bad_row, summarise
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
-_CHECKPOINT_SECONDS = 30.0
 _OUT_OF_REACH_LINES = 10  # log lines with the weight at its bound before it is called out of reach
 
 
@@ -91,9 +90,13 @@ def train(
     engine: Engine,
     *,
     time_limit: float = math.inf,
+    checkpoint_every: float = 30.0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress]:
-    """Trains to the end, or until `stop` or the time limit; the run is then resumable at exactly this step."""
+    """Trains to the end, or until `stop` or the time limit; the run is then resumable at exactly this step.
+
+    `time_limit` and `checkpoint_every` are in seconds, and change nothing in what is computed.
+    """
     settings = runs[0].experiment.training
     began = saved_at = time.monotonic()
     save_seconds, chunk, speed = 0.0, 1, 0.0
@@ -110,7 +113,7 @@ def train(
         chunk = max(1, min(2 * chunk, int(_GLANCE_SECONDS * speed)))
         ending = stop() or now - began > time_limit
         # At most two per cent of the time goes into checkpoints.
-        due = now - saved_at > max(_CHECKPOINT_SECONDS, 50 * save_seconds)
+        due = now - saved_at > max(checkpoint_every, 50 * save_seconds)
         if engine.step < settings.steps and (due or ending):
             _save(runs, engine)
             saved_at = time.monotonic()

@@ -1,0 +1,77 @@
+"""Experiments survive their JSON, and overrides are typed."""
+
+import json
+import math
+
+import pytest
+
+import controlvae as cv
+from controlvae.errors import UserError
+from controlvae.experiments import PRESETS, Experiment, RunFolder, from_plain, override, preset, to_plain
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_json_gives_back_the_same_experiment(name):
+    text = json.dumps(to_plain(PRESETS[name]), allow_nan=False)
+    assert from_plain(Experiment, json.loads(text)) == PRESETS[name]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "read", "value"),
+    [
+        ("control.ki=5e-4", lambda e: e.control.ki, 5e-4),
+        ("control.beta_max=inf", lambda e: e.control.beta_max, math.inf),
+        ("control.target.stop=17", lambda e: e.control.target.stop, 17.0),
+        ("control.target=20", lambda e: e.control.target, 20.0),
+        ("control=LagrangeMultiplier(20, alpha=0.001)", lambda e: e.control, cv.LagrangeMultiplier(20.0, 0.001)),
+        ("control.target=Linear(1, 18, steps=1_000)", lambda e: e.control.target, cv.Linear(1.0, 18.0, 1000)),
+        ("training.steps=1e6", lambda e: e.training.steps, 1_000_000),
+        ("model.channels=8,8,16,16", lambda e: e.model.channels, (8, 8, 16, 16)),
+        ("data.images=none", lambda e: e.data.images, None),
+    ],
+)
+def test_an_override_takes_the_type_of_its_field(assignment, read, value):
+    assert read(override(preset("shapes2d-control-16"), [assignment])) == value
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("contrl.ki=1", "did you mean 'control'"),
+        ("control.target.stpo=1", "did you mean 'stop'"),
+        ("control.ki.deep=1", "plain value"),
+        ("training.steps=1.5", "training.steps must be a whole number, got 1.5"),
+        ("training.batch=true", "whole number"),
+        ("data.size=63", "one of 64, 32"),
+        ("control=Thermostat(3)", "no kind of control 'Thermostat'"),
+        ("control.target=Staircase(1, 2)", "lacks step"),
+        ("control.target=__import__('os')", "control.target"),
+        ("control.beta_min=nan", "beta_min"),
+        ("training.steps", "part.field=value"),
+    ],
+)
+def test_a_wrong_override_is_refused_with_its_path(assignment, message):
+    with pytest.raises(UserError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        override(preset("shapes2d-control-16"), [assignment])
+
+
+def test_a_later_format_is_refused_with_a_word(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(preset("shapes2d-quick"), "controlvae train shapes2d-quick")
+    assert folder.experiment() == preset("shapes2d-quick")
+    content = json.loads(folder.experiment_file.read_text())
+    folder.experiment_file.write_text(json.dumps({**content, "format": 99}))
+    with pytest.raises(UserError, match="later controlvae"):
+        folder.experiment()
+
+
+def test_an_older_run_opens_with_defaults_for_what_it_lacks(tmp_path):
+    plain = to_plain(preset("shapes2d-quick"))
+    del plain["optimiser"]["beta2"], plain["about"]
+    assert from_plain(Experiment, plain).optimiser.beta2 == 0.999
+
+
+def test_a_torn_last_line_is_not_a_record(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.log_file.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    assert folder.records() == [{"step": 1}, {"step": 2}]

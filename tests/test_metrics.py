@@ -1,0 +1,51 @@
+"""Metrics against cases worked out by hand."""
+
+import numpy as np
+import pytest
+
+import controlvae as cv
+
+
+def test_step_response_of_a_trace_worked_out_by_hand():
+    # Set point 10, band ±2 %: outside until the fourth value, furthest above it at 12.
+    response = cv.metrics.step_response([0.0, 5.0, 12.0, 10.1, 10.0, 9.9, 10.0, 10.1, 10.0, 10.05], target=10.0)
+    assert response.settling_time == 4.0
+    assert response.overshoot == pytest.approx(0.2)
+    assert response.steady_state_error == pytest.approx(0.005)
+    assert response.steady_state_spread == 0.0
+
+
+def test_step_response_from_above_overshoots_below():
+    response = cv.metrics.step_response([20.0, 8.0, 10.0, 10.0], target=10.0, steps=[100, 200, 300, 400])
+    assert response.overshoot == pytest.approx(0.2)
+    assert response.settling_time == 300.0
+
+
+def test_step_response_of_a_first_order_approach():
+    steps = np.arange(1, 1001)
+    trace = 18.0 * (1 - np.exp(-steps / 100))
+    response = cv.metrics.step_response(trace, 18.0, steps=steps)
+    assert response.settling_time == pytest.approx(100 * np.log(50), abs=1)  # exp(-t/100) = 2 %
+    assert response.overshoot == 0.0
+
+
+def test_step_response_follows_a_ramp_and_says_when_it_never_settles():
+    ramp = np.linspace(1, 10, 50)
+    assert cv.metrics.step_response(ramp, ramp).settling_time == 1.0
+    assert cv.metrics.step_response(0.9 * ramp, ramp).settling_time is None
+    assert cv.metrics.step_response(0.9 * ramp, ramp).steady_state_error == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize("trace", [[], [[1.0, 2.0]], [1.0, float("nan")]])
+def test_step_response_refuses_what_is_no_trace(trace):
+    with pytest.raises(ValueError, match="trace must be"):
+        cv.metrics.step_response(trace, 10.0)
+
+
+def test_active_units_counts_latents_that_vary():
+    spread = np.array([0.0, 0.05, 0.2, 1.0])  # standard deviations of the means; 0.05² < 0.01 < 0.2²
+    wave = np.array([-1.0, 1.0] * 50)[:, None]
+    assert cv.metrics.active_units(wave * spread) == 2
+    assert cv.metrics.active_units(wave * spread + 7.0) == 2  # a constant shift carries nothing
+    with pytest.raises(ValueError, match="examples, latents"):
+        cv.metrics.active_units(np.zeros(5))

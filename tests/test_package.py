@@ -1,0 +1,63 @@
+"""The package as a whole: what it costs to import, which way imports go, and that the examples in docstrings run."""
+
+import ast
+import doctest
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import controlvae
+
+ROOT = Path(controlvae.__file__).parent
+ROOMS = ["control", "experiments", "data", "models", "objectives", "training", "metrics", "report", "cli"]
+
+
+def test_a_room_imports_only_from_its_left():
+    against = []
+    for path in ROOT.rglob("*.py"):
+        room = path.relative_to(ROOT).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("controlvae.") and room in ROOMS:
+                other = (node.module or "").split(".")[1]
+                if other in ROOMS and ROOMS.index(other) > ROOMS.index(room):
+                    against.append(f"{path.relative_to(ROOT)}:{node.lineno} imports {other}")
+    assert not against
+
+
+def test_help_does_not_import_torch():
+    code = "import sys; sys.argv = ['controlvae', '--help']; import controlvae.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"  # noqa: E501
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("False")
+
+
+def test_the_library_adds_little_to_torchs_own_import():
+    code = "import time, torch, numpy; t = time.perf_counter(); import controlvae; controlvae.PI; print(time.perf_counter() - t)"  # noqa: E501
+    best = min(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    )
+    assert best < 0.2
+
+
+@pytest.mark.parametrize("module", ["control.pi", "control.tuning", "metrics.step_response"])
+def test_examples_in_docstrings_run(module):
+    loaded = importlib.import_module(f"controlvae.{module}")
+    names = {**vars(loaded), "torch": importlib.import_module("torch")}
+    failed, tried = doctest.testmod(loaded, extraglobs=names, optionflags=doctest.ELLIPSIS)
+    assert tried > 0
+    assert failed == 0
+
+
+def test_no_pickle_anywhere():
+    words = ("pickle", "torch.load", "torch.save(", "allow_pickle=True", "joblib")
+    guilty = [
+        str(p) for p in ROOT.rglob("*.py") for w in words if w in p.read_text() and "No pickle" not in p.read_text()
+    ]
+    assert not guilty
+
+
+def test_every_file_opens_with_a_sentence():
+    assert all(ast.get_docstring(ast.parse(p.read_text())) for p in ROOT.rglob("*.py"))

@@ -1,0 +1,201 @@
+"""A run through the command line: nothing lost on a kill, Ctrl-C, damage or a full disk; bad input in one line."""
+
+import json
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors import safe_open
+
+TINY = [
+    "--set", "training.steps=400", "--set", "training.batch=16", "--set", "training.log_every=7",
+    "--set", "data.images=256", "--set", "model.channels=(4,4,4)", "--set", "model.hidden=16",
+    "--device", "cpu", "--checkpoint-every", "0.02s",
+]  # fmt: skip
+
+
+def command(*words):
+    return [sys.executable, "-m", "controlvae", *map(str, words)]
+
+
+def controlvae(*words, **options):
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def newest(run):
+    return sorted((run / "checkpoint").glob("step-*"))[-1]
+
+
+def weights(run):
+    with safe_open(newest(run) / "tensors.safetensors", "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def assert_same_run(one, other):
+    assert (one / "log.jsonl").read_bytes() == (other / "log.jsonl").read_bytes()
+    left, right = weights(one), weights(other)
+    assert newest(one).name == newest(other).name
+    assert left.keys() == right.keys()
+    assert all(left[name].equal(right[name]) for name in left)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A run that nothing happened to."""
+    run = tmp_path_factory.mktemp("runs") / "straight"
+    done = controlvae("train", "shapes2d-quick", *TINY, "--run", run)
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run ended by its time limit somewhere on the way, with two checkpoints."""
+    run = tmp_path / "stopped"
+    done = controlvae("train", "shapes2d-quick", *TINY, "--run", run, "--time-limit", "0.5s")
+    assert done.returncode == 0, done.stderr
+    assert "controlvae resume" in done.stdout
+    return run
+
+
+def test_killed_at_random_moments_a_run_ends_the_same(straight, tmp_path):
+    run, dice, kills = tmp_path / "killed", random.Random(1), 0
+    words = ["train", "shapes2d-quick", *TINY, "--run", run]
+    for _ in range(40):
+        process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        words = ["resume", run, "--checkpoint-every", "0.02s", "--device", "cpu"]
+        if kills < 4:
+            # Past the imports, then somewhere within the first half second of work.
+            before = (run / "log.jsonl").stat().st_size if (run / "log.jsonl").exists() else 0
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and process.poll() is None:
+                if (run / "log.jsonl").exists() and (run / "log.jsonl").stat().st_size != before:
+                    break
+                time.sleep(0.002)
+            time.sleep(dice.uniform(0, 0.5))
+            process.kill()
+            kills += 1
+        process.communicate()
+        if process.returncode == 0:
+            break
+    assert process.returncode == 0
+    assert_same_run(straight, run)
+
+
+def test_ctrl_c_leaves_a_run_that_ends_the_same(straight, tmp_path):
+    run = tmp_path / "interrupted"
+    process = subprocess.Popen(
+        command("train", "shapes2d-quick", *TINY, "--run", run),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (run / "log.jsonl").exists() or (run / "log.jsonl").stat().st_size == 0:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert f"controlvae resume {run}" in out
+    assert "Traceback" not in err
+    assert controlvae("resume", run, "--device", "cpu").returncode == 0
+    assert_same_run(straight, run)
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_passed_over(straight, stopped, file):
+    path = newest(stopped) / file
+    payload = bytearray(path.read_bytes())
+    payload[len(payload) // 2] ^= 0xFF
+    path.write_bytes(payload)
+    done = controlvae("resume", stopped, "--device", "cpu")
+    assert done.returncode == 0
+    assert "is damaged" in done.stderr
+    assert "using the one before it" in done.stderr
+    assert_same_run(straight, stopped)
+
+
+def test_a_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
+    before = newest(stopped)
+    limit = before.joinpath("tensors.safetensors").stat().st_size - 100
+    done = controlvae(
+        "resume", stopped, "--device", "cpu",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("controlvae: cannot write")
+    assert before.exists()
+    assert controlvae("resume", stopped, "--device", "cpu").returncode == 0
+    assert_same_run(straight, stopped)
+
+
+def test_divergence_stops_with_step_and_advice(tmp_path):
+    done = controlvae(
+        "train", "shapes2d-quick", *TINY, "--run", tmp_path / "run", "--set", "optimiser.rate=1e18"
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "NaN or infinite at step" in done.stderr
+    assert "smaller optimiser.rate" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_target_out_of_reach_is_reported(tmp_path):
+    run = tmp_path / "run"
+    done = controlvae("train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=PI(5000)")
+    assert "out of reach" in done.stderr
+    assert any(json.loads(line)["event"] == "target out of reach" for line in (run / "events.jsonl").open())
+    assert controlvae("report", run, "--examples", "50").returncode == 0
+    assert "target out of reach" in (run / "report.html").read_text()
+
+
+def test_a_finished_run_evaluates_and_reports(straight):
+    done = controlvae("report", straight, "--examples", "100", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    page = (straight / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert page.count("data:image/png;base64,") == 2
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", "").replace("https://matplotlib.org", "")  # fmt: skip
+    metrics = json.loads((straight / "metrics.json").read_text())
+    assert metrics["elbo"] == pytest.approx(-(metrics["reconstruction"] + metrics["kl"]))
+    assert sum(metrics["kl_per_latent"]) == pytest.approx(metrics["kl"])
+    assert "finished" in controlvae("resume", straight).stdout
+
+
+def test_seeds_get_a_folder_each_and_differ(tmp_path):
+    done = controlvae(
+        "train", "shapes2d-quick", *TINY, "--set", "training.steps=20", "--seeds", 2, "--run", tmp_path / "s"
+    )
+    assert done.returncode == 0, done.stderr
+    logs = [(tmp_path / "s" / f"seed-{seed}" / "log.jsonl").read_text() for seed in (1, 2)]
+    assert logs[0] != logs[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "shapes2d-quik"], "did you mean 'shapes2d-quick'"),
+        (["train", "shapes2d-quick", "--set", "control.kii=1"], "did you mean 'ki'"),
+        (["train", "shapes2d-quick", "--set", "control.ki=fast"], "control.ki must be a number, got 'fast'"),
+        (["train", "shapes2d-quick", "--set", "control.target=-3"], "target must be positive, got -3"),
+        (["train", "shapes2d-quick", "--device", "cuda:97"], "try --device auto"),
+        (["train", "shapes2d-quick", "--time-limit", "soon"], "got 'soon'"),
+        (["train", "shapes2d-quick", "--data-root", "/no/such/folder"], "/no/such/folder"),
+        (["train"], "preset"),
+        (["resume", "/no/such/run"], "no run folder at /no/such/run"),
+        (["evaluate", "."], "not a run folder"),
+        (["report", "/no/such/run"], "no run folder"),
+        (["data", "shapes"], "shapes2d"),
+        (["wash"], "wash"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
+    done = controlvae(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert message in lines[0]
+    assert lines[0].startswith("controlvae: ")

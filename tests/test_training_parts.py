@@ -1,0 +1,124 @@
+"""The parts of a step: random streams, batch order, data, model, terms; and the loop's engine interface."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch.distributions import Bernoulli, Normal, kl_divergence
+
+from controlvae.data import shapes2d, sprites
+from controlvae.data.examples import BinaryImages, Order
+from controlvae.data.load import load
+from controlvae.errors import UserError
+from controlvae.experiments import Shapes2D, override, preset
+from controlvae.models import ConvVAE, build
+from controlvae.objectives import elbo_terms
+from controlvae.training import EagerEngine
+from controlvae.training.noise import noise_key, normal_noise
+
+TINY = ["data.images=128", "training.batch=8", "model.channels=(4,4,4)", "model.hidden=16"]
+
+
+def noise(seeds, steps, shape=(64, 10)):
+    keys = torch.tensor([noise_key(seed) for seed in seeds])
+    return normal_noise(keys[:, None], torch.as_tensor(steps)[None], shape)
+
+
+def test_noise_is_standard_normal_and_its_streams_are_independent():
+    draws = noise(range(4), range(2_000)).double()  # (seeds, steps, 64, 10)
+    assert stats.kstest(draws.flatten()[::7].numpy(), "norm").pvalue > 1e-3
+    assert draws.std() == pytest.approx(1.0, abs=2e-3)
+    by_seed = draws.flatten(1)
+    across = torch.corrcoef(by_seed) - torch.eye(4, dtype=torch.float64)
+    in_time = [torch.corrcoef(torch.stack([by_seed[0, :-lag], by_seed[0, lag:]]))[0, 1] for lag in (1, 10, 640)]
+    assert max(across.abs().max(), *map(abs, in_time)) < 5 / by_seed.shape[1] ** 0.5
+
+
+def test_noise_depends_on_seed_and_step_alone():
+    together = noise([1, 2, 3], range(5))
+    assert torch.equal(together[1, 3], noise([2], [3])[0, 0])
+    assert noise([1], range(1000), (640,)).abs().max() < 6
+
+
+def test_an_epoch_meets_every_example_once_in_a_new_order():
+    order = Order(count=103, batch=10, seed=4)
+    epochs = [torch.cat([order.indices(step) for step in range(e * 10, e * 10 + 10)]).tolist() for e in range(2)]
+    assert all(len(set(epoch)) == 100 for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    assert Order(103, 10, seed=4).indices(13).equal(order.indices(13))
+    assert not Order(103, 10, seed=5).indices(13).equal(order.indices(13))
+    with pytest.raises(UserError, match="at least as many"):
+        Order(5, 10, seed=1)
+
+
+def test_bits_give_back_their_pictures():
+    pictures = np.random.default_rng(1).integers(0, 2, (20, 1, 16, 16), dtype=np.uint8)
+    images = BinaryImages(torch.from_numpy(np.packbits(pictures.reshape(20, -1), axis=1)), (1, 16, 16), "random")
+    chosen = torch.tensor([3, 19, 3, 0])
+    assert torch.equal(images.batch(chosen), torch.from_numpy(pictures[chosen]).float())
+
+
+def test_the_original_file_is_used_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(shapes2d, "IMAGE_COUNT", 3_000)  # the whole file would take 3 GB to write
+    pictures = sprites.render(np.arange(3_000))
+    pictures[:, 0, 0] = 1  # a mark that no rendered picture has
+    np.savez_compressed(tmp_path / "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz", imgs=pictures)
+    images = load(Shapes2D(), tmp_path)
+    assert "original" in images.source
+    assert images.batch(torch.arange(3_000))[:, 0].numpy().astype(np.uint8).tobytes() == pictures.tobytes()
+    (tmp_path / "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz").write_bytes(b"PK broken")
+    with pytest.raises(UserError, match="cannot be read as dSprites"):
+        load(Shapes2D(images=50), tmp_path)
+
+
+def test_small_shapes_are_every_second_pixel():
+    small, large = load(Shapes2D(size=32, images=40)), load(Shapes2D(images=40))
+    every = torch.arange(40)
+    assert torch.equal(small.batch(every), large.batch(every)[:, :, ::2, ::2])
+    assert small.factors.shape == (40, 5)
+
+
+def test_the_appendix_network_has_its_parameters():
+    # Counted in the released code for z = 10.
+    assert sum(p.numel() for p in ConvVAE().parameters()) == 763_285
+    with pytest.raises(ValueError, match="divisible by 16, got 40x40"):
+        ConvVAE(shape=(1, 40, 40))
+
+
+def test_a_seed_fixes_the_weights_and_leaves_the_global_generator_alone():
+    before = torch.random.get_rng_state()
+    models = [build(override(preset("shapes2d-quick"), [f"training.seed={seed}"]), (1, 32, 32)) for seed in (1, 1, 2)]
+    one, same, other = (torch.cat([p.flatten() for p in model.parameters()]) for model in models)
+    assert one.equal(same)
+    assert not one.equal(other)
+    assert torch.random.get_rng_state().equal(before)
+
+
+def test_terms_are_those_of_torch_distributions():
+    torch.manual_seed(0)
+    model, x, noise_ = ConvVAE((1, 16, 16), 3, (4, 4), 8), torch.rand(6, 1, 16, 16).round(), torch.randn(6, 3)
+    terms = elbo_terms(model, x, noise_)
+    logits, posterior = model(x, noise_)
+    q = Normal(posterior.mean, (0.5 * posterior.log_variance).exp())
+    kl = kl_divergence(q, Normal(0.0, 1.0))
+    torch.testing.assert_close(terms.kl, kl.sum(1).mean())
+    torch.testing.assert_close(terms.kl_per_latent, kl.mean(0))
+    torch.testing.assert_close(terms.reconstruction, -Bernoulli(logits=logits).log_prob(x).sum((1, 2, 3)).mean())
+
+
+def test_a_model_trains_the_same_alone_or_beside_others():
+    experiments = [override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 2)]
+    examples = load(experiments[0].data)
+    alone = EagerEngine(experiments[1:], examples, torch.device("cpu"))
+    beside = EagerEngine(experiments, examples, torch.device("cpu"))
+    assert alone.advance(30)[:, 0].equal(beside.advance(30)[:, 1])
+
+
+def test_feedback_comes_from_the_same_batch():
+    # The weight at a step is the law's answer to that step's own KL, not to the one before.
+    experiment = override(preset("shapes2d-quick"), [*TINY, "control=PI(18)"])
+    engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
+    rows = engine.advance(1)[0, 0]
+    _, kl, target, beta, p, i, _ = rows[:7].tolist()
+    assert beta == pytest.approx(max(0.0, 0.01 / (1 + np.exp(target - kl)) - 0.001 * (target - kl)))
+    assert p + i <= 0.01
