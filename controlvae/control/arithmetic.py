@@ -68,7 +68,12 @@ class Tensors:
 
     @staticmethod
     def choose(condition: Tensor, yes: Record, no: Record) -> Record:
-        """One selection over the whole record: eleven small kernels would cost more than the law itself."""
+        """One selection over the whole record, where eleven small kernels would cost more than the law itself.
+
+        A compiler fuses the eleven, and would be held up by the stacking.
+        """
+        if torch.compiler.is_compiling():
+            return type(no)(*(torch.where(condition, y, n) for y, n in zip(yes, no, strict=True)))
         return type(no)(*torch.where(condition, torch.stack(yes), torch.stack(no)).unbind(0))
 
 

@@ -1,7 +1,7 @@
 """What a run is: an `Experiment`, a value made of small values. Other rooms build data, models and steps from it."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from controlvae.control import PI, PID, Constant, Cyclical, LagrangeMultiplier, Linear, Sigmoid, Staircase
 
@@ -70,6 +70,9 @@ class Adam:
         )
 
 
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
 @dataclass(frozen=True)
 class Training:
     """How long, on what batches, and how often it is written down. A run is a function of these and its seed."""
@@ -78,11 +81,13 @@ class Training:
     batch: int = 64
     seed: int = 1
     log_every: int = 500  # steps averaged into one line of the log
+    precision: Precision = "bf16"  # of the products on a GPU; a CPU computes in float32 whatever it says
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "log_every"):
             value = getattr(self, name)
             require(value > 0, f"{name} must be positive, got {value}")
+        require(self.precision in get_args(Precision), f"precision must be fp32, tf32 or bf16, got {self.precision!r}")
         require(self.seed >= 0, f"seed must be zero or positive, got {self.seed}")
 
 

@@ -1,0 +1,430 @@
+"""Triton kernels over a stack of models: one launch serves them all, and patches are never written to memory.
+
+A stride-2 layer with 4x4 kernels links a *large* map (2H, 2W) and a *small* map (H, W): small pixel (h, w) and tap
+(r, c) meet large pixel (2h + r - 1, 2w + c - 1). Three products over that relation are all that convolution,
+transposed convolution and their gradients need:
+
+    gather   small = Σ_tap large · W[tap]          convolution forward; transposed convolution's input gradient
+    spread   large = Σ_tap small · W[tap]ᵀ         transposed convolution forward; convolution's input gradient
+    outer    W[tap] = Σ_pixels largeᵀ · small      the weight gradient of both
+
+Maps are (models, batch, height, width, channels), weights (models, 4, 4, large channels, small channels).
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def _config(operation: str, large: int, small: int, models: int) -> dict[str, int]:
+    """Rows of pixels a program works on at once, its warps and its pipeline depth: the best measured on an H200."""
+    if operation == "outer":
+        return {"ROWS": 128, "num_warps": 4, "num_stages": 2}
+    # A single model has few pixels at the narrow end: smaller programs spread them over the card.
+    rows = 128 if models > 1 else {1: 128, 32: 128 if small == 32 else 64}.get(large, 32)
+    return {"ROWS": rows, "num_warps": 4, "num_stages": 2 if operation == "spread" else 3}
+
+
+@triton.jit
+def _split_position(position, H, W):
+    """Pixel number -> (example, row, column)."""
+    return position // (H * W), (position // W) % H, position % W
+
+
+@triton.jit
+def _finish(acc, out, gate, offset, mask, RELU: tl.constexpr, GATE: tl.constexpr):
+    """The common end: rectify, or pass a gradient only where the activation was positive; then store."""
+    if RELU:
+        acc = tl.maximum(acc, 0.0)
+    if GATE:
+        acc = tl.where(tl.load(gate + offset, mask=mask, other=0.0) > 0, acc, 0.0)
+    tl.store(out + offset, acc.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _gather_kernel(
+    large, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
+    CL: tl.constexpr, CS: tl.constexpr, CLP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, PATCH: tl.constexpr,
+    DOT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(2).to(tl.int64)
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = position < positions
+    example, h, w = _split_position(position, H, W)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    large += model * positions * 4 * CL
+    weight += model * weight_model
+    acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
+    if PATCH:
+        # Few channels: all taps of all channels side by side are one product.
+        k = tl.arange(0, CLP)
+        y = 2 * h[:, None] + (k // CL // 4)[None, :] - 1
+        x = 2 * w[:, None] + (k // CL % 4)[None, :] - 1
+        ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside[:, None] & (k < 16 * CL)[None, :]
+        pixel = (example[:, None] * 2 * H + y) * 2 * W + x
+        left = tl.load(large + pixel * CL + (k % CL)[None, :], mask=ok, other=0.0).to(DOT)
+        taps = (k < 16 * CL)[:, None] & (column < CS)[None, :]
+        right = tl.load(weight + k[:, None] * CS + column[None, :], mask=taps, other=0.0).to(DOT)
+        acc = tl.dot(left, right, acc, input_precision=PRECISION)
+    else:
+        channel = tl.arange(0, CLP)
+        known = (channel < CL)[:, None] & (column < CS)[None, :]
+        for tap in range(16):
+            y = 2 * h + tap // 4 - 1
+            x = 2 * w + tap % 4 - 1
+            ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside
+            pixel = (example * 2 * H + y) * 2 * W + x
+            ok2 = ok[:, None] & (channel < CL)[None, :]
+            left = tl.load(large + pixel[:, None] * CL + channel[None, :], mask=ok2, other=0.0).to(DOT)
+            right = tl.load(weight + (tap * CL + channel[:, None]) * CS + column[None, :], mask=known, other=0.0)
+            acc = tl.dot(left, right.to(DOT), acc, input_precision=PRECISION)
+    if BIAS:
+        acc += tl.load(bias + model * bias_model + column, mask=column < CS, other=0.0)[None, :]
+    offset = model * positions * CS + position[:, None] * CS + column[None, :]
+    _finish(acc, out, gate, offset, inside[:, None] & (column < CS)[None, :], RELU, GATE)
+
+
+@triton.jit
+def _spread_kernel(
+    small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
+    CL: tl.constexpr, CS: tl.constexpr, CSP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(2).to(tl.int64)
+    # Large pixels of one parity (a, b) meet the same four taps, so a program takes pixels of one parity.
+    a = tl.program_id(1) % 4 // 2
+    b = tl.program_id(1) % 2
+    column = tl.program_id(1) // 4 * TILE + tl.arange(0, TILE)
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = position < positions
+    example, h, w = _split_position(position, H, W)
+    channel = tl.arange(0, CSP)
+    small += model * positions * CS
+    weight += model * weight_model
+    known = (channel < CS)[:, None] & (column < CL)[None, :]
+    acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
+    for near in range(4):
+        i = near // 2
+        j = near % 2
+        # Parity 0 meets tap 1 of its own small row and tap 3 of the row before; parity 1, tap 2 and tap 0 of the next.
+        tap = (1 + a + (2 - 4 * a) * i) * 4 + 1 + b + (2 - 4 * b) * j
+        y = h + (2 * a - 1) * i
+        x = w + (2 * b - 1) * j
+        ok = (y >= 0) & (y < H) & (x >= 0) & (x < W) & inside
+        pixel = (example * H + y) * W + x
+        ok2 = ok[:, None] & (channel < CS)[None, :]
+        left = tl.load(small + pixel[:, None] * CS + channel[None, :], mask=ok2, other=0.0).to(DOT)
+        right = tl.load(weight + (tap * CL + column[None, :]) * CS + channel[:, None], mask=known, other=0.0)
+        acc = tl.dot(left, right.to(DOT), acc, input_precision=PRECISION)
+    if BIAS:
+        acc += tl.load(bias + model * bias_model + column, mask=column < CL, other=0.0)[None, :]
+    pixel = (example * 2 * H + 2 * h + a) * 2 * W + 2 * w + b
+    offset = model * positions * 4 * CL + pixel[:, None] * CL + column[None, :]
+    _finish(acc, out, gate, offset, inside[:, None] & (column < CL)[None, :], RELU, GATE)
+
+
+@triton.jit
+def _spread_few_kernel(
+    small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
+    CL: tl.constexpr, CS: tl.constexpr, CSP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`_spread_kernel` for up to four large channels: all four parities together are the columns of one product."""
+    model = tl.program_id(2).to(tl.int64)
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = position < positions
+    example, h, w = _split_position(position, H, W)
+    channel = tl.arange(0, CSP)
+    column = tl.arange(0, TILE)  # (parity, large channel)
+    a = column // CL // 2
+    b = column // CL % 2
+    small += model * positions * CS
+    weight += model * weight_model
+    acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
+    for near in range(9):
+        i = near // 3
+        j = near % 3
+        # Small row h - 1 + i meets large row 2h + a at kernel row a + 3 - 2i, where there is one.
+        r = a + 3 - 2 * i
+        c = b + 3 - 2 * j
+        y = h - 1 + i
+        x = w - 1 + j
+        ok = (y >= 0) & (y < H) & (x >= 0) & (x < W) & inside
+        pixel = (example * H + y) * W + x
+        ok2 = ok[:, None] & (channel < CS)[None, :]
+        left = tl.load(small + pixel[:, None] * CS + channel[None, :], mask=ok2, other=0.0).to(DOT)
+        met = (r >= 0) & (r < 4) & (c >= 0) & (c < 4) & (column < 4 * CL)
+        source = ((r * 4 + c) * CL + column % CL)[None, :] * CS + channel[:, None]
+        right = tl.load(weight + source, mask=met[None, :] & (channel < CS)[:, None], other=0.0)
+        acc = tl.dot(left, right.to(DOT), acc, input_precision=PRECISION)
+    if BIAS:
+        acc += tl.load(bias + model * bias_model + column % CL, mask=column < 4 * CL, other=0.0)[None, :]
+    pixel = ((example * 2 * H + 2 * h)[:, None] + a[None, :]) * 2 * W + 2 * w[:, None] + b[None, :]
+    offset = model * positions * 4 * CL + pixel * CL + (column % CL)[None, :]
+    _finish(acc, out, gate, offset, inside[:, None] & (column < 4 * CL)[None, :], RELU, GATE)
+
+
+@triton.jit
+def _outer_kernel(
+    large, small, grad, bias_grad, positions, per_part, grad_model, bias_model, H, W,
+    CL: tl.constexpr, CS: tl.constexpr, SLICE: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    LARGE_BIAS: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(2).to(tl.int64)
+    part = tl.program_id(1)
+    slices = (16 * CL + SLICE - 1) // SLICE
+    k = tl.program_id(0) % slices * SLICE + tl.arange(0, SLICE)  # (tap, large channel)
+    column = tl.program_id(0) // slices * TILE + tl.arange(0, TILE)
+    tap = k // CL
+    channel = k % CL
+    large += model * positions * 4 * CL
+    small += model * positions * CS
+    acc = tl.zeros((SLICE, TILE), dtype=tl.float32)
+    small_sum = tl.zeros((TILE,), dtype=tl.float32)
+    large_sum = tl.zeros((SLICE,), dtype=tl.float32)
+    end = min((part + 1) * per_part, positions)
+    for start in range(part * per_part, end, ROWS):
+        position = start + tl.arange(0, ROWS)
+        inside = position < end
+        example, h, w = _split_position(position, H, W)
+        y = 2 * h[:, None] + (tap // 4)[None, :] - 1
+        x = 2 * w[:, None] + (tap % 4)[None, :] - 1
+        ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside[:, None] & (tap < 16)[None, :]
+        pixel = (example[:, None] * 2 * H + y) * 2 * W + x
+        left = tl.load(large + pixel * CL + channel[None, :], mask=ok, other=0.0)
+        known = inside[:, None] & (column < CS)[None, :]
+        right = tl.load(small + position[:, None] * CS + column[None, :], mask=known, other=0.0)
+        acc = tl.dot(tl.trans(left.to(DOT)), right.to(DOT), acc, input_precision=PRECISION)
+        if LARGE_BIAS:
+            large_sum += tl.sum(left.to(tl.float32), axis=0)
+        else:
+            small_sum += tl.sum(right.to(tl.float32), axis=0)
+    grad += model * grad_model + part * 16 * CL * CS
+    tl.store(grad + k[:, None] * CS + column[None, :], acc, mask=(tap < 16)[:, None] & (column < CS)[None, :])
+    bias_grad += model * bias_model
+    if LARGE_BIAS:
+        # The four inner taps, rows and columns 1 and 2 of the kernel, meet every large pixel once between them.
+        inner = (tap // 4 >= 1) & (tap // 4 <= 2) & (tap % 4 >= 1) & (tap % 4 <= 2) & (tap < 16)
+        quarter = (tap // 4 - 1) * 2 + tap % 4 - 1
+        if tl.program_id(0) < slices:
+            tl.store(bias_grad + (part * 4 + quarter) * CL + channel, large_sum, mask=inner)
+    elif tl.program_id(0) % slices == 0:
+        tl.store(bias_grad + part * CS + column, small_sum, mask=column < CS)
+
+
+@triton.jit
+def _matmul_kernel(
+    left, right, bias, gate, out, column_sum, M, N, K,
+    left_model, left_m, left_k, right_model, right_k, right_n, bias_model, bias_period, out_model, sum_model,
+    ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, SUM: tl.constexpr,
+    DOT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(2).to(tl.int64)
+    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    n = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    left += model * left_model
+    right += model * right_model
+    acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
+    total = tl.zeros((TILE,), dtype=tl.float32)
+    for start in range(0, K, DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        a = tl.load(
+            left + m[:, None] * left_m + k[None, :] * left_k, mask=(m < M)[:, None] & (k < K)[None, :], other=0.0
+        )
+        b = tl.load(
+            right + k[:, None] * right_k + n[None, :] * right_n, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0
+        )
+        acc = tl.dot(a.to(DOT), b.to(DOT), acc, input_precision=PRECISION)
+        if SUM:
+            total += tl.sum(b.to(tl.float32), axis=0)
+    if BIAS:
+        acc += tl.load(bias + model * bias_model + n % bias_period, mask=n < N, other=0.0)[None, :]
+    if SUM:
+        if tl.program_id(0) == 0:
+            tl.store(column_sum + model * sum_model + n, total, mask=n < N)
+    offset = m[:, None] * N + n[None, :]
+    known = (m < M)[:, None] & (n < N)[None, :]
+    if GATE:
+        gate += model * M * N
+    _finish(acc, out + model * out_model, gate, offset, known, RELU, GATE)
+
+
+@triton.jit
+def _adam_kernel(
+    weight, first, second, partials, table, counter, parameters, partial_size,
+    RATE: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
+    EPSILON: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Sums a block's partial gradients and applies Adam to it: the optimiser of all layers and models in one launch."""
+    model = tl.program_id(1).to(tl.int64)
+    block = tl.program_id(0)
+    within = tl.arange(0, BLOCK)
+    begin = tl.load(table + block * 4)  # of the block's partial gradients
+    parts = tl.load(table + block * 4 + 1)
+    stride = tl.load(table + block * 4 + 2)
+    count = tl.load(table + block * 4 + 3)  # parameters in use; the rest is padding
+    used = within < count
+    gradient = tl.zeros((BLOCK,), dtype=tl.float32)
+    source = partials + model * partial_size + begin
+    for start in range(0, parts, 8):  # eight parts at a time: the loads overlap
+        part = start + tl.arange(0, 8)
+        known = (part < parts)[:, None] & used[None, :]
+        gradient += tl.sum(tl.load(source + part[:, None] * stride + within[None, :], mask=known, other=0.0), axis=0)
+    offset = model * parameters + block * BLOCK + within
+    m = tl.load(first + offset, mask=used, other=0.0)
+    v = tl.load(second + offset, mask=used, other=0.0)
+    m = BETA1 * m + (1 - BETA1) * gradient
+    v = BETA2 * v + (1 - BETA2) * gradient * gradient
+    # In float64: 1 - 0.999^t loses half its digits in float32 during the first steps.
+    time = (tl.load(counter) + 1).to(tl.float64)
+    correction1 = (1 - tl.exp(time * LOG_BETA1)).to(tl.float32)
+    correction2 = (1 - tl.exp(time * LOG_BETA2)).to(tl.float32)
+    w = tl.load(weight + offset, mask=used, other=0.0)
+    w -= RATE / correction1 * m / (tl.sqrt(v) / tl.sqrt(correction2) + EPSILON)
+    tl.store(first + offset, m, mask=used)
+    tl.store(second + offset, v, mask=used)
+    tl.store(weight + offset, w, mask=used)
+
+
+@triton.jit
+def _unpack_kernel(bits, indices, out, row_bytes, PIXELS: tl.constexpr):
+    example = tl.program_id(0).to(tl.int64)
+    pixel = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
+    source = tl.load(indices + example).to(tl.int64) * row_bytes
+    byte = tl.load(bits + source + pixel // 8)
+    tl.store(
+        out + example * row_bytes * 8 + pixel, ((byte >> (7 - pixel % 8).to(tl.uint8)) & 1).to(out.dtype.element_ty)
+    )
+
+
+class Arithmetic:
+    """How the products are computed: `fp32` and `tf32` keep maps in float32, `bf16` keeps them in bfloat16.
+
+    Weights, sums, the optimiser and the controller are float32 or better in all three.
+    """
+
+    def __init__(self, precision: str) -> None:
+        self.maps = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.dot = tl.bfloat16 if precision == "bf16" else tl.float32
+        self.products = "ieee" if precision == "fp32" else "tf32"
+
+
+def _padded(channels: int) -> int:
+    """tl.dot wants powers of two from 16 up."""
+    return max(16, triton.next_power_of_2(channels))
+
+
+def _tile(channels: int) -> int:
+    return min(64, _padded(channels))
+
+
+def gather(
+    large: Tensor, weight: Tensor, arithmetic: Arithmetic, *, bias: Tensor | None = None, relu: bool = False,
+    gate: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """small = Σ_tap large · W[tap], plus bias, rectified, or gated by an activation: (models, batch, H, W, small)."""
+    models, batch, height, width, cl = large.shape
+    cs = weight.shape[-1]
+    out = torch.empty(models, batch, height // 2, width // 2, cs, dtype=arithmetic.maps, device=large.device)
+    positions = batch * height * width // 4
+    patch = 16 * cl <= 64
+    config = _config("gather", cl, cs, models)
+    grid = (triton.cdiv(positions, config["ROWS"]), triton.cdiv(cs, _tile(cs)), models)
+    _gather_kernel[grid](
+        large, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
+        height // 2, width // 2,
+        CL=cl, CS=cs, CLP=_padded(16 * cl) if patch else _padded(cl), TILE=_tile(cs), **config,
+        BIAS=bias is not None, RELU=relu, GATE=gate is not None, PATCH=patch,
+        DOT=arithmetic.dot, PRECISION=arithmetic.products,
+    )  # fmt: skip
+    return out
+
+
+def spread(
+    small: Tensor, weight: Tensor, arithmetic: Arithmetic, *, bias: Tensor | None = None, relu: bool = False,
+    gate: Tensor | None = None, dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """large = Σ_tap small · W[tap]ᵀ, plus bias, rectified, or gated by an activation: (models, batch, 2H, 2W, cl)."""
+    models, batch, height, width, cs = small.shape
+    cl = weight.shape[-2]
+    out = torch.empty(models, batch, 2 * height, 2 * width, cl, dtype=dtype or arithmetic.maps, device=small.device)
+    positions = batch * height * width
+    config = _config("spread", cl, cs, models)
+    blocks, few = triton.cdiv(positions, config["ROWS"]), 4 * cl <= 16
+    kernel = _spread_few_kernel if few else _spread_kernel
+    kernel[(blocks, 1 if few else 4 * triton.cdiv(cl, _tile(cl)), models)](
+        small, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
+        height, width, CL=cl, CS=cs, CSP=_padded(cs), TILE=16 if few else _tile(cl), **config,
+        BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
+    )  # fmt: skip
+    return out
+
+
+def outer(
+    large: Tensor, small: Tensor, grad: Tensor, bias_grad: Tensor, arithmetic: Arithmetic, *, large_bias: bool
+) -> None:
+    """W[tap] = Σ_pixels largeᵀ · small, in parts: grad (models, parts, 4, 4, large, small), bias_grad alike.
+
+    The bias belongs to the large map of a transposed convolution, to the small map of a convolution.
+    """
+    models, batch, height, width, cs = small.shape
+    cl = large.shape[-1]
+    positions, parts = batch * height * width, grad.shape[1]
+    config = _config("outer", cl, cs, models)
+    per_part = triton.cdiv(triton.cdiv(positions, parts), config["ROWS"]) * config["ROWS"]
+    block, tile = min(128, _padded(16 * cl)), _tile(cs)
+    grid = (triton.cdiv(16 * cl, block) * triton.cdiv(cs, tile), parts, models)
+    _outer_kernel[grid](
+        large, small, grad, bias_grad, positions, per_part, grad.stride(0), bias_grad.stride(0), height, width,
+        CL=cl, CS=cs, SLICE=block, TILE=tile, **config, LARGE_BIAS=large_bias,
+        DOT=arithmetic.dot, PRECISION=arithmetic.products,
+    )  # fmt: skip
+
+
+def matmul(
+    left: Tensor, right: Tensor, out: Tensor, arithmetic: Arithmetic, *, bias: Tensor | None = None,
+    relu: bool = False, gate: Tensor | None = None, column_sum: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """out = left · right for each model, plus bias, rectified or gated; `column_sum` receives Σ_k right[k].
+
+    A bias shorter than a row of `out` repeats: a channel's bias serves all pixels of a map laid out flat.
+    """
+    models, m, k = left.shape
+    n = right.shape[2]
+    grid = (triton.cdiv(m, 64), triton.cdiv(n, 32), models)
+    _matmul_kernel[grid](
+        left, right, bias, gate, out, column_sum, m, n, k,
+        *left.stride(), *right.stride(), 0 if bias is None else bias.stride(0), 1 if bias is None else bias.shape[1],
+        out.stride(0), 0 if column_sum is None else column_sum.stride(0),
+        ROWS=64, TILE=32, DEPTH=64, BIAS=bias is not None, RELU=relu, GATE=gate is not None,
+        SUM=column_sum is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
+    )  # fmt: skip
+    return out
+
+
+def unpack(bits: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
+    """Binary pictures from their bits: indices (models, batch) -> (models, batch, height, width, channels)."""
+    channels, height, width = shape
+    out = torch.empty(*indices.shape, height, width, channels, dtype=dtype, device=bits.device)
+    pixels = bits.shape[1] * 8
+    block = min(1024, pixels)
+    _unpack_kernel[(indices.numel(), pixels // block)](bits, indices, out, bits.shape[1], PIXELS=block)
+    return out
+
+
+def adam(
+    weight: Tensor, first: Tensor, second: Tensor, partials: Tensor, table: Tensor, counter: Tensor, block: int,
+    *, rate: float, beta1: float, beta2: float, epsilon: float = 1e-8,
+) -> None:  # fmt: skip
+    """One Adam step for all models from their partial gradients. weight, first, second: (models, parameters)."""
+    models, parameters = weight.shape
+    _adam_kernel[(len(table), models)](
+        weight, first, second, partials, table, counter, parameters, partials.shape[1],
+        RATE=rate, BETA1=beta1, BETA2=beta2, LOG_BETA1=math.log(beta1) if beta1 else -math.inf,
+        LOG_BETA2=math.log(beta2) if beta2 else -math.inf, EPSILON=epsilon, BLOCK=block,
+    )  # fmt: skip
