@@ -38,14 +38,22 @@ TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBo
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 
 
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"controlvae {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback with an error; anywhere in the line.")
+    ] = False,
+) -> None:
+    """Options of every command."""
 
 
 @app.command()
@@ -83,7 +91,7 @@ def train(
     from controlvae.cli import training
 
     how = training.options(device, time_limit, checkpoint_every, tensorboard, data_root)
-    training.go(training.create(preset, sets or [], run, seeds, shown_command()), how)
+    training.start(training.plan(preset, sets or [], run, seeds), how, shown_command())
 
 
 @app.command()
@@ -99,7 +107,7 @@ def resume(
     from controlvae.cli import training
     from controlvae.experiments import find_runs
 
-    training.go(find_runs(run), training.options(device, time_limit, checkpoint_every, tensorboard, data_root))
+    training.resume(find_runs(run), training.options(device, time_limit, checkpoint_every, tensorboard, data_root))
 
 
 @app.command()
@@ -176,8 +184,13 @@ def report(
             save_figure(reconstructions(opened), folder.figures / "reconstruction.png")
             save_figure(traversals(opened), folder.figures / "traversal.png")
     if out is None:
-        out = folders[0].report_file if len(folders) == 1 else Path(os.path.commonpath(runs)) / "report.html"
-    typer.echo(write_report(folders, out))
+        common = Path(os.path.commonpath([path.resolve() for path in runs]))
+        out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(common)) / "report.html"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        typer.echo(write_report(folders, out))
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}") from None
 
 
 @app.command()
@@ -232,6 +245,8 @@ def pick_device(name: str) -> "torch.device":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError("models are trained on cpu, cuda or mps")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
@@ -249,6 +264,7 @@ def shown_command() -> str:
 def main() -> None:
     """Runs a command; errors meant for people are one line on stderr."""
     debug = "--debug" in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         # Outside its stand-alone mode the app returns the status of a typer.Exit instead of raising it.
         sys.exit(app(standalone_mode=False) or 0)

@@ -8,7 +8,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +20,10 @@ from controlvae.control import TuningWarning
 from controlvae.data.load import load
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder, override, preset
-from controlvae.training import EagerEngine, Run, restore, train
+from controlvae.experiments import Experiment, RunFolder, override, preset
+from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
+from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard
 
 
@@ -46,35 +46,64 @@ def options(
     return How(pick_device(device), limit, _seconds("--checkpoint-every", checkpoint_every), tensorboard, data_root)
 
 
-def create(name: str, sets: list[str], run: Path | None, seeds: int, command: str) -> list[RunFolder]:
-    """The run folders of a `train` command, one per seed."""
+class Plan(NamedTuple):
+    """Runs to make: what each computes and where it goes."""
+
+    experiments: list[Experiment]
+    folders: list[RunFolder]
+
+
+def plan(name: str, sets: list[str], run: Path | None, seeds: int) -> Plan:
+    """What a `train` command asks for, one run per seed; nothing is written yet."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
         experiment = override(preset(name), sets)
     for message in {str(warning.message) for warning in caught if sets}:
         print(f"controlvae: note: {message}", file=sys.stderr)
-    path = run or _free_folder(Path("runs") / name)
-    first = experiment.training.seed
-    folders = [RunFolder(path)] if seeds == 1 else [RunFolder(path / f"seed-{first + i}") for i in range(seeds)]
-    for number, folder in enumerate(folders):
-        seeded = replace(experiment, training=replace(experiment.training, seed=first + number))
+    path, first = run or _free_folder(Path("runs") / name), experiment.training.seed
+    numbers = range(first, first + seeds)
+    experiments = [override(experiment, [f"training.seed={seed}"]) for seed in numbers]
+    folders = [RunFolder(path)] if seeds == 1 else [RunFolder(path / f"seed-{seed}") for seed in numbers]
+    for folder in folders:
+        folder.must_be_free()
+    return Plan(experiments, folders)
+
+
+def start(plan: Plan, how: How, command: str) -> None:
+    """Trains from the beginning. The engine comes first: settings that do not fit together leave no folder behind."""
+    engine = _engine(plan.experiments, how)
+    for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
-            folder.create(seeded, command)
+            folder.create(experiment, command)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
-    return folders
+    _go([Run.open(folder) for folder in plan.folders], engine, how)
 
 
-def go(folders: Sequence[RunFolder], how: How) -> None:
-    """Trains from wherever the folders stand to the end."""
+def resume(folders: Sequence[RunFolder], how: How) -> None:
+    """Goes on from the last good checkpoints. Of several runs, those that are finished or diverged are left alone."""
+    home = _home(folders)
+    if len(folders) > 1:
+        folders = [folder for folder in folders if not folder.ended()]
+    if not folders:
+        typer.echo(f"every run in {home} has ended. See them with: controlvae report {home}")
+        return
     runs = [Run.open(folder) for folder in folders]
-    experiment = runs[0].experiment
-    sinks = [TensorBoard(folder) for folder in folders] if how.tensorboard else []
-    engine = EagerEngine([run.experiment for run in runs], load(experiment.data, how.data_root), how.device)
+    _go(runs, _engine([run.experiment for run in runs], how), how)
+
+
+def _engine(experiments: Sequence[Experiment], how: How) -> Engine:
+    check_alike(experiments)
+    return make_engine(experiments, load(experiments[0].data, how.data_root), how.device)
+
+
+def _go(runs: Sequence[Run], engine: Engine, how: How) -> None:
+    """Trains from wherever the folders stand to the end."""
+    experiment, home = runs[0].experiment, _home([run.folder for run in runs])
+    sinks = [TensorBoard(run.folder) for run in runs] if how.tensorboard else []
     for note in restore(runs, engine):
         print(f"controlvae: {note}", file=sys.stderr)
     steps, began = experiment.training.steps, engine.step
-    home = folders[0].path if len(folders) == 1 else folders[0].path.parent
     if began >= steps:
         typer.echo(f"{home} is finished: step {steps:,}. See it with: controlvae report {home}")
         return
@@ -90,9 +119,14 @@ def go(folders: Sequence[RunFolder], how: How) -> None:
     for sink in sinks:
         sink.close()
     for run in runs:
-        run.journal.event("finished" if engine.step >= steps else "stopped", step=engine.step)
+        if run.diverged_at is None:
+            run.journal.event("finished" if engine.step >= steps else "stopped", step=engine.step)
         run.journal.close()
     _last_words(home, runs, engine.step, steps, interrupted=stop.is_set())
+
+
+def _home(folders: Sequence[RunFolder]) -> Path:
+    return folders[0].path if len(folders) == 1 else folders[0].path.parent
 
 
 def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrupted: bool) -> None:

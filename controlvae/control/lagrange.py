@@ -12,7 +12,7 @@ class LagrangeMultiplier(Feedback):
 
     .. math::  \lambda(t) = \lambda(t-1) - \alpha\, e(t)
 
-    Rezende & Viola, *Taming VAEs*, 2018; section 3.6 of the paper, which shows it to be `PI` with `kp=0` and
+    Rezende & Viola, *Taming VAEs*, 2018; section 3.5 of the paper, which shows it to be `PI` with `kp=0` and
     `ki=alpha`. Unbounded above by default, as a multiplier is; below by zero, so that KL is never rewarded.
     """
 

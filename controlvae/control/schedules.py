@@ -118,7 +118,7 @@ class Sigmoid(Schedule):
 class Cyclical(Schedule):
     """Again and again: linear from `start` to `stop` over the first `ramp` of each `period`, then `stop`.
 
-    Liu et al., *Cyclical Annealing Schedule*, 2019. M cycles in N steps are `period=N // M`.
+    Fu et al., *Cyclical Annealing Schedule*, 2019. M cycles in N steps are `period=N // M`.
     """
 
     period: int

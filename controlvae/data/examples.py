@@ -1,6 +1,6 @@
 """Examples that live on the device, and the order in which training meets them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +21,11 @@ class Examples(Protocol):
     @property
     def source(self) -> str:
         """Where it came from, in words."""
+        ...
+
+    @property
+    def split(self) -> str:
+        """Which part of the data these are, in words."""
         ...
 
     @property
@@ -47,6 +52,7 @@ class BinaryImages:
     bits: Tensor  # (count, pixels / 8) uint8, most significant bit first, rows one after another
     shape: tuple[int, int, int]
     source: str
+    split: str = "all"
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
 
@@ -60,7 +66,7 @@ class BinaryImages:
         return pixels.view(*indices.shape, *self.shape).float()
 
     def to(self, device: torch.device) -> "BinaryImages":
-        return BinaryImages(self.bits.to(device), self.shape, self.source, self.factors, self.factor_names)
+        return replace(self, bits=self.bits.to(device))
 
 
 class Order:

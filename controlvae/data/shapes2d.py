@@ -4,6 +4,7 @@ Matthey et al., *dSprites*, 2017. Rendered here from the factors; the original f
 """
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,9 @@ def load(settings: Shapes2D, root: Path | None = None) -> BinaryImages:
     if settings.size == 32:
         packed = _halve(packed)
     shape = (1, settings.size, settings.size)
-    return BinaryImages(torch.from_numpy(packed), shape, source, factor_classes(indices), FACTOR_NAMES)
+    return BinaryImages(
+        torch.from_numpy(packed), shape, source, "no held-out images", factor_classes(indices), FACTOR_NAMES
+    )
 
 
 def _subset(count: int | None) -> np.ndarray | None:
@@ -67,6 +70,6 @@ def _read_original(path: Path) -> np.ndarray:
                 piece = packed[start : start + _CHUNK]
                 pixels = np.frombuffer(file.read(len(piece) * 4096), dtype=np.uint8)
                 piece[:] = np.packbits(pixels.reshape(-1, 4096), axis=1)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} cannot be read as dSprites: {error}") from None
     return packed

@@ -83,7 +83,7 @@ def _structure(hint: Any, plain: Any, path: str) -> Any:
         return None
     for option in options:
         if get_origin(option) is Literal and plain in get_args(option):
-            return plain
+            return next(choice for choice in get_args(option) if choice == plain)
         if get_origin(option) is tuple and isinstance(plain, list | tuple):
             return tuple(_structure(get_args(option)[0], item, path) for item in plain)
         if option in _SCALARS:
@@ -137,8 +137,11 @@ def _settings_classes(options: tuple[Any, ...]) -> list[type]:
 def _as_float(plain: Any) -> tuple[bool, Any]:
     if isinstance(plain, str) and plain in ("inf", "-inf"):
         return True, float(plain)
-    good = isinstance(plain, int | float) and not isinstance(plain, bool)
-    return good, float(plain) if good else None
+    try:
+        good = isinstance(plain, int | float) and not isinstance(plain, bool)
+        return good, float(plain) if good else None
+    except OverflowError:  # a whole number of hundreds of digits
+        return False, None
 
 
 def _as_int(plain: Any) -> tuple[bool, Any]:

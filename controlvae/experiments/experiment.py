@@ -88,7 +88,7 @@ class Training:
             value = getattr(self, name)
             require(value > 0, f"{name} must be positive, got {value}")
         require(self.precision in get_args(Precision), f"precision must be fp32, tf32 or bf16, got {self.precision!r}")
-        require(self.seed >= 0, f"seed must be zero or positive, got {self.seed}")
+        require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")
 
 
 @dataclass(frozen=True)

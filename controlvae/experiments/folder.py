@@ -3,6 +3,7 @@
 Everything that happens to a run is in its folder. Training writes it; evaluation, reports and pages only read it.
 """
 
+import contextlib
 import json
 import platform
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from controlvae import __version__
 from controlvae.errors import UserError
 from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
@@ -52,10 +54,16 @@ class RunFolder:
     def report_file(self) -> Path:
         return self.path / "report.html"
 
-    def create(self, experiment: Experiment, command: str) -> None:
-        """Makes the folder and writes everything needed to run it again."""
+    def must_be_free(self) -> None:
+        """A run never goes into a folder that holds something."""
+        if self.path.is_file():
+            raise UserError(f"{self.path} is a file; choose another --run")
         if self.path.exists() and any(self.path.iterdir()):
             raise UserError(f"{self.path} is not empty; choose another --run, or: controlvae resume {self.path}")
+
+    def create(self, experiment: Experiment, command: str) -> None:
+        """Makes the folder and writes everything needed to run it again."""
+        self.must_be_free()
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
@@ -74,7 +82,7 @@ class RunFolder:
             hint = f"; it holds the runs {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
             raise UserError(f"{self.path} is not a run folder{hint}")
         try:
-            content = json.loads(self.experiment_file.read_text())
+            content = json.loads(self.experiment_file.read_text(encoding="utf-8"))
         except (ValueError, UnicodeDecodeError) as error:
             raise UserError(f"{self.experiment_file} is damaged: {error}") from None
         if not isinstance(content, dict) or not isinstance(content.get("format"), int):
@@ -96,11 +104,16 @@ class RunFolder:
     def events(self) -> list[dict[str, Any]]:
         return list(_lines(self.events_file))
 
+    def ended(self) -> bool:
+        """Whether training has nothing more to do here: it came to its end, or the model diverged."""
+        events = [event["event"] for event in self.events()]
+        return bool(events) and events[-1] in ("finished", "diverged")
+
 
 def find_runs(path: Path) -> list[RunFolder]:
-    """The run at a path, or, for a folder of seeds or of runs, the runs inside it."""
+    """The run at a path, or, for a folder of seeds or of runs, all runs inside it."""
     if path.is_dir() and not (path / "experiment.json").is_file():
-        inner = sorted(found.parent for found in path.glob("*/experiment.json"))
+        inner = sorted(found.parent for found in path.rglob("experiment.json"))
         if inner:
             return [RunFolder(folder) for folder in inner]
     run = RunFolder(path)
@@ -111,7 +124,7 @@ def find_runs(path: Path) -> list[RunFolder]:
 def write_text(path: Path, text: str) -> None:
     """All of the file or none of it: written beside, then renamed."""
     beside = path.with_name(path.name + ".part")
-    beside.write_text(text)
+    beside.write_text(text, encoding="utf-8")
     beside.replace(path)
 
 
@@ -129,12 +142,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
-    for package in ("controlvae", "torch", "numpy"):
-        try:
+    found = {"controlvae": __version__}
+    for package in ("torch", "numpy", "triton"):
+        with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            from controlvae import __version__
-
-            found[package] = __version__
     return found

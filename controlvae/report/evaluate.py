@@ -46,7 +46,7 @@ def _bound(run: Trained, count: int, progress: Callable[[float], None]) -> dict[
     kl = kl_sums / count
     return {
         "examples": count,
-        "split": "training images: the data set has no other" if run.examples.factors is not None else "all",
+        "split": run.examples.split,
         "likelihood": run.experiment.objective.likelihood,
         "elbo": -(reconstruction / count + kl.sum().item()),
         "reconstruction": reconstruction / count,

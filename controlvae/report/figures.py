@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 
 _COLOURS = ("#0b6e99", "#d1495b", "#5b8c5a", "#8f6bb3", "#c97b2d", "#4d4d4d", "#b05f8a", "#7a7a28")
 _MOST_POINTS = 1_500
-mpl.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
-                     "font.size": 9, "legend.frameon": False, "svg.hashsalt": "controlvae"})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,12 @@ def kl_figure(traces: Sequence[Trace]) -> Figure:
         if np.isfinite(trace.column("target")).any():
             axis.plot(trace.column("step"), trace.column("target"), color=colour, linestyle="--", linewidth=1,
                       label=f"{trace.name}: target")  # fmt: skip
-    axis.set_ylim(bottom=0, top=1.15 * max(_late_peak(t.column(name)) for t in traces for name in ("kl", "target")))
-    axis.legend()
+    top = 1.15 * max(_late_peak(t.column(name)) for t in traces for name in ("kl", "target"))
+    axis.set_ylim(bottom=0, top=top)
+    peak = max(float(np.nanmax(trace.column("kl"))) for trace in traces)
+    if peak > top:
+        axis.annotate(f"first peak: {peak:.0f} nats", (0.04, 0.97), xycoords="axes fraction", va="top", fontsize=8)
+    axis.legend(frameon=False)
     return figure
 
 
@@ -52,7 +54,7 @@ def beta_figure(traces: Sequence[Trace]) -> Figure:
         for name, style, label in (("p", ":", "P, proportional"), ("i", "--", "I, integral")):
             axis.plot(traces[0].column("step"), traces[0].column(name), color=_COLOURS[1], linestyle=style, label=label)
     axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
-    axis.legend()
+    axis.legend(frameon=False)
     return figure
 
 
@@ -65,7 +67,7 @@ def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     axis.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(mpl.ticker.ScalarFormatter())
     axis.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
-    axis.legend()
+    axis.legend(frameon=False)
     return figure
 
 
@@ -79,7 +81,7 @@ def latents_figure(trace: Trace) -> Figure:
         name = f"$z_{{{latent + 1}}}$"
         axis.plot(trace.column("step"), per_latent[:, latent], color=colour, linewidth=1.2, label=name)
     axis.set_ylim(bottom=0, top=1.15 * _late_peak(per_latent))
-    axis.legend(ncols=2, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.legend(frameon=False, ncols=2, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
@@ -87,6 +89,8 @@ def _axes(label: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7.2, 3.4), layout="constrained")
     axis = figure.subplots()
     axis.set(xlabel="training step", ylabel=label)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25)
     axis.xaxis.set_major_formatter(mpl.ticker.EngFormatter())
     return figure, axis
 

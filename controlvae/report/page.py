@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from controlvae import __version__
@@ -121,7 +122,7 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
 
 
 def read_metrics(folder: RunFolder) -> dict[str, Any] | None:
-    return json.loads(folder.metrics_file.read_text()) if folder.metrics_file.is_file() else None
+    return json.loads(folder.metrics_file.read_text(encoding="utf-8")) if folder.metrics_file.is_file() else None
 
 
 def _row(folder: RunFolder) -> list[str]:
@@ -154,6 +155,7 @@ def _warning(line: str) -> str:
 def _drawing(figure: Figure, caption: str) -> str:
     """A figure as inline SVG: sharp at any size, and nothing to fetch."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    with mpl.rc_context({"svg.hashsalt": "controlvae"}):  # the same runs give the same file
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()
     return f"<figure>{svg[svg.index('<svg') :]}<figcaption>{html.escape(caption)}</figcaption></figure>"

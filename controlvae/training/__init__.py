@@ -1,6 +1,7 @@
 """One step, the loop around it, and what it leaves on disk."""
 
 from controlvae.training.eager import EagerEngine
+from controlvae.training.engines import make_engine
 from controlvae.training.loop import Engine, Progress, Run, restore, train
 
-__all__ = ["EagerEngine", "Engine", "Progress", "Run", "restore", "train"]
+__all__ = ["EagerEngine", "Engine", "Progress", "Run", "make_engine", "restore", "train"]

@@ -39,7 +39,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     final = folder / f"step-{checkpoint.step:010d}"
     beside = folder / f".part-{final.name}"
     try:
-        shutil.rmtree(beside, ignore_errors=True)
+        for torn in folder.glob(".part-*"):  # by a crash in the middle of a write
+            shutil.rmtree(torn, ignore_errors=True)
         beside.mkdir(parents=True)
         _write_synced(beside / _TENSORS, payload)
         _write_synced(beside / _STATE, state.encode())
@@ -75,6 +76,15 @@ def load(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, l
     if passed:
         raise RunError(f"no good checkpoint in {folder}: {'; '.join(passed)}")
     return None, []
+
+
+def set_aside(folder: Path, after: int) -> None:
+    """Renames checkpoints later than a step: training goes on from that step, and they were found damaged."""
+    for step in _steps(folder):
+        if step > after:
+            path = folder / f"step-{step:010d}"
+            shutil.rmtree(folder / f"damaged-{path.name}", ignore_errors=True)
+            path.rename(folder / f"damaged-{path.name}")
 
 
 def latest_step(folder: Path) -> int | None:

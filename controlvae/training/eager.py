@@ -35,7 +35,7 @@ class Learner:
         terms = elbo_terms(self.model, x, noise)
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
         kl = terms.kl.detach()
-        beta: float | Tensor = self.control.step(kl) if kl.is_cuda else self.control.step(kl.item())
+        beta: float | Tensor = self.control.step(kl.item()) if kl.device.type == "cpu" else self.control.step(kl)
         loss = terms.reconstruction + beta * terms.kl
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -95,7 +95,7 @@ class EagerEngine:
         learner.model.load_state_dict(_part(tensors, "model."))
         for name, parameter in learner.model.named_parameters():
             learner.optimiser.state[parameter] = {
-                "step": tensors[f"adam.step.{name}"].clone(),
+                "step": tensors[f"adam.step.{name}"].clone().to(parameter.device),
                 # In the parameter's own memory layout, which the fused optimiser relies on.
                 "exp_avg": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg.{name}"]),
                 "exp_avg_sq": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg_sq.{name}"]),

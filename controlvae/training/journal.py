@@ -30,6 +30,8 @@ class Journal:
 
     def rewind(self, position: int) -> None:
         """Cuts off what was logged after the checkpoint that training goes on from."""
+        if self.folder.log_file.stat().st_size < position:
+            raise UserError(f"{self.folder.log_file} is shorter than its checkpoint says; was it edited?")
         _guarded(self.folder, lambda: self._log.truncate(position))
         self._log.seek(position)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from controlvae.errors import RunError
+from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.training import checkpoint
 from controlvae.training.journal import Journal
@@ -73,11 +73,14 @@ def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
         steps = {saved.step if saved else 0 for saved, _ in found}
         if len(steps) == 1:
             break
-        common = min(steps)  # killed between two models' checkpoints
+        if min(steps) == 0:
+            raise UserError("these runs have no step in common: resume them one by one")
+        common = min(steps)  # killed between two models' checkpoints, of which each keeps two
     for model, (run, (saved, _)) in enumerate(zip(runs, found, strict=True)):
         if saved is None:
             run.journal.rewind(0)
             continue
+        checkpoint.set_aside(run.folder.checkpoints, saved.step)
         engine.restore(model, saved.step, {k: v for k, v in saved.tensors.items() if k != "window"})
         run.journal.rewind(saved.numbers["log_position"])
         run.window = [saved.tensors["window"]] if len(saved.tensors["window"]) else []
@@ -118,11 +121,16 @@ def train(
             _save(runs, engine)
             saved_at = time.monotonic()
             save_seconds = saved_at - now
-        if all(run.diverged_at is not None for run in runs):
-            raise RunError(divergence(runs[0]))
+        _stop_if_all_diverged(runs)
         if ending:
             return
     _save(runs, engine)
+    _stop_if_all_diverged(runs)
+
+
+def _stop_if_all_diverged(runs: Sequence[Run]) -> None:
+    if all(run.diverged_at is not None for run in runs):
+        raise RunError(divergence(runs[0]))
 
 
 def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any] | None]:

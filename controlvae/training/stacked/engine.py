@@ -5,7 +5,8 @@ the host prepares a block of batch numbers now and then, and reads measurements 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,10 +51,9 @@ class StackedEngine:
         self.step = 0
         self._loaded_block = -1
         self._prepared: tuple[int, Tensor] | None = None
-        # Dozens of operations on a handful of numbers: fused, they are a kernel or two.
-        self._account = torch.compile(self._account_eagerly, fullgraph=True, dynamic=False)
-        self._latent = torch.compile(_latent, fullgraph=True, dynamic=False)
-        self._bernoulli = torch.compile(_bernoulli, fullgraph=True, dynamic=False)
+        # Dozens of operations on a handful of numbers: fused, they are a few kernels.
+        self._account = _fused(self._account_eagerly, device)
+        self._latent, self._bernoulli = _fused(_latent, device), _fused(_bernoulli, device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def advance(self, steps: int) -> Tensor:
@@ -66,10 +66,10 @@ class StackedEngine:
             block, position = divmod(self.step, _BLOCK_STEPS)
             if block != self._loaded_block:
                 self._load_block(block, position)
-            graph = self._captured()
+            replay = self._captured().replay if self.device.type == "cuda" else self._training_step
             now = min(steps, _BLOCK_STEPS - position)
             for _ in range(now):
-                graph.replay()
+                replay()
             measured.append(self.rows[position : position + now].clone())
             self.step += now
             steps -= now
@@ -124,10 +124,9 @@ class StackedEngine:
         """The batch numbers of a block of steps, on the host: (steps, models, batch)."""
         if self._prepared is None or self._prepared[0] != block:
             steps = range(block * _BLOCK_STEPS, (block + 1) * _BLOCK_STEPS)
-            numbers = torch.stack(
-                [torch.stack([order.indices(step) for step in steps]) for order in self.orders], dim=1
-            )
-            self._prepared = (block, numbers.pin_memory())
+            each = [torch.stack([order.indices(step) for step in steps]) for order in self.orders]
+            numbers = torch.stack(each, dim=1)
+            self._prepared = (block, numbers.pin_memory() if self.device.type == "cuda" else numbers)
         return self._prepared[1]
 
     def _load_block(self, block: int, position: int) -> None:
@@ -157,6 +156,11 @@ class StackedEngine:
             control[name][model] = value
         self.control.load_state_dict(control)
         self.step, self._loaded_block = step, -1
+
+
+def _fused(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """Compiled on a GPU; as it is elsewhere, where the kernels run interpreted and only tests come by."""
+    return torch.compile(function, fullgraph=True, dynamic=False) if device.type == "cuda" else function
 
 
 def _bounds(law: Law) -> tuple[float, float]:

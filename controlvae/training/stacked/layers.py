@@ -122,13 +122,24 @@ class Dense(Layer):
 
 def _map_slots(name: str, large: int, small: int, biases: int, models: int, bias_parts: int) -> list[Slot]:
     """Weight and bias of a stride-2 layer. Torch has (small, large, 4, 4), ours is (4, 4, large, small)."""
-    few = large * small <= 1024  # a small weight is cheap to sum in many parts
-    parts = max(64, 256 // models) if few and large < 16 else max(8, 32 // models) if few else max(4, 32 // models)
+    parts = _parts(large, small, models)
     return [
         Slot(f"{name}.weight", (4, 4, large, small), parts,
              lambda plain: plain.permute(2, 3, 1, 0), lambda stacked: stacked.permute(3, 2, 0, 1)),
         Slot(f"{name}.bias", (biases,), parts * bias_parts, _same, _same),
     ]  # fmt: skip
+
+
+def _parts(large: int, small: int, models: int) -> int:
+    """Into how many parts a weight gradient's sum over pixels is split: enough to fill a large card, measured.
+
+    Every part is read again by the optimiser, so wide layers and tall stacks get few.
+    """
+    if 16 * large <= 64:
+        return 128 if models <= 8 else 64
+    if large * small <= 1024:
+        return max(8, min(32, 80 // models))
+    return max(4, min(16 if large * small > 2048 else 32, 40 // models))
 
 
 def linear_slots(name: str, module: nn.Linear) -> list[Slot]:

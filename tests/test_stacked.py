@@ -1,0 +1,116 @@
+"""The stacked engine against plain modules, its kernels run by Triton's interpreter on the CPU."""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are decorated
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from controlvae.data.examples import BinaryImages
+from controlvae.data.load import load
+from controlvae.experiments import override, preset
+from controlvae.models import ConvVAE
+from controlvae.training import EagerEngine
+from controlvae.training.stacked import kernels
+from controlvae.training.stacked.engine import StackedEngine
+from controlvae.training.stacked.network import StackedVAE
+
+CPU = torch.device("cpu")
+EXACT = kernels.Arithmetic("fp32")
+
+
+def maps(models, batch, size, channels):
+    return torch.randn(models, batch, size, size, channels)
+
+
+def close(got, expected):
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def per_model(function, maps, *weights):
+    """A plain function of one model's map, channels first, and its weights, for each model of a stack."""
+    each = [function(one.movedim(-1, 1), *own) for one, *own in zip(maps, *weights, strict=True)]
+    return torch.stack(each).movedim(2, -1)
+
+
+@pytest.mark.parametrize(("large", "small"), [(1, 16), (3, 8), (16, 24), (32, 16)])
+def test_the_three_products_are_convolutions_and_their_gradients(large, small):
+    torch.manual_seed(0)
+    x, dy, weight = maps(2, 3, 8, large), maps(2, 3, 4, small), torch.randn(2, 4, 4, large, small)
+    plain = weight.permute(0, 4, 3, 1, 2)  # (models, small, large, 4, 4), torch's order for both kinds
+    bias_small, bias_large = torch.randn(2, small), torch.randn(2, large)
+    down = per_model(lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1), x, plain, bias_small)
+    close(kernels.gather(x, weight, EXACT, bias=bias_small), down)
+    close(kernels.gather(x, weight, EXACT, bias=bias_small, relu=True), down.relu())
+    up = per_model(lambda y, w, b: F.conv_transpose2d(y, w, b, stride=2, padding=1), dy, plain, bias_large)
+    close(kernels.spread(dy, weight, EXACT, bias=bias_large), up)
+    gated = kernels.spread(dy, weight, EXACT, bias=bias_large, gate=x)
+    close(gated, torch.where(x > 0, up, 0.0))
+    for large_bias, channels, quarters in ((False, small, 1), (True, large, 4)):
+        grad, bias_grad = torch.full((2, 3, *weight.shape[1:]), 7.0), torch.full((2, 3 * quarters, channels), 7.0)
+        kernels.outer(x, dy, grad, bias_grad, EXACT, large_bias=large_bias)
+        expected = torch.stack([
+            torch.nn.grad.conv2d_weight(x[m].movedim(-1, 1), plain[m].shape, dy[m].movedim(-1, 1), stride=2, padding=1)
+            for m in range(2)
+        ]).permute(0, 3, 4, 2, 1)  # fmt: skip
+        close(grad.sum(1), expected)
+        close(bias_grad.sum(1), (x if large_bias else dy).sum((1, 2, 3)))
+
+
+def test_bits_are_unpacked_in_order():
+    bits, indices = torch.randint(0, 256, (5, 32), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
+    expected = BinaryImages(bits, (1, 16, 16), "random").batch(indices).movedim(2, -1)
+    assert kernels.unpack(bits, indices, (1, 16, 16), torch.float32).equal(expected)
+
+
+def test_gradients_and_adam_are_those_of_the_plain_modules():
+    torch.manual_seed(0)
+    plain = [ConvVAE((1, 16, 16), 3, (8, 16), 24) for _ in range(2)]
+    stack = StackedVAE(plain[0], 2, "fp32", CPU)
+    for number, model in enumerate(plain):
+        for bias in (p for p in model.parameters() if p.dim() == 1):
+            torch.nn.init.normal_(bias, std=0.1)
+        stack.parameters.load(number, {"weight": dict(model.named_parameters())})
+    x, noise = torch.rand(2, 3, 1, 16, 16).round(), torch.randn(2, 3, 3)
+    mean, log_variance = stack.encode(x.movedim(2, -1).contiguous()).chunk(2, dim=2)
+    logits = stack.decode(mean + torch.exp(0.5 * log_variance) * noise)
+    (logits.sin().sum() + mean.square().sum() + log_variance.exp().sum()).backward()
+    stack.parameters.step(torch.tensor(0), 1e-3, 0.9, 0.999)
+    for number, model in enumerate(plain):
+        expected, posterior = model(x[number], noise[number])
+        close(logits[number].movedim(-1, 1), expected)
+        (expected.sin().sum() + posterior.mean.square().sum() + posterior.log_variance.exp().sum()).backward()
+        slots = {slot.name: slot for slot in stack.parameters.slots}
+        for name, parameter in model.named_parameters():
+            gradient = slots[name].to_plain(slots[name].gradient[number].sum(0))
+            torch.testing.assert_close(gradient, parameter.grad)
+        torch.optim.Adam(model.parameters(), lr=1e-3).step()
+        exported = stack.parameters.export(number)["weight"]
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(exported[name], parameter.detach(), rtol=1e-5, atol=1e-6)
+
+
+TINY = [
+    "data.images=64", "training.batch=4", "model.channels=(4,4,4)", "model.hidden=16", "training.precision=fp32",
+    "model.latents=3",
+]  # fmt: skip
+
+
+def test_the_engine_trains_like_the_plain_one_and_resumes_either_way():
+    laws = ["PI(18)", "Constant(2)"]
+    experiments = [override(preset("shapes2d-quick"), [*TINY, f"training.seed={s + 1}", f"control={law}"])
+                   for s, law in enumerate(laws)]  # fmt: skip
+    examples = load(experiments[0].data)
+    plain, stacked = EagerEngine(experiments, examples, CPU), StackedEngine(experiments, examples, CPU)
+    torch.testing.assert_close(stacked.advance(2), plain.advance(2))
+    crossed_plain, crossed_stacked = EagerEngine(experiments, examples, CPU), StackedEngine(experiments, examples, CPU)
+    for model in range(2):
+        crossed_plain.restore(model, 2, stacked.snapshot(model))
+        crossed_stacked.restore(model, 2, plain.snapshot(model))
+    expected = plain.advance(1)
+    for engine in (stacked, crossed_plain, crossed_stacked):
+        close(engine.advance(1), expected)
