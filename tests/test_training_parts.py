@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy import stats
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
@@ -12,6 +13,7 @@ from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D, override, preset
 from controlvae.models import ConvVAE, build
+from controlvae.models.layers import OutputUp
 from controlvae.objectives import elbo_terms
 from controlvae.training import EagerEngine
 from controlvae.training.noise import noise_key, normal_noise
@@ -83,6 +85,17 @@ def test_the_appendix_network_has_its_parameters():
     assert sum(p.numel() for p in ConvVAE().parameters()) == 763_285
     with pytest.raises(ValueError, match="divisible by 16, got 40x40"):
         ConvVAE(shape=(1, 40, 40))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_folded_layer_is_a_transposed_convolution(channels):
+    torch.manual_seed(0)
+    layer, x = OutputUp(8, channels).double(), torch.randn(2, 8, 5, 5, dtype=torch.float64, requires_grad=True)
+    expected = F.conv_transpose2d(x, layer.weight, layer.bias, stride=2, padding=1)
+    torch.testing.assert_close(layer(x), expected)
+    parameters = (x, layer.weight, layer.bias)
+    got = torch.autograd.grad(layer(x).sin().sum(), parameters)
+    torch.testing.assert_close(got, torch.autograd.grad(expected.sin().sum(), parameters))
 
 
 def test_a_seed_fixes_the_weights_and_leaves_the_global_generator_alone():

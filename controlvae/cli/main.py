@@ -209,6 +209,26 @@ def data(
         typer.echo(f"  found      {source.found or 'no file'}")
 
 
+@app.command()
+def bench(
+    preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.")] = "shapes2d-control-16",
+    device: Device = "auto",
+    models: Annotated[str, typer.Option("--models", help="Numbers of models side by side.")] = "1,5,25",
+    batches: Annotated[str, typer.Option("--batches", help="Batch sizes to try with one model.")] = "",
+    precisions: Annotated[str, typer.Option("--precisions", help="Of fp32, tf32, bf16; a CPU has fp32.")] = "bf16,tf32",
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each line.")] = 5.0,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the table as JSON too.")] = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Steps per second here: the loop most people write, and ours for one and for many models."""
+    from controlvae.cli import benching
+    from controlvae.experiments import preset as named
+
+    chosen = pick_device(device)
+    lists = benching.Lists.parse(models, batches, precisions if chosen.type == "cuda" else "fp32")
+    benching.show(named(preset), chosen, lists, seconds, out, data_root)
+
+
 def _open(path: Path, device: str, root: Path | None) -> "Trained":
     from controlvae.experiments import RunFolder
     from controlvae.report import open_run
@@ -229,7 +249,7 @@ def _shown(value: object) -> str:
         case dict():
             return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in value.items())
         case list():
-            return " ".join(f"{part:.2f}" for part in value)
+            return " ".join(_shown(part) if isinstance(part, list) else f"{part:.2f}" for part in value)
         case float():
             return f"{value:,.4g}"
         case int():

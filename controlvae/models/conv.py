@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from controlvae.models.layers import OutputUp
+
 
 class Posterior(NamedTuple):
     """q(z|x), a Gaussian with independent latents."""
@@ -50,8 +52,9 @@ class ConvVAE(nn.Module):
             *down, nn.Conv2d(channels[-1], hidden, size), nn.ReLU(), nn.Flatten(), nn.Linear(hidden, 2 * latents)
         )
         up: list[nn.Module] = []
-        for width_in, width_out in zip(channels[::-1], (*channels[-2::-1], shape[0]), strict=True):
+        for width_in, width_out in zip(channels[:0:-1], channels[-2::-1], strict=True):
             up += [nn.ReLU(), nn.ConvTranspose2d(width_in, width_out, 4, stride=2, padding=1)]
+        up += [nn.ReLU(), OutputUp(channels[0], shape[0])]
         self.decoder = nn.Sequential(
             nn.Linear(latents, hidden), nn.ReLU(), nn.Unflatten(1, (hidden, 1, 1)),
             nn.ConvTranspose2d(hidden, channels[-1], size), *up,

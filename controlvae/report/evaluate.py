@@ -12,6 +12,7 @@ from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, step_response
 from controlvae.objectives import bernoulli, gaussian_kl
+from controlvae.report.disentangling import disentanglement
 from controlvae.report.trained import Trained, some_examples
 
 _BATCH = 500
@@ -23,8 +24,9 @@ def evaluate(run: Trained, examples: int, progress: Callable[[float], None] = la
         "step": run.step,
         "units": "nats per example",
         "data": run.examples.source,
-        **_bound(run, min(examples, len(run.examples)), progress),
+        **_bound(run, min(examples, len(run.examples)), lambda share: progress(0.3 * share)),
         "step_response": tracking(run.folder),
+        **disentanglement(run, lambda share: progress(0.3 + 0.7 * share)),
     }
     write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")
     return metrics

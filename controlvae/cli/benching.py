@@ -1,0 +1,79 @@
+"""`bench`: the table, as it grows."""
+
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from controlvae.errors import UserError
+from controlvae.experiments import Experiment
+from controlvae.experiments.experiment import Precision
+from controlvae.experiments.folder import write_text
+from controlvae.training.bench import Result, bench, gemm_gflops
+
+
+class Lists(NamedTuple):
+    """What to vary."""
+
+    models: tuple[int, ...]
+    batches: tuple[int, ...]
+    precisions: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, models: str, batches: str, precisions: str) -> "Lists":
+        wanted = tuple(word.strip() for word in precisions.split(",") if word.strip())
+        for word in wanted:
+            if word not in get_args(Precision):
+                raise UserError(f"--precisions takes {', '.join(get_args(Precision))}, got {word!r}")
+        return cls(_numbers("--models", models), _numbers("--batches", batches), wanted or ("fp32",))
+
+
+def show(
+    experiment: Experiment, device: torch.device, lists: Lists, seconds: float, out: Path | None, root: Path | None
+) -> None:
+    """Prints the table line by line and the machine it was measured on."""
+    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    title = f"{experiment.name} on {machine}{threads}, torch {torch.__version__}"
+    table = Table(title=title, box=None, title_justify="left")
+    for head in ("what", "models", "batch", "precision", "steps/s", "seed-steps/s", "against plain", "images/s", "GiB"):
+        table.add_column(head, justify="left" if head in ("what", "precision") else "right")
+    results: list[Result] = []
+    rounds = bench(
+        experiment, device, models=lists.models, batches=lists.batches, precisions=lists.precisions, seconds=seconds,
+        root=root,
+    )  # fmt: skip
+    with Live(table, console=Console(), refresh_per_second=4):
+        for result in rounds:
+            results.append(result)
+            table.add_row(*_cells(result, results[0]))
+    rate = gemm_gflops(device)
+    print(f"A 2048 x 2048 float32 product runs at {rate:,.0f} GFLOP/s here.")
+    if out is not None:
+        content = {"title": title, "gemm_gflops": rate, "results": [asdict(result) for result in results]}
+        write_text(out, json.dumps(content, indent=2) + "\n")
+
+
+def _cells(result: Result, plain: Result) -> list[str]:
+    ratio = result.images_per_second / plain.images_per_second
+    return [
+        result.what, str(result.models), str(result.batch), result.precision, f"{result.steps_per_second:,.1f}",
+        f"{result.seed_steps_per_second:,.1f}", f"{ratio:,.2f} x", f"{result.images_per_second:,.0f}",
+        f"{result.memory_gib:.2f}",
+    ]  # fmt: skip
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(word) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise UserError(f"{option} takes whole numbers with commas between, got {text!r}") from None
+    if any(number < 1 for number in numbers):
+        raise UserError(f"{option} must be positive, got {text!r}")
+    return numbers
