@@ -16,6 +16,7 @@ LAWS = [
     cv.PI(cv.Staircase(0.5, 18.0, 0.15, every=5), beta_min=1.0, beta_max=float("inf"), ema=0.5),
     cv.PID(18.0, kd=0.1),
     cv.LagrangeMultiplier(18.0, alpha=1e-3),
+    cv.Capacity(18.0, gamma=10.0),
     cv.Constant(4.0),
     cv.Linear(0.0, 1.0, steps=10),
     cv.Sigmoid(steps=10),

@@ -45,6 +45,10 @@ CASES = [
         cv.LagrangeMultiplier(18.0, alpha=0.002),
         lambda trace: twin.pi(trace, lambda t: 18.0, 0.0, 0.002, 0.0, math.inf, None, "conditional"),
     ),
+    (
+        cv.Capacity(cv.Linear(0.0, 15.0, steps=100), gamma=100.0),
+        lambda trace: twin.capacity(trace, twin.linear(0, 15, 100), 100.0),
+    ),
     (cv.Constant(4.0), lambda trace: [4.0 for _ in trace]),
     (cv.Linear(0.0, 1.0, steps=50), lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))]),
     (cv.Sigmoid(steps=50), lambda trace: [twin.sigmoid(50)(t + 1) for t in range(len(trace))]),

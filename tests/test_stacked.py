@@ -67,9 +67,10 @@ def test_bits_are_unpacked_in_order():
     assert kernels.unpack(bits, indices, (1, 16, 16), torch.float32).equal(expected)
 
 
-def test_gradients_and_adam_are_those_of_the_plain_modules():
+@pytest.mark.parametrize("dense", [(), (20,)])
+def test_gradients_and_adam_are_those_of_the_plain_modules(dense):
     torch.manual_seed(0)
-    plain = [ConvVAE((1, 16, 16), 3, (8, 16), 24) for _ in range(2)]
+    plain = [ConvVAE((1, 16, 16), 3, (8, 16), 24, dense) for _ in range(2)]
     stack = StackedVAE(plain[0], 2, "fp32", CPU)
     for number, model in enumerate(plain):
         for bias in (p for p in model.parameters() if p.dim() == 1):

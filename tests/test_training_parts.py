@@ -83,6 +83,8 @@ def test_small_shapes_are_every_second_pixel():
 def test_the_appendix_network_has_its_parameters():
     # Counted in the released code for z = 10.
     assert sum(p.numel() for p in ConvVAE().parameters()) == 763_285
+    burgess = ConvVAE(channels=(32, 32, 32, 32), dense=(256,))
+    assert sum(p.numel() for p in burgess.parameters()) == 502_005
     with pytest.raises(ValueError, match="divisible by 16, got 40x40"):
         ConvVAE(shape=(1, 40, 40))
 

@@ -60,6 +60,16 @@ def pi(trace, target, kp, ki, low, high, start, mode, ema=0.0, linear=False, kd=
     return betas
 
 
+def capacity(trace, target, gamma):
+    """The slope of gamma |KL - C| with respect to the KL; the last one where the KL is unusable."""
+    slope, slopes = 0.0, []
+    for t, x in enumerate(trace, start=1):
+        if math.isfinite(x):
+            slope = gamma if x > target(t) else -gamma if x < target(t) else 0.0
+        slopes.append(slope)
+    return slopes
+
+
 def staircase(start, stop, step, every):
     return lambda t: min(start + step * (t // every), stop)
 

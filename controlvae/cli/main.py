@@ -173,16 +173,13 @@ def report(
 ) -> None:
     """One HTML file: curves, pictures, numbers, and the command that makes them again."""
     from controlvae.experiments import find_runs
-    from controlvae.report import reconstructions, save_figure, traversals, write_report
+    from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
 
     folders = [folder for path in runs for folder in find_runs(path)]
     for folder in folders:
         if latest_step(folder.checkpoints) is not None:
-            opened = _open(folder.path, device, data_root)
-            _evaluate(opened, examples)
-            save_figure(reconstructions(opened), folder.figures / "reconstruction.png")
-            save_figure(traversals(opened), folder.figures / "traversal.png")
+            evaluate_run(folder.path, pick_device(device), data_root, examples)
     if out is None:
         common = Path(os.path.commonpath([path.resolve() for path in runs]))
         out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(common)) / "report.html"
@@ -210,6 +207,28 @@ def data(
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A table of the paper; lists them all by default.")] = None,
+    runs: Annotated[Path, typer.Option("--runs", help="Where the runs of all tables are kept.")] = Path("runs/paper"),
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each method, trained side by side.")] = 5,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these. Repeatable.")] = None,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate what is there.")] = True,
+    device: Device = "auto",
+    time_limit: TimeLimit = None,
+    checkpoint_every: CheckpointEvery = "2m",
+    data_root: DataRoot = None,
+) -> None:
+    """A table of the paper: methods x seeds trained, evaluated, and set beside the printed numbers."""
+    from controlvae.cli import reproducing, training
+
+    if name is None:
+        reproducing.show_tables()
+        return
+    how = training.options(device, time_limit, checkpoint_every, False, data_root)
+    reproducing.reproduce(name, runs, seeds, only or [], train, how)
+
+
+@app.command()
 def bench(
     preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.")] = "shapes2d-control-16",
     device: Device = "auto",
@@ -227,6 +246,17 @@ def bench(
     chosen = pick_device(device)
     lists = benching.Lists.parse(models, batches, precisions if chosen.type == "cuda" else "fp32")
     benching.show(named(preset), chosen, lists, seconds, out, data_root)
+
+
+def evaluate_run(path: Path, device: "torch.device", root: Path | None, examples: int = 10_000) -> None:
+    """Metrics and pictures of a run, into its folder."""
+    from controlvae.experiments import RunFolder
+    from controlvae.report import open_run, reconstructions, save_figure, traversals
+
+    opened = open_run(RunFolder(path), root=root, device=device)
+    _evaluate(opened, examples)
+    save_figure(reconstructions(opened), opened.folder.figures / "reconstruction.png")
+    save_figure(traversals(opened), opened.folder.figures / "traversal.png")
 
 
 def _open(path: Path, device: str, root: Path | None) -> "Trained":

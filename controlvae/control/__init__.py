@@ -1,5 +1,6 @@
 """Laws, schedules and the controller that holds one. Needs torch alone."""
 
+from controlvae.control.capacity import Capacity
 from controlvae.control.controller import Controller
 from controlvae.control.lagrange import LagrangeMultiplier
 from controlvae.control.law import Feedback, Law, Schedule, State, TuningWarning
@@ -9,6 +10,6 @@ from controlvae.control.schedules import Constant, Cyclical, Linear, Sigmoid, St
 from controlvae.control.tuning import TargetRange, kp_limit, target_range
 
 __all__ = [
-    "PI", "PID", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier", "Law", "Linear", "Schedule",
-    "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "kp_limit", "target_range",
+    "PI", "PID", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier", "Law", "Linear",
+    "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "kp_limit", "target_range",
 ]  # fmt: skip

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from controlvae.control import PI, PID, Constant, Cyclical, LagrangeMultiplier, Linear, Sigmoid, Staircase
+from controlvae.control import PI, PID, Capacity, Constant, Cyclical, LagrangeMultiplier, Linear, Sigmoid, Staircase
 
 # The laws an experiment may name in its JSON. `Controller` takes any law; this list is what a file may ask for.
-LawSettings = PI | PID | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase
+LawSettings = PI | PID | Capacity | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase
 
 
 def require(condition: bool, message: str) -> None:
@@ -29,19 +29,22 @@ class Shapes2D:
 
 @dataclass(frozen=True)
 class ConvVAE:
-    """The appendix network: stride-2 convolutions down to 4x4, one hidden layer, and their mirror image."""
+    """The appendix network: stride-2 convolutions down to 4x4, one hidden layer, and their mirror image.
+
+    `dense` adds hidden layers between that one and the latents, as in Burgess et al.'s network.
+    """
 
     latents: int = 10
     channels: tuple[int, ...] = (32, 32, 64, 64)
     hidden: int = 256
+    dense: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.latents > 0, f"latents must be positive, got {self.latents}")
         require(self.hidden > 0, f"hidden must be positive, got {self.hidden}")
-        require(
-            len(self.channels) > 0 and all(width > 0 for width in self.channels),
-            f"channels must be positive widths, one per layer, got {self.channels}",
-        )
+        for name, widths in (("channels", self.channels), ("dense", self.dense)):
+            require(all(width > 0 for width in widths), f"{name} must be positive widths, one per layer, got {widths}")
+        require(len(self.channels) > 0, "channels must name at least one layer")
 
 
 @dataclass(frozen=True)

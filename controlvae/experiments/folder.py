@@ -104,6 +104,12 @@ class RunFolder:
     def events(self) -> list[dict[str, Any]]:
         return list(_lines(self.events_file))
 
+    def evaluated_step(self) -> int | None:
+        """The step whose metrics are in the folder, if any."""
+        if not self.metrics_file.is_file():
+            return None
+        return int(json.loads(self.metrics_file.read_text(encoding="utf-8"))["step"])
+
     def ended(self) -> bool:
         """Whether training has nothing more to do here: it came to its end, or the model diverged."""
         events = [event["event"] for event in self.events()]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controlvae.control import PI, Constant, LagrangeMultiplier, Staircase
+from controlvae.control import PI, Capacity, Constant, LagrangeMultiplier, Linear, Staircase
 from controlvae.errors import unknown
 from controlvae.experiments.experiment import Adam, ConvVAE, Experiment, Shapes2D, Training
 
@@ -32,6 +32,13 @@ _PRESETS = [
     replace(QUICK, name="shapes2d-quick-beta", about="β-VAE (β = 4) on the same small shapes", control=Constant(4.0)),
     replace(SHAPES2D, name="shapes2d-vae", about="plain VAE", control=Constant(1.0)),
     replace(SHAPES2D, name="shapes2d-beta", about="β-VAE with β fixed at 4 (Higgins et al.)", control=Constant(4.0)),
+    replace(SHAPES2D, name="shapes2d-beta-100", paper="Tables 1 and 2, Figure 3",
+            about="β-VAE with capacity 15 and γ = 100, as published: its own network and learning rate",
+            model=ConvVAE(latents=10, channels=(32, 32, 32, 32), dense=(256,)), optimiser=Adam(rate=5e-4),
+            control=Capacity(Linear(0.0, 15.0, steps=100_000), gamma=100.0)),
+    replace(SHAPES2D, name="shapes2d-beta-100-matched",
+            about="the same law on ControlVAE's network, learning rate and set point of 16",
+            control=Capacity(_ramp(16), gamma=100.0)),
     *(replace(SHAPES2D, name=f"shapes2d-control-{stop}", about=f"ControlVAE, KL = {stop}", control=_control(stop),
               paper="Tables 1, 2 and 6, Figure 3" if stop in (16, 18) else "Table 6") for stop in (16, 17, 18, 19)),
     *(replace(SHAPES2D, name=f"shapes2d-control-16-step-{step:g}", about=f"ControlVAE, KL = 16, ramp step {step:g}",

@@ -14,6 +14,6 @@ def build(experiment: Experiment, shape: tuple[int, ...]) -> Model:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(experiment.training.seed)
         match experiment.model:
-            case ConvVAESettings(latents, channels, hidden):
-                return ConvVAE(shape, latents, channels, hidden)  # type: ignore[arg-type]
+            case ConvVAESettings(latents, channels, hidden, dense):
+                return ConvVAE(shape, latents, channels, hidden, dense)  # type: ignore[arg-type]
     raise TypeError(f"no model for {experiment.model!r}")

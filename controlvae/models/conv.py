@@ -30,6 +30,8 @@ class ConvVAE(nn.Module):
         latents: size of z.
         channels: widths of the stride-2 layers; the map left after them is convolved whole into `hidden`.
         hidden: width of the hidden layer.
+        dense: widths of further hidden layers before the latents. With any, the decoder enters its map by a linear
+            layer: `channels=(32, 32, 32, 32), dense=(256,)` is Burgess et al.'s network (502,005 parameters).
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class ConvVAE(nn.Module):
         latents: int = 10,
         channels: tuple[int, ...] = (32, 32, 64, 64),
         hidden: int = 256,
+        dense: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         size, remainder = divmod(shape[1], 2 ** len(channels))
@@ -48,17 +51,24 @@ class ConvVAE(nn.Module):
         down: list[nn.Module] = []
         for width_in, width_out in zip((shape[0], *channels[:-1]), channels, strict=True):
             down += [nn.Conv2d(width_in, width_out, 4, stride=2, padding=1), nn.ReLU()]
+        widths = (hidden, *dense)
+        between = [layer for pair in zip(widths, dense, strict=False) for layer in (nn.Linear(*pair), nn.ReLU())]
         self.encoder = nn.Sequential(
-            *down, nn.Conv2d(channels[-1], hidden, size), nn.ReLU(), nn.Flatten(), nn.Linear(hidden, 2 * latents)
-        )
+            *down, nn.Conv2d(channels[-1], hidden, size), nn.ReLU(), nn.Flatten(), *between,
+            nn.Linear(widths[-1], 2 * latents),
+        )  # fmt: skip
         up: list[nn.Module] = []
         for width_in, width_out in zip(channels[:0:-1], channels[-2::-1], strict=True):
             up += [nn.ReLU(), nn.ConvTranspose2d(width_in, width_out, 4, stride=2, padding=1)]
         up += [nn.ReLU(), OutputUp(channels[0], shape[0])]
-        self.decoder = nn.Sequential(
-            nn.Linear(latents, hidden), nn.ReLU(), nn.Unflatten(1, (hidden, 1, 1)),
-            nn.ConvTranspose2d(hidden, channels[-1], size), *up,
-        )  # fmt: skip
+        entry: list[nn.Module] = [nn.Linear(latents, widths[-1]), nn.ReLU()]
+        for pair in zip(widths[::-1], widths[-2::-1], strict=False):
+            entry += [nn.Linear(*pair), nn.ReLU()]
+        if dense:
+            entry += [nn.Linear(hidden, channels[-1] * size * size), nn.Unflatten(1, (channels[-1], size, size))]
+        else:
+            entry += [nn.Unflatten(1, (hidden, 1, 1)), nn.ConvTranspose2d(hidden, channels[-1], size)]
+        self.decoder = nn.Sequential(*entry, *up)
         for module in self.modules():
             # The released code leaves transposed convolutions at torch's own initialisation.
             if isinstance(module, nn.Conv2d | nn.Linear):

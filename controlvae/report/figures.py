@@ -31,11 +31,16 @@ class Trace:
 def kl_figure(traces: Sequence[Trace]) -> Figure:
     """KL of each run, and the set point it was given."""
     figure, axis = _axes("KL (nats per example)")
+    drawn: list[np.ndarray] = []  # seeds of one run share their set point: one line says it
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("kl"), color=colour, label=trace.name, linewidth=1.4)
-        if np.isfinite(trace.column("target")).any():
-            axis.plot(trace.column("step"), trace.column("target"), color=colour, linestyle="--", linewidth=1,
-                      label=f"{trace.name}: target")  # fmt: skip
+    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
+        target = trace.column("target")
+        if np.isfinite(target).any() and not any(np.array_equal(target, other) for other in drawn):
+            shared = sum(np.array_equal(target, other.column("target")) for other in traces) > 1
+            label = "target" if shared else f"target of {trace.name}"
+            axis.plot(trace.column("step"), target, "--", color="black" if shared else colour, linewidth=1, label=label)
+            drawn.append(target)
     top = 1.15 * max(_late_peak(t.column(name)) for t in traces for name in ("kl", "target"))
     axis.set_ylim(bottom=0, top=top)
     peak = max(float(np.nanmax(trace.column("kl"))) for trace in traces)

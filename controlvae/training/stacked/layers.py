@@ -149,6 +149,20 @@ def linear_slots(name: str, module: nn.Linear) -> list[Slot]:
     ]
 
 
+def linear_onto_map_slots(name: str, module: nn.Linear, shape: tuple[int, int, int]) -> list[Slot]:
+    """A linear layer whose output is a map: (channels, height, width) in torch, (height, width, channels) here."""
+    channels, height, width = shape
+    inner = module.in_features
+    return [
+        Slot(f"{name}.weight", (inner, height * width * channels), 1,
+             lambda plain: plain.t().unflatten(1, shape).permute(0, 2, 3, 1).reshape(inner, -1),
+             lambda stacked: stacked.view(inner, height, width, channels).permute(3, 1, 2, 0).reshape(-1, inner)),
+        Slot(f"{name}.bias", (height * width * channels,), 1,
+             lambda plain: plain.view(shape).permute(1, 2, 0).reshape(-1),
+             lambda stacked: stacked.view(height, width, channels).permute(2, 0, 1).reshape(-1)),
+    ]  # fmt: skip
+
+
 def whole_map_slots(name: str, module: nn.Conv2d) -> list[Slot]:
     """A convolution that covers its whole map: (out, in, size, size) is a matrix over (size, size, in)."""
     inner, outer, size = module.in_channels, module.out_channels, module.kernel_size[0]

@@ -10,6 +10,7 @@ from controlvae.training.stacked.layers import (
     Down,
     Layer,
     Up,
+    linear_onto_map_slots,
     linear_slots,
     whole_map_slots,
     whole_map_up_slots,
@@ -51,9 +52,21 @@ def _layers(room: str, modules: nn.Module, models: int, arithmetic: Arithmetic, 
     for number, (key, module) in enumerate(plain):
         if isinstance(module, nn.ReLU | nn.Flatten | nn.Unflatten):
             continue
-        after = next((m for _, m in plain[number + 1 :] if not isinstance(m, nn.Flatten | nn.Unflatten)), None)
-        how = {"relu": isinstance(after, nn.ReLU), "gate_input": rectified}
-        layers.append(_layer(f"{room}.{key}", module, models, arithmetic, how))
+        after = [m for _, m in plain[number + 1 :]]
+        nearest = next((m for m in after if not isinstance(m, nn.Flatten | nn.Unflatten)), None)
+        how = {"relu": isinstance(nearest, nn.ReLU), "gate_input": rectified}
+        name = f"{room}.{key}"
+        if (
+            isinstance(module, nn.Linear)
+            and after
+            and isinstance(after[0], nn.Unflatten)
+            and after[0].unflattened_size[1] > 1
+        ):
+            channels, height, width = after[0].unflattened_size
+            slots = linear_onto_map_slots(name, module, (channels, height, width))
+            layers.append(Dense(slots, arithmetic, (height, width, channels), **how))
+        else:
+            layers.append(_layer(name, module, models, arithmetic, how))
         rectified = how["relu"]
     return layers
 

@@ -1,0 +1,74 @@
+"""`reproduce`: trains what a table of the paper needs, evaluates it, and writes the table."""
+
+import sys
+import time
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from controlvae.cli import training
+from controlvae.cli.main import evaluate_run
+from controlvae.errors import UserError
+from controlvae.experiments import RunFolder, find_runs
+from controlvae.experiments.paper import TABLES, PaperTable, paper_table
+from controlvae.report.tables import write_table
+from controlvae.training.checkpoint import latest_step
+
+
+def show_tables() -> None:
+    """What can be reproduced."""
+    for table in TABLES.values():
+        ready = [row.preset for row in table.rows if row.preset]
+        typer.echo(f"{table.name:18s} {table.title}; {len(ready)} of {len(table.rows)} methods in this version")
+
+
+def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, how: training.How) -> None:
+    """Every method x seed of a table: trained where it is not yet, resumed where it stopped, then evaluated."""
+    table = paper_table(name)
+    presets = _wanted(table, only)
+    deadline = time.monotonic() + how.time_limit
+    for preset in presets if train else []:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        _train(preset, runs / preset, seeds, how._replace(time_limit=left))
+    found = {preset: _runs(runs / preset) for preset in presets}
+    for folders in found.values():
+        for folder in folders:
+            _evaluate(folder, how)
+    text = write_table(table, found, runs)
+    Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
+    typer.echo(f"written to {runs / f'{table.name}.md'} and .csv")
+
+
+def _wanted(table: PaperTable, only: list[str]) -> list[str]:
+    presets = [row.preset for row in table.rows if row.preset]
+    for name in only:
+        if name not in presets:
+            raise UserError(f"{table.name} has no preset {name!r}; it has {', '.join(presets)}")
+    return [preset for preset in presets if not only or preset in only]
+
+
+def _train(preset: str, folder: Path, seeds: int, how: training.How) -> None:
+    typer.echo(f"{preset}: {seeds} seeds in {folder}", err=True)
+    try:
+        if folder.exists():
+            training.resume(find_runs(folder), how)
+        else:
+            training.start(training.plan(preset, [], folder, seeds), how, f"controlvae train {preset} --seeds {seeds}")
+    except typer.Exit as leave:
+        if leave.exit_code:  # Ctrl-C: the table of what is there is still worth writing, the rest is resumable
+            raise
+
+
+def _runs(folder: Path) -> list[RunFolder]:
+    return find_runs(folder) if folder.exists() else []
+
+
+def _evaluate(folder: RunFolder, how: training.How) -> None:
+    """Once for each checkpoint: metrics older than the newest one are made anew."""
+    step = latest_step(folder.checkpoints)
+    if step is not None and folder.evaluated_step() != step:
+        evaluate_run(folder.path, how.device, how.data_root)

@@ -1,0 +1,52 @@
+"""The capacity β-VAE as a law: a weight that is all or nothing, by the sign of the error."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from controlvae.control.arithmetic import TENSORS, Arithmetic, Value
+from controlvae.control.law import AntiWindup, Feedback, Schedule, State, Target
+
+
+@dataclass(frozen=True)
+class Capacity(Feedback):
+    r"""The penalty :math:`\gamma\,|KL - C|` written as a weight on the KL.
+
+    .. math::  \beta(t) = \gamma\, \mathrm{sign}(KL(t) - C(t))
+
+    Both have the same gradient, so the capacity β-VAE differs from the other methods in its law alone: it is bang-bang
+    control. Burgess et al., *Understanding disentangling in β-VAE*, 2018, with C rising from 0 to 15 or 25 nats and
+    γ = 100 or 1,000.
+    """
+
+    target: Target
+    gamma: float = 100.0
+    ema: float = 0.0
+
+    beta_init: ClassVar[float | None] = 0.0  # type: ignore[misc]
+    anti_windup: ClassVar[AntiWindup] = "none"  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        lowest = self.target.lowest() if isinstance(self.target, Schedule) else self.target
+        if not (math.isfinite(self.gamma) and self.gamma > 0):
+            raise ValueError(f"gamma must be positive, got {self.gamma}")
+        if not lowest >= 0:
+            raise ValueError(f"target must be zero or positive, got {self.target}; KL is in nats per example")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema must lie in [0, 1), got {self.ema}")
+
+    @property
+    def beta_min(self) -> float:  # type: ignore[override]
+        return -self.gamma
+
+    @property
+    def beta_max(self) -> float:  # type: ignore[override]
+        return self.gamma
+
+    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+        now = self.sense(state, measured, xp)
+        p = self.proportional(now.error, xp)
+        return self.actuate(state, now, p, state.i, 0 * p, xp)  # the integral stays at -beta_min: the output is p
+
+    def proportional(self, error: Value, xp: Arithmetic) -> Value:
+        return xp.where(error < 0, self.gamma + 0 * error, xp.where(error > 0, -self.gamma + 0 * error, 0 * error))

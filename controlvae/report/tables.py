@@ -1,0 +1,81 @@
+"""A table of the paper filled in from run folders: mean ± sd over seeds beside what was printed, and the difference."""
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlvae.experiments import RunFolder
+from controlvae.experiments.folder import write_text
+from controlvae.experiments.paper import PaperTable, Printed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Our numbers for one place of a table, one per seed, and the paper's."""
+
+    values: tuple[float, ...]
+    printed: Printed
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def sd(self) -> float | None:
+        """The sample standard deviation over seeds."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    def words(self) -> str:
+        """`0.5479 ± 0.0270 (paper 0.5628 ± 0.0222, -0.0149)`"""
+        paper = f"{self.printed.mean:.4f}" + (f" ± {self.printed.sd:.4f}" if self.printed.sd is not None else "")
+        if self.mean is None:
+            return f"– (paper {paper})"
+        spread = f" ± {self.sd:.4f}" if self.sd is not None else ""
+        return f"{self.mean:.4f}{spread} (paper {paper}, {self.mean - self.printed.mean:+.4f})"
+
+
+def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
+    """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each preset's seeds."""
+    lines = [f"**{table.title}**", "", f"| method | seeds | steps | {' | '.join(table.columns)} |"]
+    lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\n")
+    writer.writerow(["method", "preset", "seed", "step", *table.columns])
+    for row in table.rows:
+        measured = [(folder, metrics) for folder in runs.get(row.preset or "", []) if (metrics := _metrics(folder))]
+        for folder, metrics in measured:
+            seed = folder.experiment().training.seed
+            values = [look_up(metrics, path) for path in table.columns.values()]
+            writer.writerow([row.method, row.preset, seed, metrics["step"], *values])
+        steps = sorted({metrics["step"] for _, metrics in measured})
+        cells = [
+            Cell(tuple(look_up(metrics, path) for _, metrics in measured), row.printed[name]).words()
+            for name, path in table.columns.items()
+        ]
+        shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
+        lines.append(f"| {row.method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
+    text = "\n".join(lines) + "\n"
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / f"{table.name}.md", text)
+    write_text(out / f"{table.name}.csv", sheet.getvalue())
+    return text
+
+
+def look_up(metrics: dict[str, Any], path: str) -> float:
+    """A number in nested metrics by its dotted path."""
+    value: Any = metrics
+    for key in path.split("."):
+        value = value[key]
+    return float(value)
+
+
+def _metrics(folder: RunFolder) -> dict[str, Any] | None:
+    if not folder.metrics_file.is_file():
+        return None
+    loaded: dict[str, Any] = json.loads(folder.metrics_file.read_text(encoding="utf-8"))
+    return loaded
