@@ -56,17 +56,12 @@ def _layers(room: str, modules: nn.Module, models: int, arithmetic: Arithmetic, 
         nearest = next((m for m in after if not isinstance(m, nn.Flatten | nn.Unflatten)), None)
         how = {"relu": isinstance(nearest, nn.ReLU), "gate_input": rectified}
         name = f"{room}.{key}"
-        if (
-            isinstance(module, nn.Linear)
-            and after
-            and isinstance(after[0], nn.Unflatten)
-            and after[0].unflattened_size[1] > 1
-        ):
-            channels, height, width = after[0].unflattened_size
-            slots = linear_onto_map_slots(name, module, (channels, height, width))
-            layers.append(Dense(slots, arithmetic, (height, width, channels), **how))
-        else:
-            layers.append(_layer(name, module, models, arithmetic, how))
+        match module, after[:1]:
+            case nn.Linear(), [nn.Unflatten(unflattened_size=(channels, height, width))] if height > 1:
+                slots = linear_onto_map_slots(name, module, (channels, height, width))
+                layers.append(Dense(slots, arithmetic, (height, width, channels), **how))
+            case _:
+                layers.append(_layer(name, module, models, arithmetic, how))
         rectified = how["relu"]
     return layers
 
