@@ -15,12 +15,12 @@ from controlvae.data.load import load
 from controlvae.experiments import override, preset
 from controlvae.models import ConvVAE
 from controlvae.training import EagerEngine
-from controlvae.training.stacked import kernels
+from controlvae.training.stacked import products
 from controlvae.training.stacked.engine import StackedEngine
 from controlvae.training.stacked.network import StackedVAE
 
 CPU = torch.device("cpu")
-EXACT = kernels.Arithmetic("fp32")
+EXACT = products.Arithmetic("fp32")
 
 
 def maps(models, batch, size, channels):
@@ -44,15 +44,15 @@ def test_the_three_products_are_convolutions_and_their_gradients(large, small):
     plain = weight.permute(0, 4, 3, 1, 2)  # (models, small, large, 4, 4), torch's order for both kinds
     bias_small, bias_large = torch.randn(2, small), torch.randn(2, large)
     down = per_model(lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1), x, plain, bias_small)
-    close(kernels.gather(x, weight, EXACT, bias=bias_small), down)
-    close(kernels.gather(x, weight, EXACT, bias=bias_small, relu=True), down.relu())
+    close(products.gather(x, weight, EXACT, bias=bias_small), down)
+    close(products.gather(x, weight, EXACT, bias=bias_small, relu=True), down.relu())
     up = per_model(lambda y, w, b: F.conv_transpose2d(y, w, b, stride=2, padding=1), dy, plain, bias_large)
-    close(kernels.spread(dy, weight, EXACT, bias=bias_large), up)
-    gated = kernels.spread(dy, weight, EXACT, bias=bias_large, gate=x)
+    close(products.spread(dy, weight, EXACT, bias=bias_large), up)
+    gated = products.spread(dy, weight, EXACT, bias=bias_large, gate=x)
     close(gated, torch.where(x > 0, up, 0.0))
     for large_bias, channels, quarters in ((False, small, 1), (True, large, 4)):
         grad, bias_grad = torch.full((2, 3, *weight.shape[1:]), 7.0), torch.full((2, 3 * quarters, channels), 7.0)
-        kernels.outer(x, dy, grad, bias_grad, EXACT, large_bias=large_bias)
+        products.outer(x, dy, grad, bias_grad, EXACT, large_bias=large_bias)
         expected = torch.stack([
             torch.nn.grad.conv2d_weight(x[m].movedim(-1, 1), plain[m].shape, dy[m].movedim(-1, 1), stride=2, padding=1)
             for m in range(2)
@@ -64,7 +64,7 @@ def test_the_three_products_are_convolutions_and_their_gradients(large, small):
 def test_bits_are_unpacked_in_order():
     bits, indices = torch.randint(0, 256, (5, 32), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
     expected = BinaryImages(bits, (1, 16, 16), "random").batch(indices).movedim(2, -1)
-    assert kernels.unpack(bits, indices, (1, 16, 16), torch.float32).equal(expected)
+    assert products.unpack(bits, indices, (1, 16, 16), torch.float32).equal(expected)
 
 
 @pytest.mark.parametrize("dense", [(), (20,)])

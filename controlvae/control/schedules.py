@@ -19,6 +19,19 @@ def _check_steps(**values: float) -> None:
             raise ValueError(f"{name} must be at least one step, got {value}")
 
 
+class _Between(Schedule):
+    """A schedule that never leaves the interval between its `start` and its `stop`."""
+
+    start: float
+    stop: float
+
+    def lowest(self) -> float:
+        return min(self.start, self.stop)
+
+    def highest(self) -> float:
+        return max(self.start, self.stop)
+
+
 @dataclass(frozen=True)
 class Constant(Schedule):
     """One value for ever: the plain VAE at 1 (Kingma & Welling, 2014), the β-VAE above it (Higgins et al., 2017)."""
@@ -38,7 +51,7 @@ class Constant(Schedule):
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class Linear(_Between):
     """From `start` to `stop` in a straight line over `steps`, then `stop`: KL warm-up, or a smooth set-point ramp."""
 
     start: float
@@ -52,15 +65,9 @@ class Linear(Schedule):
     def at(self, step: Value, xp: Arithmetic) -> Value:
         return self.start + (self.stop - self.start) * xp.clip(step / self.steps, 0.0, 1.0)
 
-    def lowest(self) -> float:
-        return min(self.start, self.stop)
-
-    def highest(self) -> float:
-        return max(self.start, self.stop)
-
 
 @dataclass(frozen=True)
-class Staircase(Schedule):
+class Staircase(_Between):
     """`start`, then `step` closer to `stop` every `every` steps: the paper's set point for disentangling."""
 
     start: float
@@ -81,15 +88,9 @@ class Staircase(Schedule):
             climbed, 0.0, abs(self.stop - self.start)
         )
 
-    def lowest(self) -> float:
-        return min(self.start, self.stop)
-
-    def highest(self) -> float:
-        return max(self.start, self.stop)
-
 
 @dataclass(frozen=True)
-class Sigmoid(Schedule):
+class Sigmoid(_Between):
     r"""Cost annealing: :math:`\sigma((t - N/2) / (N/10))` from `start` to `stop`, and `stop` from step N = `steps` on.
 
     Bowman et al., *Generating Sentences from a Continuous Space*, 2016.
@@ -107,15 +108,9 @@ class Sigmoid(Schedule):
         share = xp.sigmoid((step - self.steps / 2) / (self.steps / 10))
         return self.start + (self.stop - self.start) * xp.where(step < self.steps, share, 0 * share + 1)
 
-    def lowest(self) -> float:
-        return min(self.start, self.stop)
-
-    def highest(self) -> float:
-        return max(self.start, self.stop)
-
 
 @dataclass(frozen=True)
-class Cyclical(Schedule):
+class Cyclical(_Between):
     """Again and again: linear from `start` to `stop` over the first `ramp` of each `period`, then `stop`.
 
     Fu et al., *Cyclical Annealing Schedule*, 2019. M cycles in N steps are `period=N // M`.
@@ -136,9 +131,3 @@ class Cyclical(Schedule):
         cycles = step / self.period
         share = xp.clip((cycles - xp.floor(cycles)) / self.ramp, 0.0, 1.0)
         return self.start + (self.stop - self.start) * share
-
-    def lowest(self) -> float:
-        return min(self.start, self.stop)
-
-    def highest(self) -> float:
-        return max(self.start, self.stop)

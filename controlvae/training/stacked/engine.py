@@ -18,7 +18,7 @@ from controlvae.experiments import Experiment
 from controlvae.models import build
 from controlvae.training.measurements import COLUMNS
 from controlvae.training.noise import noise_key, normal_noise
-from controlvae.training.stacked import kernels
+from controlvae.training.stacked import products
 from controlvae.training.stacked.network import StackedVAE
 
 _BLOCK_STEPS = 256  # steps whose batch numbers and noise are prepared at once
@@ -51,7 +51,7 @@ class StackedEngine:
         self.step = 0
         self._loaded_block = -1
         self._prepared: tuple[int, Tensor] | None = None
-        # Dozens of operations on a handful of numbers: fused, they are a few kernels. Another engine's compilations are
+        # Dozens of operations on a handful of numbers: fused, they are a few products. Another engine's compilations are
         # forgotten first: they would count as recompilations of the same functions, of which Dynamo allows eight.
         torch._dynamo.reset()
         self._account = _fused(self._account_eagerly, device)
@@ -82,7 +82,7 @@ class StackedEngine:
         position, counter = self.clock[:1], self.clock[1:]
         indices = self.indices.index_select(0, position)[0]
         noise = self.noise.index_select(0, position)[0]
-        x = kernels.unpack(self.examples.bits, indices, self.examples.shape, self.network.maps)
+        x = products.unpack(self.examples.bits, indices, self.examples.shape, self.network.maps)
         z, kl, kl_per_latent = self._latent(self.network.encode(x), noise)
         reconstruction = self._bernoulli(self.network.decode(z), x)
         beta = self._account(reconstruction.detach(), kl.detach(), kl_per_latent.detach())

@@ -11,21 +11,8 @@ transposed convolution and their gradients need:
 Maps are (models, batch, height, width, channels), weights (models, 4, 4, large channels, small channels).
 """
 
-import math
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-
-
-def _config(operation: str, large: int, small: int, models: int) -> dict[str, int]:
-    """Rows of pixels a program works on at once, its warps and its pipeline depth: the best measured on an H200."""
-    if operation == "outer":
-        return {"ROWS": 128 if large < 64 else 64, "num_warps": 4, "num_stages": 2}
-    # A single model has few pixels at the narrow end: smaller programs spread them over the card.
-    rows = 128 if models > 1 else {1: 128, 32: 128 if small == 32 else 64}.get(large, 32)
-    return {"ROWS": rows, "num_warps": 4, "num_stages": 2 if operation == "spread" else 3}
 
 
 @triton.jit
@@ -45,7 +32,7 @@ def _finish(acc, out, gate, offset, mask, RELU: tl.constexpr, GATE: tl.constexpr
 
 
 @triton.jit
-def _gather_kernel(
+def gather_kernel(
     large, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
     CL: tl.constexpr, CS: tl.constexpr, CLP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, PATCH: tl.constexpr,
@@ -89,7 +76,7 @@ def _gather_kernel(
 
 
 @triton.jit
-def _spread_kernel(
+def spread_kernel(
     small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
     CL: tl.constexpr, CS: tl.constexpr, CSP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
@@ -128,12 +115,12 @@ def _spread_kernel(
 
 
 @triton.jit
-def _spread_few_kernel(
+def spread_few_kernel(
     small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
     CL: tl.constexpr, CS: tl.constexpr, CSP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`_spread_kernel` for up to four large channels: all four parities together are the columns of one product."""
+    """`spread_kernel` for up to four large channels: all four parities together are the columns of one product."""
     model = tl.program_id(2).to(tl.int64)
     position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = position < positions
@@ -169,7 +156,7 @@ def _spread_few_kernel(
 
 
 @triton.jit
-def _outer_kernel(
+def outer_kernel(
     large, small, grad, bias_grad, positions, per_part, grad_model, bias_model, H, W,
     CL: tl.constexpr, CS: tl.constexpr, SLICE: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     LARGE_BIAS: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
@@ -217,7 +204,7 @@ def _outer_kernel(
 
 
 @triton.jit
-def _matmul_kernel(
+def matmul_kernel(
     left, right, bias, gate, out, column_sum, M, N, K,
     left_model, left_m, left_k, right_model, right_k, right_n, bias_model, bias_period, out_model, sum_model,
     ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
@@ -255,7 +242,7 @@ def _matmul_kernel(
 
 
 @triton.jit
-def _adam_kernel(
+def adam_kernel(
     weight, first, second, partials, table, counter, parameters, partial_size,
     RATE: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
     EPSILON: tl.constexpr, BLOCK: tl.constexpr,
@@ -292,7 +279,7 @@ def _adam_kernel(
 
 
 @triton.jit
-def _unpack_kernel(bits, indices, out, row_bytes, PIXELS: tl.constexpr):
+def unpack_kernel(bits, indices, out, row_bytes, PIXELS: tl.constexpr):
     example = tl.program_id(0).to(tl.int64)
     pixel = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
     source = tl.load(indices + example).to(tl.int64) * row_bytes
@@ -300,131 +287,3 @@ def _unpack_kernel(bits, indices, out, row_bytes, PIXELS: tl.constexpr):
     tl.store(
         out + example * row_bytes * 8 + pixel, ((byte >> (7 - pixel % 8).to(tl.uint8)) & 1).to(out.dtype.element_ty)
     )
-
-
-class Arithmetic:
-    """How the products are computed: `fp32` and `tf32` keep maps in float32, `bf16` keeps them in bfloat16.
-
-    Weights, sums, the optimiser and the controller are float32 or better in all three.
-    """
-
-    def __init__(self, precision: str) -> None:
-        self.maps = torch.bfloat16 if precision == "bf16" else torch.float32
-        self.dot = tl.bfloat16 if precision == "bf16" else tl.float32
-        self.products = "ieee" if precision == "fp32" else "tf32"
-
-
-def _padded(channels: int) -> int:
-    """tl.dot wants powers of two from 16 up."""
-    return max(16, triton.next_power_of_2(channels))
-
-
-def _tile(channels: int) -> int:
-    return min(64, _padded(channels))
-
-
-def gather(
-    large: Tensor, weight: Tensor, arithmetic: Arithmetic, *, bias: Tensor | None = None, relu: bool = False,
-    gate: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """small = Σ_tap large · W[tap], plus bias, rectified, or gated by an activation: (models, batch, H, W, small)."""
-    models, batch, height, width, cl = large.shape
-    cs = weight.shape[-1]
-    out = torch.empty(models, batch, height // 2, width // 2, cs, dtype=arithmetic.maps, device=large.device)
-    positions = batch * height * width // 4
-    patch = 16 * cl <= 64
-    config = _config("gather", cl, cs, models)
-    grid = (triton.cdiv(positions, config["ROWS"]), triton.cdiv(cs, _tile(cs)), models)
-    _gather_kernel[grid](
-        large, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
-        height // 2, width // 2,
-        CL=cl, CS=cs, CLP=_padded(16 * cl) if patch else _padded(cl), TILE=_tile(cs), **config,
-        BIAS=bias is not None, RELU=relu, GATE=gate is not None, PATCH=patch,
-        DOT=arithmetic.dot, PRECISION=arithmetic.products,
-    )  # fmt: skip
-    return out
-
-
-def spread(
-    small: Tensor, weight: Tensor, arithmetic: Arithmetic, *, bias: Tensor | None = None, relu: bool = False,
-    gate: Tensor | None = None, dtype: torch.dtype | None = None,
-) -> Tensor:  # fmt: skip
-    """large = Σ_tap small · W[tap]ᵀ, plus bias, rectified, or gated by an activation: (models, batch, 2H, 2W, cl)."""
-    models, batch, height, width, cs = small.shape
-    cl = weight.shape[-2]
-    out = torch.empty(models, batch, 2 * height, 2 * width, cl, dtype=dtype or arithmetic.maps, device=small.device)
-    positions = batch * height * width
-    config = _config("spread", cl, cs, models)
-    blocks, few = triton.cdiv(positions, config["ROWS"]), 4 * cl <= 16
-    kernel = _spread_few_kernel if few else _spread_kernel
-    kernel[(blocks, 1 if few else 4 * triton.cdiv(cl, _tile(cl)), models)](
-        small, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
-        height, width, CL=cl, CS=cs, CSP=_padded(cs), TILE=16 if few else _tile(cl), **config,
-        BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
-    )  # fmt: skip
-    return out
-
-
-def outer(
-    large: Tensor, small: Tensor, grad: Tensor, bias_grad: Tensor, arithmetic: Arithmetic, *, large_bias: bool
-) -> None:
-    """W[tap] = Σ_pixels largeᵀ · small, in parts: grad (models, parts, 4, 4, large, small), bias_grad alike.
-
-    The bias belongs to the large map of a transposed convolution, to the small map of a convolution.
-    """
-    models, batch, height, width, cs = small.shape
-    cl = large.shape[-1]
-    positions, parts = batch * height * width, grad.shape[1]
-    config = _config("outer", cl, cs, models)
-    per_part = triton.cdiv(triton.cdiv(positions, parts), config["ROWS"]) * config["ROWS"]
-    block, tile = min(128, _padded(16 * cl)), _tile(cs)
-    grid = (triton.cdiv(16 * cl, block) * triton.cdiv(cs, tile), parts, models)
-    _outer_kernel[grid](
-        large, small, grad, bias_grad, positions, per_part, grad.stride(0), bias_grad.stride(0), height, width,
-        CL=cl, CS=cs, SLICE=block, TILE=tile, **config, LARGE_BIAS=large_bias,
-        DOT=arithmetic.dot, PRECISION=arithmetic.products,
-    )  # fmt: skip
-
-
-def matmul(
-    left: Tensor, right: Tensor, out: Tensor, arithmetic: Arithmetic, *, bias: Tensor | None = None,
-    relu: bool = False, gate: Tensor | None = None, column_sum: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """out = left · right for each model, plus bias, rectified or gated; `column_sum` receives Σ_k right[k].
-
-    A bias shorter than a row of `out` repeats: a channel's bias serves all pixels of a map laid out flat.
-    """
-    models, m, k = left.shape
-    n = right.shape[2]
-    grid = (triton.cdiv(m, 64), triton.cdiv(n, 32), models)
-    _matmul_kernel[grid](
-        left, right, bias, gate, out, column_sum, m, n, k,
-        *left.stride(), *right.stride(), 0 if bias is None else bias.stride(0), 1 if bias is None else bias.shape[1],
-        out.stride(0), 0 if column_sum is None else column_sum.stride(0),
-        ROWS=64, TILE=32, DEPTH=64, BIAS=bias is not None, RELU=relu, GATE=gate is not None,
-        SUM=column_sum is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
-    )  # fmt: skip
-    return out
-
-
-def unpack(bits: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
-    """Binary pictures from their bits: indices (models, batch) -> (models, batch, height, width, channels)."""
-    channels, height, width = shape
-    out = torch.empty(*indices.shape, height, width, channels, dtype=dtype, device=bits.device)
-    pixels = bits.shape[1] * 8
-    block = min(1024, pixels)
-    _unpack_kernel[(indices.numel(), pixels // block)](bits, indices, out, bits.shape[1], PIXELS=block)
-    return out
-
-
-def adam(
-    weight: Tensor, first: Tensor, second: Tensor, partials: Tensor, table: Tensor, counter: Tensor, block: int,
-    *, rate: float, beta1: float, beta2: float, epsilon: float = 1e-8,
-) -> None:  # fmt: skip
-    """One Adam step for all models from their partial gradients. weight, first, second: (models, parameters)."""
-    models, parameters = weight.shape
-    _adam_kernel[(len(table), models)](
-        weight, first, second, partials, table, counter, parameters, partials.shape[1],
-        RATE=rate, BETA1=beta1, BETA2=beta2, LOG_BETA1=math.log(beta1) if beta1 else -math.inf,
-        LOG_BETA2=math.log(beta2) if beta2 else -math.inf, EPSILON=epsilon, BLOCK=block,
-    )  # fmt: skip

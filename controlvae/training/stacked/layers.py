@@ -4,17 +4,18 @@ Between layers an activation travels rectified and a gradient travels already ga
 the layer that receives an activation gates the gradient it sends back, inside the kernel that computes it.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from controlvae.training.stacked import kernels
-from controlvae.training.stacked.kernels import Arithmetic
+from controlvae.training.stacked import products
 from controlvae.training.stacked.parameters import Slot
+from controlvae.training.stacked.products import Arithmetic
 
 
-class Layer:
+class Layer(ABC):
     """A map from activations to activations, and what it leaves for the optimiser on the way back."""
 
     slots: list[Slot]
@@ -25,11 +26,13 @@ class Layer:
         self.gate_input = gate_input  # the input is a rectified activation
         self.needs_input_gradient = True
 
+    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The output, rectified if this layer is followed by a rectifier."""
 
+    @abstractmethod
     def backward(self, x: Tensor, dy: Tensor) -> Tensor | None:
-        raise NotImplementedError
+        """Writes the weights' gradients into their slots; returns the input's, gated, or None where nobody needs it."""
 
     def __call__(self, x: Tensor, anchor: Tensor) -> Tensor:
         return _Apply.apply(x, anchor, self)
@@ -62,14 +65,14 @@ class Down(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = (slot.weight for slot in self.slots)
-        return kernels.gather(x, weight, self.arithmetic, bias=bias, relu=self.relu)
+        return products.gather(x, weight, self.arithmetic, bias=bias, relu=self.relu)
 
     def backward(self, x: Tensor, dy: Tensor) -> Tensor | None:
         weight, bias = self.slots
-        kernels.outer(x, dy, weight.gradient, bias.gradient, self.arithmetic, large_bias=False)
+        products.outer(x, dy, weight.gradient, bias.gradient, self.arithmetic, large_bias=False)
         if not self.needs_input_gradient:
             return None
-        return kernels.spread(dy, weight.weight, self.arithmetic, gate=self._gate(x))
+        return products.spread(dy, weight.weight, self.arithmetic, gate=self._gate(x))
 
 
 class Up(Layer):
@@ -84,12 +87,12 @@ class Up(Layer):
         weight, bias = (slot.weight for slot in self.slots)
         # The last layer gives logits, which stay in float32.
         dtype = None if self.relu else torch.float32
-        return kernels.spread(x, weight, self.arithmetic, bias=bias, relu=self.relu, dtype=dtype)
+        return products.spread(x, weight, self.arithmetic, bias=bias, relu=self.relu, dtype=dtype)
 
     def backward(self, x: Tensor, dy: Tensor) -> Tensor:
         weight, bias = self.slots
-        kernels.outer(dy, x, weight.gradient, bias.gradient, self.arithmetic, large_bias=True)
-        return kernels.gather(dy, weight.weight, self.arithmetic, gate=self._gate(x))
+        products.outer(dy, x, weight.gradient, bias.gradient, self.arithmetic, large_bias=True)
+        return products.gather(dy, weight.weight, self.arithmetic, gate=self._gate(x))
 
 
 class Dense(Layer):
@@ -106,17 +109,17 @@ class Dense(Layer):
         # What goes into the latents stays in float32.
         dtype = self.arithmetic.maps if self.relu else torch.float32
         out = torch.empty(*flat.shape[:2], weight.shape[2], dtype=dtype, device=x.device)
-        kernels.matmul(flat, weight, out, self.arithmetic, bias=bias, relu=self.relu)
+        products.matmul(flat, weight, out, self.arithmetic, bias=bias, relu=self.relu)
         return out.unflatten(2, self.shape)
 
     def backward(self, x: Tensor, dy: Tensor) -> Tensor:
         weight, bias = self.slots
         flat, dy = x.flatten(2), dy.flatten(2)
-        kernels.matmul(
+        products.matmul(
             flat.transpose(1, 2), dy, weight.gradient[:, 0], self.arithmetic, column_sum=bias.gradient.flatten(1)
         )
         dx = torch.empty_like(flat)
-        kernels.matmul(dy, weight.weight.transpose(1, 2), dx, self.arithmetic, gate=self._gate(flat))
+        products.matmul(dy, weight.weight.transpose(1, 2), dx, self.arithmetic, gate=self._gate(flat))
         return dx.view_as(x)
 
 

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from controlvae.models import ConvVAE
-from controlvae.training.stacked.kernels import Arithmetic
 from controlvae.training.stacked.layers import (
     Dense,
     Down,
@@ -16,6 +15,7 @@ from controlvae.training.stacked.layers import (
     whole_map_up_slots,
 )
 from controlvae.training.stacked.parameters import Parameters
+from controlvae.training.stacked.products import Arithmetic
 
 
 class StackedVAE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from controlvae.training.stacked import kernels
+from controlvae.training.stacked import products
 
 _BLOCK = 256  # parameters one program of the optimiser updates; every slot begins at a multiple of it
 
@@ -59,7 +59,7 @@ class Parameters:
 
     def step(self, counter: Tensor, rate: float, beta1: float, beta2: float) -> None:
         """One Adam step; `counter` is a device number, the steps taken before."""
-        kernels.adam(
+        products.adam(
             self.weights, self.first, self.second, self.partials, self.table, counter, _BLOCK,
             rate=rate, beta1=beta1, beta2=beta2,
         )  # fmt: skip
