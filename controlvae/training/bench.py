@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from controlvae.control import Controller
 from controlvae.data.examples import Examples
 from controlvae.data.load import load
 from controlvae.experiments import Experiment
 from controlvae.models import build
+from controlvae.models.layers import OutputUp
 from controlvae.objectives import elbo_terms
 from controlvae.training.engines import make_engine
 
@@ -72,7 +73,11 @@ def _ours(
 
 def plain_loop(experiment: Experiment, examples: Examples, device: torch.device) -> Callable[[int], None]:
     """The usual loop: eager, default layouts and optimiser, `.item()` and a controller on the host at every step."""
-    model = build(experiment, examples.shape).to(device)
+    model = build(experiment, examples.shape)
+    for number, module in enumerate(model.decoder):
+        if isinstance(module, OutputUp):  # our own layer, which is faster than what it stands for
+            model.decoder[number] = nn.ConvTranspose2d(module.in_channels, module.out_channels, 4, stride=2, padding=1)
+    model = model.to(device)
     adam = experiment.optimiser
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2))
     control = Controller(experiment.control)

@@ -51,8 +51,8 @@ class StackedEngine:
         self.step = 0
         self._loaded_block = -1
         self._prepared: tuple[int, Tensor] | None = None
-        # Dozens of operations on a handful of numbers: fused, they are a few products. Another engine's compilations are
-        # forgotten first: they would count as recompilations of the same functions, of which Dynamo allows eight.
+        # Dozens of operations on a handful of numbers: fused, they are a few kernels. Another engine's compilations
+        # are forgotten first: they would count as recompilations of the same functions, and Dynamo allows eight.
         torch._dynamo.reset()
         self._account = _fused(self._account_eagerly, device)
         self._latent, self._bernoulli = _fused(_latent, device), _fused(_bernoulli, device)
