@@ -1,0 +1,74 @@
+"""Tables of the paper filled in from run folders, and the bench, through the command line."""
+
+import csv
+import json
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from controlvae.experiments import PRESETS, RunFolder, override, preset
+from controlvae.experiments.paper import TABLES
+
+MIGS = [0.5, 0.56, 0.53]
+
+
+def controlvae(*words, **options):
+    line = [sys.executable, "-m", "controlvae", *map(str, words)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def evaluated_run(path, seed, mig):
+    folder = RunFolder(path)
+    folder.create(override(preset("shapes2d-control-16"), [f"training.seed={seed}"]), "controlvae train ...")
+    folder.metrics_file.write_text(json.dumps({"step": 1_500_000, "mig_sampled": {"score": mig}}))
+
+
+def test_every_preset_a_table_names_exists():
+    named = {row.preset for table in TABLES.values() for row in table.rows if row.preset}
+    assert named <= set(PRESETS)
+    assert all(row.printed.keys() == table.columns.keys() for table in TABLES.values() for row in table.rows)
+
+
+def test_the_papers_rmig_rows_average_to_their_last_column():
+    for row in TABLES["table-rmig"].rows:
+        factors = [row.printed[name].mean for name in ("x", "y", "shape", "scale", "orientation")]
+        assert statistics.fmean(factors) == pytest.approx(row.printed["RMIG"].mean, abs=1e-4)
+
+
+def test_a_table_shows_mean_spread_and_difference(tmp_path):
+    for seed, mig in enumerate(MIGS, start=1):
+        evaluated_run(tmp_path / "shapes2d-control-16" / f"seed-{seed}", seed, mig)
+    done = controlvae("reproduce", "table-mig", "--runs", tmp_path, "--no-train", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    ours = f"{statistics.fmean(MIGS):.4f} ± {statistics.stdev(MIGS):.4f}"
+    assert f"| ControlVAE (KL = 16) | 3 | 1,500,000 | {ours} (paper 0.5628 ± 0.0222, -0.0328) |" in done.stdout
+    assert "| FactorVAE (γ = 10) | – | – | – (paper 0.5625 ± 0.0443) |" in done.stdout
+    rows = list(csv.DictReader((tmp_path / "table-mig.csv").open(encoding="utf-8")))
+    assert [(row["seed"], float(row["MIG"])) for row in rows] == [("1", 0.5), ("2", 0.56), ("3", 0.53)]
+
+
+def test_the_bench_writes_what_it_shows(tmp_path):
+    out = tmp_path / "bench.json"
+    done = controlvae("bench", "shapes2d-quick", "--models", "1", "--seconds", "0.2", "--device", "cpu", "--out", out)
+    assert done.returncode == 0, done.stderr
+    plain, ours = json.loads(out.read_text())["results"]
+    assert (plain["what"], ours["what"]) == ("plain eager loop", "controlvae")
+    assert min(plain["steps_per_second"], ours["steps_per_second"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce", "table-mgi"], "did you mean 'table-mig'"),
+        (["reproduce", "table-mig", "--only", "shapes2d-vae"], "has no preset 'shapes2d-vae'"),
+        (["bench", "--models", "one"], "got 'one'"),
+        (["bench", "nonsense-of-a-name"], "nonsense-of-a-name"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
+    done = controlvae(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert message in done.stderr
