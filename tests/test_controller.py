@@ -157,13 +157,16 @@ def test_stats_name_the_parts():
     ("call", "message"),
     [
         (lambda c: c.step(torch.ones(64)), "average"),
+        (lambda c: c.step(torch.tensor(25)), "tensor of floats, got torch.int64"),
         (lambda c: c.set_target(-3.0), "got -3.0"),
+        (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole"),
+        (lambda c: cv.Controller(None), "law must be a law"),
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
         (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
     ],
 )
 def test_misuse_says_what_to_do(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call(cv.Controller(cv.PI(18.0)))
 
 

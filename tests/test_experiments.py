@@ -48,6 +48,10 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
         ("control.target=__import__('os')", "control.target"),
         ("control.beta_min=nan", "beta_min"),
         ("training.steps", "part.field=value"),
+        ("control=PI(18, target=3)", "gives target twice"),
+        ("control=PI(**{'target': 3})", "control must be"),
+        ("control=Staircase(18, 1, inf, 5)", "step must be a finite number"),
+        ("optimiser.rate=inf", "positive and finite"),
     ],
 )
 def test_a_wrong_override_is_refused_with_its_path(assignment, message):
@@ -73,5 +77,9 @@ def test_an_older_run_opens_with_defaults_for_what_it_lacks(tmp_path):
 
 def test_a_torn_last_line_is_not_a_record(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.log_file.write_text('{"step": 1}\n{"step": 2}\n{"ste')
-    assert folder.records() == [{"step": 1}, {"step": 2}]
+    line = '{"step": %d, "kl": 1.0, "beta": 1.0, "reconstruction": 2.0}'
+    folder.log_file.write_text(f"{line % 1}\n{line % 2}\n{line[:9]}")
+    assert [record["step"] for record in folder.records()] == [1, 2]
+    folder.log_file.write_text(f"{line % 1}\nnonsense\n{line % 2}\n")
+    with pytest.raises(UserError, match="line 2 is not a record"):
+        folder.records()

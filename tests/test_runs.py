@@ -3,6 +3,7 @@
 import json
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -130,6 +131,46 @@ def test_a_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
     assert before.exists()
     assert controlvae("resume", stopped, "--device", "cpu").returncode == 0
     assert_same_run(straight, stopped)
+
+
+def test_a_run_without_its_checkpoints_keeps_its_log(straight, tmp_path):
+    run = shutil.copytree(straight, tmp_path / "run")
+    shutil.rmtree(run / "checkpoint")
+    done = controlvae("resume", run)
+    assert done.returncode == 2
+    assert "no checkpoint any more" in done.stderr
+    assert (run / "log.jsonl").read_bytes() == (straight / "log.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "edit", [('"latents": 10', '"latents": 9'), ('"hidden": 16', '"hidden": 17'), ('"target": 18.0', '"target": 5.0')]
+)
+def test_a_checkpoint_of_other_settings_is_refused(stopped, edit):
+    before = sorted(path.name for path in (stopped / "checkpoint").iterdir())
+    text = (stopped / "experiment.json").read_text()
+    assert edit[0] in text
+    (stopped / "experiment.json").write_text(text.replace(*edit))
+    done = controlvae("resume", stopped, "--device", "cpu")
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "does not fit its experiment.json" in done.stderr
+    assert sorted(path.name for path in (stopped / "checkpoint").iterdir()) == before
+
+
+def test_a_longer_run_may_be_asked_for(stopped):
+    text = (stopped / "experiment.json").read_text()
+    (stopped / "experiment.json").write_text(text.replace('"steps": 400', '"steps": 410'))
+    done = controlvae("resume", stopped, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "finished at step 410" in done.stdout
+
+
+def test_a_single_latent_evaluates_without_a_gap(tmp_path):
+    run = tmp_path / "run"
+    small = [*TINY, "--set", "training.steps=3", "--set", "model.latents=1"]
+    assert controlvae("train", "shapes2d-quick", *small, "--run", run).returncode == 0
+    done = controlvae("evaluate", run, "--examples", "20", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
 
 
 def test_divergence_stops_with_step_and_advice(tmp_path):

@@ -1,9 +1,10 @@
 """`controlvae`: every command, its options, and how errors become one line and an exit status."""
 
 import os
+import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -136,7 +137,9 @@ def evaluate(
 def traverse(
     run: RunArgument,
     image: Annotated[int | None, typer.Option("--image", help="Index of the picture to start from.")] = None,
-    reach: Annotated[float, typer.Option("--range", min=0.1, help="Each latent runs from -RANGE to RANGE.")] = 3.0,
+    reach: Annotated[
+        float, typer.Option("--range", min=0.1, max=100.0, help="Each latent runs from -RANGE to RANGE.")
+    ] = 3.0,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures in a row.")] = 10,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -176,7 +179,7 @@ def report(
     from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
 
-    folders = [folder for path in runs for folder in find_runs(path)]
+    folders = list(dict.fromkeys(folder for path in runs for folder in find_runs(path)))
     for folder in folders:
         if latest_step(folder.checkpoints) is not None:
             evaluate_run(folder.path, pick_device(device), data_root, examples)
@@ -299,7 +302,7 @@ def pick_device(name: str) -> "torch.device":
             raise RuntimeError("models are trained on cpu, cuda or mps")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0][:100]
         raise UserError(f"device {name!r} is not available here ({reason}); try --device auto") from None
     return device
 
@@ -317,28 +320,38 @@ def main() -> None:
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         # Outside its stand-alone mode the app returns the status of a typer.Exit instead of raising it.
-        sys.exit(app(standalone_mode=False) or 0)
+        _leave(app(standalone_mode=False) or 0)
     except (UserError, RunError) as error:
         if debug:
             raise
         print(f"controlvae: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UserError) else 1)
+        _leave(2 if isinstance(error, UserError) else 1)
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
+        _leave(130)
     except BrokenPipeError:
-        sys.exit(141)
+        _leave(141)
     except Exception as error:
         usage = _usage_error(error)
         if usage is None or debug:
             raise
-        print(f"controlvae: {usage}", file=sys.stderr)
-        sys.exit(2)
+        if usage:
+            print(f"controlvae: {usage}", file=sys.stderr)
+        _leave(2 if usage else 0)
+
+
+def _leave(status: int) -> NoReturn:
+    """Ends the process; another Ctrl-C must not land in the middle of the interpreter's clearing up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status)
 
 
 def _usage_error(error: Exception) -> str | None:
-    """What the argument parser objects to, in one line; None for anything else."""
+    """What the argument parser objects to, in one line; nothing where it only showed help; None for other errors."""
     show = getattr(error, "format_message", None)
-    return f"{show()} (see controlvae --help)" if callable(show) else None
+    if not callable(show):
+        return None
+    message = str(show())
+    return f"{message} (see controlvae --help)" if message.strip() else ""
 
 
 if __name__ == "__main__":

@@ -41,13 +41,16 @@ class Controller:
         accumulate: int = 1,
         sync_ranks: bool = True,
     ) -> None:
-        laws = [law] if isinstance(law, Law) else list(law)
+        laws = [law] if isinstance(law, Law) else list(law) if isinstance(law, Sequence) else []
         if not laws or not all(isinstance(each, Law) for each in laws):
             raise TypeError(f"law must be a law such as PI(target=18.0) or a sequence of them, got {law!r}")
         if not isinstance(law, Law) and models not in (None, len(laws)):
             raise ValueError(f"models={models} contradicts the {len(laws)} laws given")
-        if accumulate < 1 or (models is not None and models < 1):
-            raise ValueError(f"accumulate and models must be at least 1, got {accumulate} and {models}")
+        for count in (accumulate, 1 if models is None else models):
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(
+                    f"accumulate and models must be whole numbers from 1 up, got {accumulate} and {models}"
+                )
         self.laws = tuple(laws) if models is None or not isinstance(law, Law) else (law,) * models
         self.models = models if isinstance(law, Law) else len(laws)
         self.accumulate = accumulate
@@ -83,6 +86,10 @@ class Controller:
 
     def _step_tensor(self, measured: Tensor) -> Tensor:
         shape = () if self.models is None else (self.models,)
+        if not measured.is_floating_point():
+            raise TypeError(
+                f"measured must be a tensor of floats, got {measured.dtype}: the weight comes back in its dtype"
+            )
         if measured.shape != shape:
             raise ValueError(
                 f"measured must have shape {shape}, got {tuple(measured.shape)}: sum KL over the latents and average "

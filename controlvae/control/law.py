@@ -188,8 +188,8 @@ class Feedback(Law):
         low, high, start = self.beta_min, self.beta_max, self.beta_init
         if not (math.isfinite(low) and low <= high):
             raise ValueError(f"beta_min must be finite and at most beta_max, got beta_min={low}, beta_max={high}")
-        if start is not None and not low <= start <= high:
-            raise ValueError(f"beta_init must lie in [{low}, {high}], got {start}")
+        if start is not None and not (low <= start <= high and math.isfinite(start)):
+            raise ValueError(f"beta_init must be a number in [{low}, {high}], got {start}")
         if self.anti_windup not in get_args(AntiWindup):
             raise ValueError(f"anti_windup must be one of {', '.join(get_args(AntiWindup))}, got {self.anti_windup!r}")
         if not 0 <= self.ema < 1:

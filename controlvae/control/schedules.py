@@ -76,7 +76,7 @@ class Staircase(_Between):
     every: int
 
     def __post_init__(self) -> None:
-        _check_finite(start=self.start, stop=self.stop)
+        _check_finite(start=self.start, stop=self.stop, step=self.step)
         _check_steps(every=self.every)
         if not self.step > 0:
             raise ValueError(f"step must be positive, got {self.step}; the staircase goes towards stop by itself")

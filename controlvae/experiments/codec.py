@@ -66,6 +66,8 @@ def _literal(text: str, path: str) -> Any:
 def _from_node(node: ast.expr) -> Any:
     match node:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            if any(keyword.arg is None for keyword in keywords):
+                raise ValueError("** is not understood here")
             positional = {index: _from_node(arg) for index, arg in enumerate(args)}
             return {"type": name, **positional, **{k.arg: _from_node(k.value) for k in keywords if k.arg}}
         case ast.Tuple(elts=items) | ast.List(elts=items):
@@ -93,7 +95,7 @@ def _structure(hint: Any, plain: Any, path: str) -> Any:
     settings = {option.__name__: option for option in _settings_classes(options)}
     if settings and isinstance(plain, dict):
         name = plain.get("type", next(iter(settings)) if len(settings) == 1 else None)
-        if name not in settings:
+        if not isinstance(name, str) or name not in settings:
             raise unknown(f"kind of {path or 'experiment'}", str(name), settings)
         return _structure_settings(settings[name], plain, path)
     raise UserError(f"{path or 'experiment'} must be {_describe(options, settings)}, got {_shown(plain)}")
@@ -102,7 +104,12 @@ def _structure(hint: Any, plain: Any, path: str) -> Any:
 def _structure_settings(cls: type, plain: dict[Any, Any], path: str) -> Any:
     hints = get_type_hints(cls)
     names = [f.name for f in fields(cls)]
-    given = {names[key] if isinstance(key, int) and key < len(names) else key: v for key, v in plain.items()}
+    given: dict[str, Any] = {}
+    for key, item in plain.items():
+        name = names[key] if isinstance(key, int) and key < len(names) else key
+        if name in given:
+            raise UserError(f"{path or cls.__name__} gives {name} twice")
+        given[name] = item
     given.pop("type", None)
     for name in given:
         if name not in names:

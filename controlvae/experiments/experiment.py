@@ -1,5 +1,6 @@
 """What a run is: an `Experiment`, a value made of small values. Other rooms build data, models and steps from it."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -66,7 +67,7 @@ class Adam:
     beta2: float = 0.999
 
     def __post_init__(self) -> None:
-        require(self.rate > 0, f"rate must be positive, got {self.rate}")
+        require(0 < self.rate < math.inf, f"rate must be positive and finite, got {self.rate}")
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
             f"beta1 and beta2 must lie in [0, 1), got {self.beta1} and {self.beta2}",
@@ -89,7 +90,7 @@ class Training:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "log_every"):
             value = getattr(self, name)
-            require(value > 0, f"{name} must be positive, got {value}")
+            require(0 < value <= 10**12, f"{name} must be positive and at most 10**12, got {value}")
         require(self.precision in get_args(Precision), f"precision must be fp32, tf32 or bf16, got {self.precision!r}")
         require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")
 

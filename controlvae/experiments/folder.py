@@ -99,10 +99,10 @@ class RunFolder:
 
     def records(self) -> list[dict[str, Any]]:
         """The log, one record per line; a line torn by a crash is not a record."""
-        return list(_lines(self.log_file))
+        return list(_lines(self.log_file, numbers=("step", "kl", "beta", "reconstruction")))
 
     def events(self) -> list[dict[str, Any]]:
-        return list(_lines(self.events_file))
+        return list(_lines(self.events_file, words=("event",)))
 
     def evaluated_step(self) -> int | None:
         """The step whose metrics are in the folder, if any."""
@@ -130,21 +130,30 @@ def find_runs(path: Path) -> list[RunFolder]:
 def write_text(path: Path, text: str) -> None:
     """All of the file or none of it: written beside, then renamed."""
     beside = path.with_name(path.name + ".part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield json.loads(line)
-            except ValueError:
-                return
+def _lines(path: Path, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """The records of a file of JSON lines. A torn last line is passed over; any other bad line is an error."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            good = all(isinstance(record[name], int | float) for name in numbers)
+            good = good and all(isinstance(record[name], str) for name in words)
+        except (ValueError, KeyError, TypeError):
+            good = False
+        if not good and number == len(lines) and not line.endswith(b"\n"):
+            return
+        if not good:
+            raise UserError(f"{path} line {number} is not a record; was the file edited?")
+        yield record
 
 
 def _versions() -> dict[str, str]:

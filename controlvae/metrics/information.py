@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from controlvae.metrics.arrays import host_array
+
 
 def active_units(means: Any, threshold: float = 0.01) -> int:
     r"""Latents whose posterior mean varies with the input: :math:`\mathrm{Var}_x[\mu_j(x)] > 0.01`.
@@ -14,7 +16,7 @@ def active_units(means: Any, threshold: float = 0.01) -> int:
         means: posterior means, (examples, latents).
         threshold: the least variance that counts as active.
     """
-    values = np.asarray(means, dtype=np.float64)
+    values = host_array(means).astype(np.float64)
     if values.ndim != 2 or len(values) < 2:
         raise ValueError(f"means must be (examples, latents) with two examples or more, got shape {values.shape}")
     if not np.isfinite(values).all():

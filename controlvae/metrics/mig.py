@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from controlvae.metrics.arrays import host_array
+
 
 @dataclass(frozen=True)
 class MIG:
@@ -54,7 +56,7 @@ def mig_histogram(codes: Any, factors: Any, *, bins: int = 20, factor_names: Seq
     """
     if bins < 2:
         raise ValueError(f"bins must be 2 or more, got {bins}")
-    values = _table("codes", _host(codes))
+    values = _table("codes", host_array(codes))
     columns = classes(factors, len(values), factor_names)
     binned = np.stack([histogram_bins(column, bins) for column in values.T], axis=1) - 1  # (examples, latents)
     measured = [factor_information(_joint_counts(binned, labels, bins)) for labels in columns]
@@ -242,17 +244,9 @@ def _table(name: str, values: Any) -> Any:
     return values
 
 
-def _host(given: Any) -> np.ndarray:
-    """An array of anything, a tensor on any device included."""
-    if not isinstance(given, Tensor):
-        return np.asarray(given)
-    given = given.detach().cpu()
-    return (given.float() if given.dtype == torch.bfloat16 else given).numpy()
-
-
 def classes(factors: Any, examples: int, names: Sequence[str] | None) -> list[np.ndarray]:
     """The columns of `factors`, each numbered 0 .. values - 1 in the order of its values: int64 (examples,)."""
-    table = _host(factors)
+    table = host_array(factors)
     if table.ndim != 2 or table.shape[1] < 1:
         raise ValueError(
             f"factors must be (examples, factors), got shape {table.shape}; one factor is factors[:, None]"

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from controlvae.metrics.arrays import host_array
+
 
 @dataclass(frozen=True)
 class StepResponse:
@@ -32,15 +34,15 @@ def step_response(
     >>> step_response([0.0, 5.0, 12.0, 10.1, 10.0, 10.0], target=10.0).settling_time
     4.0
     """
-    values = np.asarray(trace, dtype=np.float64)
-    goal = np.broadcast_to(np.asarray(target, dtype=np.float64), values.shape)
-    times = np.arange(1, len(values) + 1, dtype=np.float64) if steps is None else np.asarray(steps, dtype=np.float64)
-    if values.ndim != 1 or len(values) == 0 or times.shape != values.shape:
+    values, goal = host_array(trace).astype(np.float64), host_array(target).astype(np.float64)
+    times = np.arange(1, values.size + 1, dtype=np.float64) if steps is None else host_array(steps).astype(np.float64)
+    if values.ndim != 1 or len(values) == 0 or times.shape != values.shape or goal.shape not in ((), values.shape):
         raise ValueError(f"trace must be a non-empty line of numbers with as many steps, got shape {values.shape}")
     if not (np.isfinite(values).all() and np.isfinite(goal).all() and (goal > 0).all()):
         raise ValueError("trace must be finite and its target positive")
     if not 0 < band < 1:
         raise ValueError(f"band must lie in (0, 1), got {band}")
+    goal = np.broadcast_to(goal, values.shape)
     relative = values / goal - 1  # signed distance from the set point, as a share of it
     outside = np.flatnonzero(np.abs(relative) > band)
     settled_from = 0 if len(outside) == 0 else int(outside[-1]) + 1

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +21,18 @@ _NOT_IN_MIG = ("shape",)
 def disentanglement(run: Trained, progress: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
     """MIG and RMIG by name; nothing where no factors are known."""
     factors, names = run.examples.factors, run.examples.factor_names
-    if factors is None:
+    if factors is None or run.model.latents < 2:  # a gap is between two latents
         return {}
     full = run.device.type == "cuda"
     count = len(run.examples) if full else min(_ON_A_CPU["examples"], len(run.examples))
     indices = some_examples(run, count)
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     table = factors[indices.cpu().numpy()]
+    varying = [column for column in range(len(names)) if len(np.unique(table[:, column])) > 1]  # in a small subset
+    table, names = table[:, varying], tuple(names[column] for column in varying)
     kept = [column for column, name in enumerate(names) if name not in _NOT_IN_MIG]
+    if not kept:
+        return {}
     results = {
         "mig_sampled": mig_sampled(
             means, log_variances, table[:, kept], draws=10_000 if full else _ON_A_CPU["draws"],

@@ -45,7 +45,7 @@ def kl_figure(traces: Sequence[Trace]) -> Figure:
     axis.set_ylim(bottom=0, top=top)
     peak = max(float(np.nanmax(trace.column("kl"))) for trace in traces)
     if peak > top:
-        axis.annotate(f"first peak: {peak:.0f} nats", (0.04, 0.97), xycoords="axes fraction", va="top", fontsize=8)
+        axis.set_title(f"a first peak of {peak:.0f} nats is cut off", loc="left", fontsize=8, color="#55656f")
     axis.legend(frameon=False)
     return figure
 
@@ -56,8 +56,9 @@ def beta_figure(traces: Sequence[Trace]) -> Figure:
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("beta"), color=colour, label=f"{trace.name}: β", linewidth=1.4)
     if len(traces) == 1 and np.isfinite(traces[0].column("target")).any():
-        for name, style, label in (("p", ":", "P, proportional"), ("i", "--", "I, integral")):
-            axis.plot(traces[0].column("step"), traces[0].column(name), color=_COLOURS[1], linestyle=style, label=label)
+        parts = (("p", ":", _COLOURS[1], "P, proportional"), ("i", "--", _COLOURS[4], "I, integral"))
+        for name, style, colour, label in parts:
+            axis.plot(traces[0].column("step"), traces[0].column(name), style, color=colour, linewidth=1, label=label)
     axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
     axis.legend(frameon=False)
     return figure
@@ -81,12 +82,12 @@ def latents_figure(trace: Trace) -> Figure:
     figure, axis = _axes("KL per latent (nats)")
     per_latent = trace.column("kl_per_latent")  # (records, latents)
     order = np.argsort(-per_latent[-1])
-    colours = mpl.colormaps["viridis"](np.linspace(0, 0.92, len(order)))
+    colours = mpl.colormaps["tab10" if len(order) <= 10 else "viridis"](np.linspace(0, 1, len(order)))
     for colour, latent in zip(colours, order, strict=True):
         name = f"$z_{{{latent + 1}}}$"
         axis.plot(trace.column("step"), per_latent[:, latent], color=colour, linewidth=1.2, label=name)
     axis.set_ylim(bottom=0, top=1.15 * _late_peak(per_latent))
-    axis.legend(frameon=False, ncols=2, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.legend(frameon=False, ncols=2, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

@@ -23,8 +23,8 @@ h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.25rem; margin-
 h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; } p { max-width: 48rem; }
 figure { margin: 0 0 1.5rem; } figure > svg { width: 100%; height: auto; } figure > img { max-width: 100%; }
 figcaption { color: #55656f; font-size: .9rem; max-width: 48rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; margin: .5rem 0 1.5rem; }
-th, td { padding: .25rem .9rem .25rem 0; text-align: right; border-bottom: 1px solid #dde4e8; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; margin: .5rem 0 1.5rem; }
+th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #dde4e8; }
 th:first-child, td:first-child { text-align: left; }
 .warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
 pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
@@ -100,7 +100,7 @@ def _section(trace: Trace, folder: RunFolder) -> str:
             source = f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{encoded}">'
             parts.append(f"<figure>{source}<figcaption>{html.escape(caption)}</figcaption></figure>")
     settings = json.dumps(to_plain(folder.experiment()), indent=2, ensure_ascii=False)
-    versions = ", ".join(f"{k} {v}" for k, v in folder.manifest().get("versions", {}).items())
+    versions = ", ".join(f"{k} {v}" for k, v in dict(folder.manifest().get("versions", {})).items())
     parts.append(f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"
                  f'<p class="quiet">{html.escape(versions)}</p></details>')  # fmt: skip
     return "\n".join(parts)
@@ -108,15 +108,19 @@ def _section(trace: Trace, folder: RunFolder) -> str:
 
 def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
-    heads = ["run", "step", "ELBO", "reconstruction", "KL", "active units", "settled at step", "overshoot",
-             "steady-state error"]  # fmt: skip
+    heads = ["run", "step", "ELBO", "reconstruction", "KL", "target", "active units", "settled at step", "overshoot",
+             "steady-state error", "MIG, sampled", "RMIG"]  # fmt: skip
     rows = [[html.escape(name), *_row(folder)] for name, folder in zip(names, folders, strict=True)]
     table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    counts = {m["examples"] for f in folders if (m := read_metrics(f))}
+    found = [metrics for folder in folders if (metrics := read_metrics(folder))]
+    counts = {metrics["examples"] for metrics in found}
     note = (
-        f"Nats per example. ELBO, reconstruction, KL and active units: on {', '.join(f'{c:,}' for c in counts)} "
-        f"examples, one sample of z each. Settling (±2 %), overshoot and error: from the logged KL."
+        f"Nats per example. ELBO, reconstruction, KL and active units (variance of the mean above 0.01): on "
+        f"{', '.join(f'{c:,}' for c in counts)} examples with the weights of the last step, one sample of z each. "
+        f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
     )
+    estimators = {m[name]["estimator"] for m in found for name in ("mig_sampled", "rmig") if name in m}
+    note = " ".join([note, *(f"{sentence}." for sentence in sorted(estimators))])
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
 
@@ -128,23 +132,26 @@ def read_metrics(folder: RunFolder) -> dict[str, Any] | None:
 def _row(folder: RunFolder) -> list[str]:
     metrics = read_metrics(folder)
     if metrics is None:
-        return ["–"] * 8
-    response = metrics["step_response"]
+        return ["–"] * 11
+    response, records = metrics["step_response"], folder.records()
+    target = records[-1]["target"] if records else None
     settled = "" if response is None else response["settling_time"]
     return [
         f"{metrics['step']:,}",
         f"{metrics['elbo']:.2f}",
         f"{metrics['reconstruction']:.2f}",
-        f"{metrics['kl']:.3f}",
+        f"{metrics['kl']:.2f}",
+        "–" if target is None else f"{target:.2f}",
         f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}",
         "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
         "–" if response is None else f"{100 * response['overshoot']:.1f} %",
         "–" if response is None else f"{100 * response['steady_state_error']:+.2f} %",
+        *(f"{metrics[name]['score']:.3f}" if name in metrics else "–" for name in ("mig_sampled", "rmig")),
     ]
 
 
 def _commands(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    lines = [folder.manifest().get("command", "") for folder in folders]
+    lines = [str(folder.manifest().get("command", "")) for folder in folders]
     return f"<h3>To make it again</h3><pre>{html.escape(chr(10).join(lines))}</pre>"
 
 

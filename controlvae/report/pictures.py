@@ -12,8 +12,11 @@ from controlvae.report.trained import Trained, latent_kl, some_examples
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight", facecolor="white")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, bbox_inches="tight", facecolor="white")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import load
-from controlvae.errors import RunError, UserError
+from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.models import Model, build
 from controlvae.objectives import gaussian_kl
@@ -31,10 +31,7 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     """Loads the newest good checkpoint of a run."""
     device = device or torch.device("cpu")
     experiment = folder.experiment()
-    try:
-        saved, _ = checkpoint.load(folder.checkpoints)
-    except RunError as error:
-        raise UserError(str(error)) from None
+    saved, _ = checkpoint.load(folder.checkpoints)
     if saved is None:
         raise UserError(f"{folder.path} has no checkpoint yet; train it first: controlvae resume {folder.path}")
     examples = load(experiment.data, root).to(device)

@@ -6,6 +6,7 @@ safetensors for tensors and JSON for the rest, each under its digest. No pickle.
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from controlvae.errors import RunError
+from controlvae.errors import RunError, UserError
 
 _KEEP = 2
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
@@ -70,11 +71,11 @@ def load(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, l
         if at_most is not None and step > at_most:
             continue
         try:
-            return _read(folder / f"step-{step:010d}"), passed
+            return _read(folder / f"step-{step:010d}", step), passed
         except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
             passed.append(f"the checkpoint of step {step} is damaged ({error})")
     if passed:
-        raise RunError(f"no good checkpoint in {folder}: {'; '.join(passed)}")
+        raise UserError(f"no good checkpoint in {folder}: {'; '.join(passed)}")
     return None, []
 
 
@@ -93,11 +94,13 @@ def latest_step(folder: Path) -> int | None:
     return steps[0] if steps else None
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, step: int) -> Checkpoint:
     state = json.loads((path / _STATE).read_bytes())
     content = state["content"]
     if _digest(json.dumps(content, sort_keys=True).encode()) != state["digest"]:
         raise ValueError(f"{_STATE} does not match its digest")
+    if content["step"] != step:
+        raise ValueError(f"it is the one of step {content['step']}")
     payload = (path / _TENSORS).read_bytes()
     if _digest(payload) != content["tensors"]:
         raise ValueError(f"{_TENSORS} does not match its digest")
@@ -106,8 +109,10 @@ def _read(path: Path) -> Checkpoint:
 
 def _steps(folder: Path) -> list[int]:
     """Steps of the checkpoints in a folder, newest first."""
-    names = [path.name.removeprefix("step-") for path in folder.glob("step-*")] if folder.is_dir() else []
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} should be a folder of checkpoints and is a file")
+    found = (re.fullmatch(r"step-([0-9]{10,})", path.name) for path in folder.glob("step-*"))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def _digest(payload: bytes) -> str:

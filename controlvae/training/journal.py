@@ -63,4 +63,4 @@ def _guarded(folder: RunFolder, write: Callable[[], Any]) -> Any:
         return write()
     except OSError as error:
         raise RunError(f"cannot write in {folder.path}: {error.strerror}; earlier checkpoints are intact, "
-                       f"make room and resume") from None  # fmt: skip
+                       f"make it writable and resume") from None  # fmt: skip

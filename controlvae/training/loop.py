@@ -1,16 +1,18 @@
 """The training loop: a generator that advances an engine and writes down what it measured."""
 
+import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from controlvae.errors import RunError, UserError
-from controlvae.experiments import Experiment, RunFolder
+from controlvae.experiments import Experiment, RunFolder, to_plain
 from controlvae.training import checkpoint
 from controlvae.training.journal import Journal
 from controlvae.training.measurements import COLUMNS, first_bad_row, summarise
@@ -78,14 +80,43 @@ def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
         common = min(steps)  # killed between two models' checkpoints, of which each keeps two
     for model, (run, (saved, _)) in enumerate(zip(runs, found, strict=True)):
         if saved is None:
-            run.journal.rewind(0)
+            notes += _start_again(run)
             continue
-        checkpoint.set_aside(run.folder.checkpoints, saved.step)
-        engine.restore(model, saved.step, {k: v for k, v in saved.tensors.items() if k != "window"})
-        run.journal.rewind(saved.numbers["log_position"])
-        run.window = [saved.tensors["window"]] if len(saved.tensors["window"]) else []
-        run.saturated_lines = saved.numbers["saturated_lines"]
+        _take_up(run, engine, model, saved)
     return notes
+
+
+def _start_again(run: Run) -> list[str]:
+    """A run killed before its first checkpoint begins anew; one that had checkpoints must not lose its log to that."""
+    path = run.folder.path
+    if run.journal.position == 0:
+        return []
+    if any(event["event"] in ("finished", "stopped", "resumed") for event in run.folder.events()):
+        raise UserError(f"{path} has a log but no checkpoint any more; to train it again, give train another --run")
+    run.journal.rewind(0)
+    return [f"{path} was stopped before its first checkpoint; starting again"]
+
+
+def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint) -> None:
+    """One run goes on from its checkpoint, which must be its own."""
+    try:
+        if saved.numbers["experiment"] != _identity(run.experiment):
+            raise ValueError("it was written by other settings")
+        position, window = saved.numbers["log_position"], saved.tensors["window"]
+        engine.restore(model, saved.step, {k: v for k, v in saved.tensors.items() if k != "window"})
+    except (KeyError, ValueError, RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"the checkpoint in {run.folder.path} does not fit its experiment.json: {reason}") from None
+    run.journal.rewind(position)
+    run.window = [window] if len(window) else []
+    run.saturated_lines = saved.numbers["saturated_lines"]
+    checkpoint.set_aside(run.folder.checkpoints, saved.step)
+
+
+def _identity(experiment: Experiment) -> str:
+    """What a checkpoint belongs to: all that decides the numbers, but how long to go on."""
+    endless = replace(experiment, name="", about="", paper="", training=replace(experiment.training, steps=1))
+    return hashlib.sha256(json.dumps(to_plain(endless), sort_keys=True).encode()).hexdigest()
 
 
 def train(
@@ -192,5 +223,9 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
         columns = len(COLUMNS) + run.experiment.model.latents
         tensors["window"] = torch.cat(run.window) if run.window else torch.empty(0, columns, dtype=torch.float64)
         run.journal.sync()
-        numbers = {"log_position": run.journal.position, "saturated_lines": run.saturated_lines}
+        numbers = {
+            "experiment": _identity(run.experiment),
+            "log_position": run.journal.position,
+            "saturated_lines": run.saturated_lines,
+        }
         checkpoint.save(run.folder.checkpoints, checkpoint.Checkpoint(engine.step, tensors, numbers))
