@@ -80,6 +80,17 @@ def test_compiled_equals_eager(law):
         torch.testing.assert_close(step(kl), eager.step(kl) * kl, rtol=0, atol=0, equal_nan=True)
 
 
+def test_inductor_equals_eager_inside_a_training_step():
+    torch._dynamo.reset()
+    eager, compiled = cv.Controller(cv.PI(18.0)), cv.Controller(cv.PI(18.0)).to("cpu")
+    step = torch.compile(lambda recon, kl: recon + compiled.step(kl) * kl, fullgraph=True)
+    for x in [30.0, 25.0, 22.0, 17.0, 19.0, 18.5]:  # the weight stays inside its bounds
+        recon, kl = torch.tensor(100.0), torch.tensor(x)
+        torch.testing.assert_close(step(recon, kl), recon + eager.step(kl) * kl, rtol=1e-6, atol=0)
+    assert 0.0 < eager.beta.item() < 1.0
+    assert compiled.beta.item() == pytest.approx(eager.beta.item(), rel=1e-12)
+
+
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 @pytest.mark.parametrize("kind", [float, torch.tensor])
 def test_resuming_changes_nothing(law, kind):

@@ -6,10 +6,10 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
+from command import command, controlvae
 from safetensors import safe_open
 
 TINY = [
@@ -17,14 +17,6 @@ TINY = [
     "--set", "data.images=256", "--set", "model.channels=(4,4,4)", "--set", "model.hidden=16",
     "--device", "cpu", "--checkpoint-every", "0.02s",
 ]  # fmt: skip
-
-
-def command(*words):
-    return [sys.executable, "-m", "controlvae", *map(str, words)]
-
-
-def controlvae(*words, **options):
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=300, check=False, **options)
 
 
 def newest(run):

@@ -3,20 +3,14 @@
 import csv
 import json
 import statistics
-import subprocess
-import sys
 
 import pytest
+from command import controlvae
 
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
 
 MIGS = [0.5, 0.56, 0.53]
-
-
-def controlvae(*words, **options):
-    line = [sys.executable, "-m", "controlvae", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=300, check=False, **options)
 
 
 def evaluated_run(path, seed, mig):
