@@ -50,6 +50,7 @@ def test_tensors_never_wait_for_the_device(law):
         for x in values:
             control.step(x)
         _ = control.beta, control.target, control.state
+    assert float(control.state.step) == len(TRACE)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
@@ -68,6 +69,7 @@ def test_a_weight_kept_for_backward_survives_later_steps():
     kl = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
     losses = [control.step(kl) * kl, control.beta * kl, control.step(kl) * kl]
     sum(losses).backward()
+    assert kl.grad.item() == pytest.approx(sum(loss.item() for loss in losses) / 20.0)  # each weight, as it was
 
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)

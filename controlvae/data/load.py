@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from controlvae.data.examples import Examples
 from controlvae.data.roots import data_roots, find_file
+from controlvae.data.shapes2d import ORIGINAL, ORIGINAL_PLACES
 from controlvae.errors import unknown
 from controlvae.experiments import Shapes2D
 
@@ -40,11 +41,8 @@ def describe(name: str, root: Path | None = None) -> Source:
 DATA_SETS: dict[str, tuple[str, str, list[str]]] = {
     "shapes2d": (
         "2D Shapes (dSprites): 737,280 binary 64x64 pictures; factors shape 3, scale 6, orientation 40, x 32, y 32",
-        "no files: rendered from the factors. Used instead where present: "
-        "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz (26 MB, github.com/google-deepmind/dsprites-dataset)",
-        [
-            "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
-            "dsprites/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
-        ],
+        f"no files: rendered from the factors. Used instead where present: {ORIGINAL} (26 MB, "
+        f"github.com/google-deepmind/dsprites-dataset)",
+        ORIGINAL_PLACES,
     ),
 }

@@ -36,9 +36,8 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
         raise UserError(f"{folder.path} has no checkpoint yet; train it first: controlvae resume {folder.path}")
     examples = load(experiment.data, root).to(device)
     model = build(experiment, examples.shape)
-    weights = {name.removeprefix("model."): v for name, v in saved.tensors.items() if name.startswith("model.")}
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
         raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
     return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device)

@@ -79,6 +79,11 @@ def load(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, l
     return None, []
 
 
+def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
 def set_aside(folder: Path, after: int) -> None:
     """Renames checkpoints later than a step: training goes on from that step, and they were found damaged."""
     for step in _steps(folder):

@@ -10,6 +10,7 @@ from controlvae.data.examples import Examples, Order
 from controlvae.experiments import Experiment
 from controlvae.models import build
 from controlvae.objectives import elbo_terms
+from controlvae.training.checkpoint import part
 from controlvae.training.host import keep_freed_memory
 from controlvae.training.noise import noise_key, normal_noise
 
@@ -95,7 +96,7 @@ class EagerEngine:
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
         """Goes on from a snapshot as if never stopped."""
         learner = self.learners[model]
-        learner.model.load_state_dict(_part(tensors, "model."))
+        learner.model.load_state_dict(part(tensors, "model."))
         for name, parameter in learner.model.named_parameters():
             learner.optimiser.state[parameter] = {
                 "step": tensors[f"adam.step.{name}"].clone().to(parameter.device),
@@ -103,7 +104,7 @@ class EagerEngine:
                 "exp_avg": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg.{name}"]),
                 "exp_avg_sq": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg_sq.{name}"]),
             }
-        learner.control.load_state_dict({k: v.item() for k, v in _part(tensors, "control.").items()})
+        learner.control.load_state_dict({k: v.item() for k, v in part(tensors, "control.").items()})
         self.step = step
 
 
@@ -116,7 +117,3 @@ def _channels_last(x: Tensor) -> Tensor:
     _, channels, height, width = x.shape
     last = x.contiguous(memory_format=torch.channels_last)
     return last.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from controlvae.control import Controller, Feedback, Law
 from controlvae.data.examples import BinaryImages, Order
 from controlvae.experiments import Experiment
-from controlvae.models import build
+from controlvae.models import Posterior, build
+from controlvae.objectives import bernoulli, gaussian_kl
+from controlvae.training.checkpoint import part
 from controlvae.training.measurements import COLUMNS
 from controlvae.training.noise import noise_key, normal_noise
 from controlvae.training.stacked import products
@@ -150,11 +151,10 @@ class StackedEngine:
 
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
         """Goes on from a snapshot, of this engine or of the plain one, in place."""
-        part = lambda prefix: {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}  # noqa: E731
-        values = {"weight": part("model."), "exp_avg": part("adam.exp_avg."), "exp_avg_sq": part("adam.exp_avg_sq.")}
-        self.network.parameters.load(model, values)
+        prefixes = {"weight": "model.", "exp_avg": "adam.exp_avg.", "exp_avg_sq": "adam.exp_avg_sq."}
+        self.network.parameters.load(model, {kind: part(tensors, prefix) for kind, prefix in prefixes.items()})
         control = self.control.state_dict()
-        for name, value in part("control.").items():
+        for name, value in part(tensors, "control.").items():
             control[name][model] = value
         self.control.load_state_dict(control)
         self.step, self._loaded_block = step, -1
@@ -171,13 +171,11 @@ def _bounds(law: Law) -> tuple[float, float]:
 
 def _latent(encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A sample of z, (models, batch, latents); the KL, (models,); the KL of each latent, (models, latents)."""
-    mean, log_variance = encoded.chunk(2, dim=2)
-    z = mean + torch.exp(0.5 * log_variance) * noise
-    kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance)
-    return z, kl.sum(2).mean(1), kl.mean(1)
+    posterior = Posterior(*encoded.chunk(2, dim=2))
+    kl = gaussian_kl(posterior)  # (models, batch, latents)
+    return posterior.sample(noise), kl.sum(2).mean(1), kl.mean(1)
 
 
 def _bernoulli(logits: Tensor, x: Tensor) -> Tensor:
     """-log p(x|z), summed over pixels and averaged over the batch: (models,)."""
-    each = F.binary_cross_entropy_with_logits(logits, x.float(), reduction="none")
-    return each.flatten(2).sum(2).mean(1)
+    return bernoulli(logits.flatten(0, 1), x.float().flatten(0, 1)).unflatten(0, logits.shape[:2]).mean(1)
