@@ -61,12 +61,17 @@ def test_examples_in_docstrings_run(module):
 
 
 def test_no_pickle_anywhere():
-    """No module imports a pickler, and nothing calls torch.load, torch.save or NumPy with pickles allowed."""
+    """No module imports a pickler, and nothing calls torch.load, torch.save or NumPy with pickles allowed.
+
+    The published CIFAR-10 is pickled; its reader makes nothing but notes, and `test_pictures.py` tries to fool it.
+    """
     guilty = []
     for path in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Import(names=names) if {n.name for n in names} & {"pickle", "joblib", "dill", "shelve"}:
+                    guilty.append(f"{path}:{node.lineno}")
+                case ast.ImportFrom(module="pickle" | "joblib" | "dill" | "shelve") if path.name != "cifar10.py":
                     guilty.append(f"{path}:{node.lineno}")
                 case ast.Attribute(value=ast.Name(id="torch"), attr="load" | "save"):
                     guilty.append(f"{path}:{node.lineno}")

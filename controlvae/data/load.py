@@ -1,22 +1,25 @@
 """From the data settings of an experiment to its examples; and what each data set needs and found."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from controlvae.data import cifar10, images, shapes2d
 from controlvae.data.examples import Examples
-from controlvae.data.roots import data_roots, find_file
-from controlvae.data.shapes2d import ORIGINAL, ORIGINAL_PLACES
+from controlvae.data.roots import data_roots
 from controlvae.errors import unknown
-from controlvae.experiments import Shapes2D
+from controlvae.experiments import CIFAR10, DataSettings, Images, Shapes2D
 
 
-def load(settings: Shapes2D, root: Path | None = None) -> Examples:
+def load(settings: DataSettings, root: Path | None = None) -> Examples:
     """The examples an experiment asks for, on the host."""
     match settings:
         case Shapes2D():
-            from controlvae.data import shapes2d
-
             return shapes2d.load(settings, root)
+        case CIFAR10():
+            return cifar10.load(settings, root)
+        case Images():
+            return images.load(settings, root)
     raise TypeError(f"no loader for {settings!r}")
 
 
@@ -27,22 +30,33 @@ class Source(NamedTuple):
     about: str
     needs: str
     looked_in: list[Path]
-    found: Path | None
+    found: str
 
 
 def describe(name: str, root: Path | None = None) -> Source:
     """A data set by name, for people."""
     if name not in DATA_SETS:
         raise unknown("data set", name, DATA_SETS)
-    about, needs, files = DATA_SETS[name]
-    return Source(name, about, needs, data_roots(root), find_file(files, root))
+    about, needs, found = DATA_SETS[name]
+    return Source(name, about, needs, data_roots(root), found(root))
 
 
-DATA_SETS: dict[str, tuple[str, str, list[str]]] = {
+DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
     "shapes2d": (
         "2D Shapes (dSprites): 737,280 binary 64x64 pictures; factors shape 3, scale 6, orientation 40, x 32, y 32",
-        f"no files: rendered from the factors. Used instead where present: {ORIGINAL} (26 MB, "
+        f"no files: rendered from the factors. Used instead where present: {shapes2d.ORIGINAL} (26 MB, "
         f"github.com/google-deepmind/dsprites-dataset)",
-        ORIGINAL_PLACES,
+        shapes2d.found,
+    ),
+    "cifar10": (
+        "CIFAR-10: 50,000 colour photographs to train on and 10,000 to test on, 32x32, made 64x64 or 128x128",
+        f"{cifar10.NEEDS}. Decoded once, and kept in $CONTROLVAE_CACHE, else ~/.cache/controlvae (2.5 GB at 128)",
+        cifar10.found,
+    ),
+    "images": (
+        "your own pictures, with a table of factors if you have one: --set data='Images(\"my/folder\", size=64)'",
+        "a folder or .zip of image files, or a .npy or .npz array: (N, H, W), (N, H, W, C) or (N, C, H, W) of uint8, "
+        "bool, or floats in [0, 1]; a path as given, or inside a data folder",
+        images.found,
     ),
 }

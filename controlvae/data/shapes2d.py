@@ -41,6 +41,11 @@ def load(settings: Shapes2D, root: Path | None = None) -> BinaryImages:
     )
 
 
+def found(root: Path | None = None) -> str:
+    """What of the original is there, for people."""
+    return str(find_file(ORIGINAL_PLACES, root) or "no file")
+
+
 def _subset(count: int | None) -> np.ndarray | None:
     """A fixed choice of pictures: the same for every seed of a run, so that seeds differ in training alone."""
     if count is None or count == IMAGE_COUNT:

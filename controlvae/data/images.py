@@ -1,0 +1,223 @@
+"""A user's own pictures: a folder, a zip archive, or a NumPy array, with a table of factors where there is one."""
+
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+
+from controlvae.data import arrays
+from controlvae.data.cache import fingerprint, kept
+from controlvae.data.decode import SUFFIXES, Encoded, decode_all, in_chunks, inspect_all, resized, unreadable
+from controlvae.data.examples import BinaryImages, ByteImages
+from controlvae.data.factors import Factors, read_factors
+from controlvae.data.parts import part_of, split_words, subset
+from controlvae.data.roots import data_roots
+from controlvae.errors import UserError
+from controlvae.experiments import Images
+
+_WITH_A_NAME = (".npz", ".csv")  # files of which a part may be named: `pictures.npz:imgs`, `factors.csv:shape,scale`
+_MANY = 1_000  # pictures whose sizes are worth remembering
+_NOTHING = Factors((), np.empty((0, 0), np.int64))
+
+
+def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImages:
+    """The pictures a run asks for, as bytes, or as bits where they are black and white."""
+    path, key = _locate(settings.path, root)
+    try:
+        if path.suffix in (".npy", ".npz"):
+            pictures: np.ndarray | Encoded = arrays.read(path, key)
+            stamp = fingerprint([path])
+        else:
+            pictures = _zip(path) if path.is_file() else _folder(path)
+            stamp = fingerprint([path] if path.is_file() else [path / name for name in pictures.names])
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    if isinstance(pictures, Encoded):
+        return _from_files(settings, pictures, stamp, root)
+    return _from_array(settings, path, pictures, stamp, root)
+
+
+def found(root: Path | None = None) -> str:
+    """What in the data folders may hold pictures, for people."""
+    near = [place for folder in data_roots(root) for depth in ("*", "*/*") for place in sorted(folder.glob(depth))]
+    files = [str(place) for place in near if place.suffix in (".zip", ".npy", ".npz")]
+    folders = sorted({str(place.parent) for place in near if _is_picture(place.name)})
+    return ", ".join(folders + files) or "no file"
+
+
+def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | None) -> ByteImages | BinaryImages:
+    path = pictures.where
+    sizes = _sizes(settings, pictures, stamp)
+    usable = np.flatnonzero(sizes[:, 0])
+    if not len(usable):
+        raise UserError(f"none of the {len(sizes):,} pictures in {path} can be read")
+    shape = _common_shape(settings, pictures, sizes, usable)
+    factors = _factors(settings, path, len(sizes), pictures.names, root)
+    chosen = usable[_choice(settings, len(usable))]
+    rows = kept(
+        "images", _key(settings, path), stamp, (len(chosen), *shape), np.uint8,
+        lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
+    )  # fmt: skip
+    binary = _fits_bits(shape) and arrays.values_of(rows, path).binary
+    if binary:
+        rows = np.concatenate(list(arrays.bit_chunks(rows, np.arange(len(rows)))))
+    source = _source(path, shape, binary, settings if (sizes[usable, :2] != shape[:2]).any() else None)
+    if len(usable) < len(sizes):
+        source += f"; {len(sizes) - len(usable):,} of {len(sizes):,} left out as unreadable"
+    return _examples(settings, rows, shape, binary, source, len(usable), factors, chosen)
+
+
+def _from_array(
+    settings: Images, path: Path, array: np.ndarray, stamp: str, root: Path | None
+) -> ByteImages | BinaryImages:
+    values = arrays.values_of(array, path)
+    factors = _factors(settings, path, len(array), None, root)
+    chosen = _choice(settings, len(array))
+    height, width, channels = array.shape[1:]
+    resize = settings.size is not None and (height, width) != (settings.size, settings.size)
+    shape = (settings.size or height, settings.size or width, channels) if resize else (height, width, channels)
+    binary = values.binary and not resize and _fits_bits(shape)
+
+    def chunks() -> Iterator[np.ndarray]:
+        if binary:
+            return arrays.bit_chunks(array, chosen)
+        if resize:
+            return in_chunks(lambda index: _resized(settings, array, index, values.white, path), chosen, shape)
+        return arrays.byte_chunks(array, chosen, values.white, path)
+
+    ready = array.dtype == np.uint8 and values.white == 255 and array.flags.c_contiguous and len(chosen) == len(array)
+    if ready and not binary and not resize:
+        rows = array  # where it lies: a .npy file stays on disk
+    else:
+        row_shape = (height * width * channels // 8,) if binary else shape
+        rows = kept("images", _key(settings, path), stamp, (len(chosen), *row_shape), np.uint8, chunks)
+    source = _source(path, shape, binary, settings if resize else None)
+    return _examples(settings, rows, shape, binary, source, len(array), factors, chosen)
+
+
+def _examples(
+    settings: Images, rows: np.ndarray, shape: tuple[int, int, int], binary: bool, source: str, count: int,
+    factors: Factors, chosen: np.ndarray,
+) -> ByteImages | BinaryImages:  # fmt: skip
+    height, width, channels = shape
+    return (BinaryImages if binary else ByteImages)(
+        torch.from_numpy(rows.reshape(len(rows), -1)),
+        (channels, height, width),
+        source,
+        split_words(count, settings.part, settings.held_out),
+        factors.classes[chosen] if factors.names else None,
+        factors.names,
+    )
+
+
+def _choice(settings: Images, count: int) -> np.ndarray:
+    part = part_of(count, settings.part, settings.held_out)
+    return part[subset(len(part), settings.images)]
+
+
+def _fits_bits(shape: tuple[int, int, int]) -> bool:
+    return np.prod(shape) % 8 == 0
+
+
+def _resized(settings: Images, array: np.ndarray, index: int, white: int, path: Path) -> np.ndarray:
+    from PIL import Image
+
+    pixels = arrays.to_bytes(array[index], white, path)
+    planes = [Image.fromarray(np.ascontiguousarray(pixels[:, :, channel])) for channel in range(pixels.shape[2])]
+    return np.concatenate([resized(plane, settings.size, settings.fit) for plane in planes], axis=2)
+
+
+def _sizes(settings: Images, pictures: Encoded, stamp: str) -> np.ndarray:
+    """Height, width and channels of every picture, zeros where it is unreadable and that is allowed."""
+    skip = settings.unreadable == "skip"
+
+    def look() -> Iterator[np.ndarray]:
+        table, faults = inspect_all(pictures, thorough=skip)
+        if faults and not skip:
+            raise unreadable(pictures, min(faults), faults[min(faults)])
+        yield table
+
+    shape, key = (len(pictures.names), 3), (pictures.where.absolute(), skip)
+    return kept("sizes", key, stamp, shape, np.int32, look, worth=_MANY * 12)
+
+
+def _common_shape(settings: Images, pictures: Encoded, sizes: np.ndarray, usable: np.ndarray) -> tuple[int, int, int]:
+    channels = int(sizes[usable, 2].max())  # one picture in colour makes all of them colour
+    if settings.size is not None:
+        return settings.size, settings.size, channels
+    height, width = (int(side) for side in sizes[usable[0], :2])
+    odd = usable[(sizes[usable, :2] != (height, width)).any(axis=1)]
+    if len(odd):
+        other = "{1}x{0}".format(*sizes[odd[0], :2])
+        raise UserError(
+            f"pictures in {pictures.where} differ in size: {pictures.names[usable[0]]} is {width}x{height}, "
+            f"{pictures.names[odd[0]]} is {other}; set data.size, e.g. data.size=64"
+        )
+    return height, width, channels
+
+
+def _key(settings: Images, path: Path) -> tuple[object, ...]:
+    return path.absolute(), replace(settings, factors=None)
+
+
+def _source(path: Path, shape: tuple[int, int, int], binary: bool, resize: Images | None) -> str:
+    height, width, channels = shape
+    kind = "black and white" if binary else {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
+    how = "" if resize is None else f", {'cropped and ' if resize.fit == 'crop' else ''}resized"
+    return f"{path}: {width}x{height} {kind}{how}"
+
+
+def _factors(settings: Images, path: Path, count: int, files: Sequence[str] | None, root: Path | None) -> Factors:
+    if settings.factors is None:
+        return _NOTHING
+    table, wanted = _locate(settings.factors, root, beside=path if path.is_dir() else path.parent)
+    return read_factors(table, wanted, count, files)
+
+
+def _locate(text: str, root: Path | None, beside: Path | None = None) -> tuple[Path, str | None]:
+    """A path as it is given, else in a data folder, else beside the pictures; and the part of the file it names."""
+    head, _, name = text.rpartition(":")
+    text, key = (head, name) if head.endswith(_WITH_A_NAME) else (text, None)
+    given, roots = Path(text).expanduser(), data_roots(root)
+    for place in [given, *(folder / given for folder in roots), *([beside / given] if beside else [])]:
+        if place.exists():
+            return place, key
+    raise UserError(f"no {text} here, nor in {', '.join(map(str, roots))}")
+
+
+def _folder(path: Path) -> Encoded:
+    names: list[str] = []
+    for folder, inner, files in os.walk(path, onerror=_raise):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        names += [(Path(folder) / name).relative_to(path).as_posix() for name in files if _is_picture(name)]
+    names = _sorted(names, path)
+    return Encoded(path, names, lambda index: (path / names[index]).read_bytes())
+
+
+def _zip(path: Path) -> Encoded:
+    try:
+        archive = zipfile.ZipFile(path)
+    except zipfile.BadZipFile:
+        raise UserError(f"{path} is neither a folder of pictures, a .zip of them, nor a .npy or .npz array") from None
+    names = _sorted([name for name in archive.namelist() if _is_picture(name)], path)
+    return Encoded(path, names, lambda index: archive.read(names[index]))
+
+
+def _sorted(names: list[str], path: Path) -> list[str]:
+    if not names:
+        raise UserError(f"no pictures in {path}; they end in {' '.join(SUFFIXES)}")
+    return sorted(names)
+
+
+def _is_picture(name: str) -> bool:
+    path = PurePosixPath(name)
+    hidden = path.name.startswith(".") or path.parts[0] == "__MACOSX"  # what a Mac puts into its archives
+    return path.suffix.lower() in SUFFIXES and not hidden
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,366 @@
+"""CIFAR-10 and a user's own pictures, against Pillow, NumPy, torch and the published numbers."""
+
+import os
+import pickle
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from controlvae.data import cache, cifar10, images
+from controlvae.data.examples import BinaryImages, ByteImages
+from controlvae.data.load import DATA_SETS, describe, load
+from controlvae.errors import UserError
+from controlvae.experiments import CIFAR10, Images, from_plain, override, preset, to_plain
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CONTROLVAE_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+PUBLISHED = Path(os.environ.get("CONTROLVAE_DATA", "data")).absolute()
+
+
+@pytest.fixture
+def published():
+    if not (PUBLISHED / "cifar10" / "cifar10_test.npz").is_file():
+        pytest.skip(f"no CIFAR-10 in {PUBLISHED}; CONTROLVAE_DATA names the data folder")
+    return PUBLISHED
+
+
+def photos(count, height=12, width=10, channels=3, seed=0):
+    return np.random.default_rng(seed).integers(256, size=(count, height, width, channels), dtype=np.uint8)
+
+
+def save(folder, pixels, names):
+    for array, name in zip(pixels, names, strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(array.squeeze()).save(folder / name, **({"lossless": True} if name.endswith("webp") else {}))
+    return str(folder)
+
+
+def pixels_of(examples):
+    """Back to (count, height, width, channels) uint8."""
+    return (examples.batch(torch.arange(len(examples))) * 255).round().byte().permute(0, 2, 3, 1).numpy()
+
+
+# CIFAR-10
+
+
+def test_cifar10_has_its_published_means(published):
+    rows = load(CIFAR10(size=32), published).rows.view(-1, 3)
+    assert len(rows) == 50_000 * 1024
+    means = rows.sum(0, dtype=torch.int64).double() / len(rows) / 255
+    np.testing.assert_allclose(means, (0.49139968, 0.48215841, 0.44653091), atol=5e-9)
+
+
+def test_cifar10_is_made_larger_with_half_pixel_centres(published):
+    small, large = (load(CIFAR10(size, "test", images=200), published) for size in (32, 128))
+    assert (large.shape, large.split) == ((3, 128, 128), "the test set")
+    every = torch.arange(200)
+    expected = torch.nn.functional.interpolate(small.batch(every), scale_factor=4, mode="bilinear", align_corners=False)
+    # Pillow rounds after each of the two axes.
+    assert (large.batch(every) - expected).abs().max() <= 1.01 / 255
+
+
+def test_half_a_training_set_is_refused(tmp_path):
+    (tmp_path / "cifar10_train_part1.npz").touch()
+    with pytest.raises(UserError, match=r"part2.npz is missing"):
+        load(CIFAR10(), tmp_path)
+    with pytest.raises(UserError, match=r"no CIFAR-10 test set .* cifar-10-python.tar.gz"):
+        load(CIFAR10(split="test"), tmp_path)
+
+
+def published_pickle(pixels):
+    """As the published files: NumPy's old module name, keys of bytes, channels one after another."""
+    content = {b"batch_label": b"testing", b"data": pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)}
+    return pickle.dumps(content, protocol=3).replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar"])
+def test_the_python_version_is_read(tmp_path, monkeypatch, kind):
+    monkeypatch.setitem(cifar10.COUNTS, "train", 10)
+    pixels = photos(10, 32, 32)
+    folder = tmp_path / cifar10.FOLDER
+    folder.mkdir()
+    for number, name in enumerate(cifar10.BATCHES["train"]):
+        (folder / name).write_bytes(published_pickle(pixels[2 * number : 2 * number + 2]))
+    if kind == "tar":
+        with tarfile.open(tmp_path / cifar10.TAR, "w:gz") as archive:
+            for name in reversed(cifar10.BATCHES["train"]):
+                archive.add(folder / name, f"{cifar10.FOLDER}/{name}")
+                (folder / name).unlink()
+    np.testing.assert_array_equal(pixels_of(load(CIFAR10(size=32), tmp_path)), pixels)
+    enlarged = np.stack([Image.fromarray(picture).resize((64, 64), Image.Resampling.BILINEAR) for picture in pixels])
+    np.testing.assert_array_equal(pixels_of(load(CIFAR10(size=64), tmp_path)), enlarged)
+
+
+def test_a_pickle_runs_nothing(tmp_path):
+    class Malicious:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "run"),)
+
+    (tmp_path / cifar10.FOLDER).mkdir()
+    (tmp_path / cifar10.FOLDER / "test_batch").write_bytes(pickle.dumps({b"data": Malicious()}, protocol=3))
+    with pytest.raises(UserError, match=r"test_batch in .* asks for (posix|nt).mkdir"):
+        load(CIFAR10(split="test"), tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+# Folders and archives of image files
+
+
+def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
+    names = ["a/2.png", "a/10.webp", "b.bmp", "c.PNG"]
+    path = save(tmp_path / "set", photos(4), names)
+    (tmp_path / "set" / ".hidden.png").touch()
+    (tmp_path / "set" / "notes.txt").touch()
+    examples = load(Images(path))
+    assert isinstance(examples, ByteImages)
+    assert (examples.shape, examples.split) == ((3, 12, 10), "no held-out images")
+    assert examples.source == f"{path}: 10x12 colour"
+    np.testing.assert_array_equal(pixels_of(examples), photos(4)[[1, 0, 2, 3]])
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
+        for name in names:
+            archive.write(tmp_path / "set" / name, name)
+    np.testing.assert_array_equal(pixels_of(load(Images("set.zip"), tmp_path)), pixels_of(examples))
+
+
+def test_grey_black_and_white_and_transparent_pictures(tmp_path):
+    grey = save(tmp_path / "grey", photos(2, channels=1), ["a.png", "b.png"])
+    assert load(Images(grey)).shape == (1, 12, 10)
+    save(tmp_path / "grey", photos(1), ["c.png"])  # one in colour
+    np.testing.assert_array_equal(pixels_of(load(Images(grey)))[:2], photos(2, channels=1).repeat(3, axis=3))
+    bits = (photos(3, 8, 8, 1) > 127).astype(np.uint8) * 255
+    binary = load(Images(save(tmp_path / "bits", bits, ["a.png", "b.png", "c.png"])))
+    assert isinstance(binary, BinaryImages)
+    np.testing.assert_array_equal(pixels_of(binary), bits)
+    clear = photos(1, channels=4)
+    clear[..., 3] = 0
+    assert (pixels_of(load(Images(save(tmp_path / "clear", clear, ["a.png"])))) == 255).all()
+
+
+def test_a_camera_held_sideways(tmp_path):
+    exif = Image.Exif()
+    exif[274] = 6  # turn clockwise to see it
+    Image.fromarray(photos(1)[0]).save(tmp_path / "a.png", exif=exif)
+    np.testing.assert_array_equal(pixels_of(load(Images(str(tmp_path))))[0], np.rot90(photos(1)[0], -1))
+
+
+def test_pictures_of_several_sizes_need_a_size(tmp_path):
+    wide, square = photos(1, 20, 40)[0], photos(1, 30, 30)[0]
+    save(tmp_path / "set", [wide, square], ["a.png", "b.png"])
+    with pytest.raises(UserError, match=r"a.png is 40x20, b.png is 30x30; set data.size"):
+        load(Images("set"), tmp_path)
+    cropped, stretched = (pixels_of(load(Images("set", 16, fit), tmp_path))[0] for fit in ("crop", "stretch"))
+    expected = Image.fromarray(wide[:, 10:30]).resize((16, 16), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(cropped, expected)
+    np.testing.assert_array_equal(stretched, Image.fromarray(wide).resize((16, 16), Image.Resampling.BILINEAR))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"GIF89a?"])
+def test_a_damaged_picture_is_named_or_left_out(tmp_path, damage):
+    save(tmp_path, photos(3), ["a.png", "b.png", "c.png"])
+    (tmp_path / "b.png").write_bytes(damage((tmp_path / "b.png").read_bytes()))
+    (tmp_path / "t.csv").write_text("kind\n7\n8\n9\n")
+    with pytest.raises(UserError, match=r"^b.png in .* cannot be read: .*; .*unreadable=skip[^\n]*$"):
+        load(Images(str(tmp_path)))
+    examples = load(Images(str(tmp_path), factors="t.csv", unreadable="skip"))
+    assert examples.source.endswith("1 of 3 left out as unreadable")
+    np.testing.assert_array_equal(pixels_of(examples), photos(3)[[0, 2]])
+    assert examples.factors.tolist() == [[0], [2]]
+
+
+# Arrays
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (photos(5), photos(5)),
+        (photos(5).transpose(0, 3, 1, 2), photos(5)),
+        (photos(5, channels=1)[..., 0], photos(5, channels=1)),
+        (np.asfortranarray(photos(5)), photos(5)),
+        (photos(5) / 255, photos(5)),
+        ((photos(5) / 255).astype(np.float16), photos(5)),
+        (photos(5, 8, 8, 3) > 99, (photos(5, 8, 8, 3) > 99) * 255),
+        ((photos(5, 8, 8, 1) > 99).astype(np.uint8), (photos(5, 8, 8, 1) > 99) * 255),
+        ((photos(5, 8, 8, 1) > 99).astype(float)[..., 0], (photos(5, 8, 8, 1) > 99) * 255),
+        ((photos(5, 3, 3, 1) > 99), (photos(5, 3, 3, 1) > 99) * 255),
+    ],
+    ids=["NHWC", "NCHW", "NHW", "Fortran", "float", "half", "bool", "0-1", "0.0-1.0", "9-pixels"],
+)
+def test_arrays_of_every_layout(tmp_path, suffix, stored, expected):
+    path = tmp_path / f"x{suffix}"
+    np.save(path, stored) if suffix == ".npy" else np.savez(path, imgs=stored, labels=np.arange(5))
+    examples = load(Images(str(path)))
+    np.testing.assert_array_equal(pixels_of(examples), expected)
+    two_valued = len(np.unique(expected)) == 2 and expected[0].size % 8 == 0
+    assert isinstance(examples, BinaryImages if two_valued else ByteImages)
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (photos(2) / 100, r"values from 0 to 2\.\d+; floats must lie in \[0, 1\]"),
+        (np.full((2, 4, 4), np.nan), "nan"),
+        (photos(2).astype(int), "holds int64; pictures are uint8"),
+        (photos(2)[0, 0], "has shape"),
+        (np.array([{}]), "cannot be read as pictures"),
+    ],
+)
+def test_arrays_that_are_not_pictures(tmp_path, stored, message):
+    np.save(tmp_path / "x.npy", stored, allow_pickle=True)
+    with pytest.raises(UserError, match=message):
+        load(Images("x.npy"), tmp_path)
+
+
+def test_an_array_is_resized_as_a_picture_is(tmp_path):
+    np.save(tmp_path / "x.npy", photos(2, 20, 20) / 255)
+    expected = np.stack([Image.fromarray(p).resize((8, 8), Image.Resampling.BILINEAR) for p in photos(2, 20, 20)])
+    np.testing.assert_array_equal(pixels_of(load(Images("x.npy", 8), tmp_path)), expected)
+
+
+def test_bytes_are_used_where_they_lie(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", photos(50))
+    monkeypatch.setattr(images, "kept", None)  # nothing is copied
+    examples = load(Images("x.npy"), tmp_path)
+    np.testing.assert_array_equal(pixels_of(examples), photos(50))
+    if Path("/proc/self/maps").exists():
+        assert str(tmp_path / "x.npy") in Path("/proc/self/maps").read_text()
+    examples.rows.zero_()
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), photos(50))
+
+
+def test_one_of_several_arrays_is_named(tmp_path):
+    np.savez(tmp_path / "x.npz", train=photos(4), test=photos(2, seed=1))
+    with pytest.raises(UserError, match=r"2 arrays of pictures; name one"):
+        load(Images("x.npz"), tmp_path)
+    with pytest.raises(UserError, match="did you mean 'test'"):
+        load(Images("x.npz:tset"), tmp_path)
+    np.testing.assert_array_equal(pixels_of(load(Images("x.npz:test"), tmp_path)), photos(2, seed=1))
+
+
+# What is kept on disk
+
+
+def test_decoded_pictures_are_kept_until_their_source_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_WORTH", 0)
+    path = save(tmp_path / "set", photos(3), ["a.png", "b.png", "c.png"])
+    first = load(Images(path))
+    kept = list((tmp_path / "cache").iterdir())
+    assert len(kept) == 1
+    with monkeypatch.context() as context:
+        context.setattr(images, "decode_all", None)
+        np.testing.assert_array_equal(pixels_of(load(Images(path))), pixels_of(first))
+    stat = (tmp_path / "set" / "b.png").stat()
+    save(tmp_path / "set", photos(1, seed=9), ["b.png"])
+    os.utime(tmp_path / "set" / "b.png", ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as some copying programs do
+    np.testing.assert_array_equal(pixels_of(load(Images(path)))[1], photos(1, seed=9)[0])
+    now = list((tmp_path / "cache").iterdir())
+    assert len(now) == 1
+    assert now != kept
+    now[0].write_bytes(now[0].read_bytes()[:-1])  # damaged
+    np.testing.assert_array_equal(pixels_of(load(Images(path)))[0], photos(3)[0])
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_WORTH", 0)
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    path = save(tmp_path / "set", photos(3), ["a.png", "b.png", "c.png"])
+    np.testing.assert_array_equal(pixels_of(load(Images(path))), photos(3))
+
+
+# Factors, parts, settings
+
+
+@pytest.fixture
+def three(tmp_path):
+    save(tmp_path / "set", photos(3), ["a.png", "b.png", "d/c.png"])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("table", "factors", "names", "classes"),
+    [
+        ("shape,size\nround,10\nflat,9\nround,9\n", "t.csv", ("shape", "size"), [[1, 1], [0, 0], [1, 0]]),
+        ("size,file\n9,d/c.png\n10,a.png\n9,./b.png\n", "t.csv", ("size",), [[1], [0], [0]]),
+        ("a,b,c\n1,x,2\n1,y,3\n2,x,2\n", "t.csv:c,a", ("c", "a"), [[0, 0], [1, 0], [0, 1]]),
+    ],
+)
+def test_factors_of_a_table_become_class_numbers(three, table, factors, names, classes):
+    (three / "set" / "t.csv").write_text(table)  # beside the pictures
+    examples = load(Images("set", factors=factors), three)
+    assert examples.factor_names == names
+    assert examples.factors.tolist() == classes
+
+
+def test_factors_of_an_array(three):
+    np.savez(three / "t.npz", size=np.array([0.5, 0.1, 0.5]), place=np.array([[3, 4], [5, 4], [3, 9]]))
+    examples = load(Images("set", factors="t.npz"), three)
+    assert examples.factor_names == ("size", "place 0", "place 1")
+    assert examples.factors.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
+    assert load(Images("set", factors="t.npz:size"), three).factor_names == ("size",)
+
+
+@pytest.mark.parametrize(
+    ("table", "factors", "message"),
+    [
+        ("a\n1\n2\n", "t.csv", "2 rows under 'a' for 3 pictures"),
+        ("file,a\na.png,1\nb.png,2\n", "t.csv", "a row for d/c.png is missing"),
+        ("file,a\na.png,1\nb.png,2\nd/c.png,1\ne.png,1\n", "t.csv", "the picture of e.png is missing"),
+        ("file,a\na.png,1\na.png,2\nd/c.png,1\n", "t.csv", "1 pictures twice"),
+        ("shape,a\n1,1\n2,2\n3,3\n", "t.csv:shpae", "no column in .*; did you mean 'shape'"),
+        ("a,b\n1,1\n2\n3,3\n", "t.csv", "row 2 has 1 values for 2 columns"),
+        ("a,a\n1,1\n", "t.csv", "must name each column once"),
+        ("", "t.csv", "no column of factors"),
+        ("", "u.csv", "no u.csv here"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused_in_one_line(three, table, factors, message):
+    (three / "t.csv").write_text(table)
+    with pytest.raises(UserError, match=message) as raised:
+        load(Images("set", factors=factors), three)
+    assert "\n" not in str(raised.value)
+
+
+def test_parts_share_nothing_and_leave_nothing_out(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(100, dtype=np.uint8).reshape(100, 1, 1) + 100)
+    np.savez(tmp_path / "f.npz", number=np.arange(100))
+    train, test = (load(Images("x.npy", factors="f.npz", held_out=0.2, part=p), tmp_path) for p in ("train", "test"))
+    assert (train.split, test.split) == ("train: 80 of 100", "test: 20 of 100 held out")
+    numbers = [pixels_of(part).ravel().astype(int) - 100 for part in (train, test)]
+    assert sorted(np.concatenate(numbers)) == list(range(100))
+    assert max(numbers[1]) - min(numbers[1]) > 50  # not the first or the last ones
+    np.testing.assert_array_equal(test.factors[:, 0], numbers[1])
+    some = load(Images("x.npy", held_out=0.2, images=7), tmp_path)
+    assert len(some) == 7
+    assert set(pixels_of(some).ravel()) < set(pixels_of(train).ravel())
+    with pytest.raises(UserError, match="more pictures than there are: 80"):
+        load(Images("x.npy", held_out=0.2, images=90), tmp_path)
+
+
+def test_pictures_are_set_from_the_command_line():
+    experiment = override(preset("shapes2d-quick"), ['data=Images("my/folder", size=64, held_out=0.1)'])
+    assert experiment.data == Images("my/folder", 64, held_out=0.1)
+    assert from_plain(type(experiment), to_plain(experiment)) == experiment
+    assert override(experiment, ["data.part=test", "data.factors=t.csv:a,b"]).data.factors == "t.csv:a,b"
+    assert override(experiment, ["data=CIFAR10(64)"]).data == CIFAR10(64)
+    with pytest.raises(UserError, match="held_out"):
+        override(experiment, ['data=Images("x", part="test")'])
+
+
+def test_every_data_set_says_what_it_needs_and_what_was_found(tmp_path):
+    assert all(describe(name, tmp_path).found.endswith("no file") for name in DATA_SETS)
+    save(tmp_path / "faces", photos(1), ["a.png"])
+    (tmp_path / "cifar10_test.npz").touch()
+    assert describe("images", tmp_path).found.startswith(str(tmp_path / "faces"))
+    assert describe("cifar10", tmp_path).found == f"train: no file; test: {tmp_path / 'cifar10_test.npz'}"
