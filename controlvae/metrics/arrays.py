@@ -1,5 +1,6 @@
-"""Anything a caller may hold, as an array on the host."""
+"""Anything a caller may hold, as an array on the host; codes and factors, checked."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,3 +14,80 @@ def host_array(given: Any) -> np.ndarray:
         return np.ascontiguousarray(given) if np.ndim(given) else np.asarray(given)
     given = given.detach().cpu()
     return (given.float() if given.dtype == torch.bfloat16 else given).numpy()
+
+
+def code_table(name: str, values: Any) -> Any:
+    """Checks an array or a tensor of codes."""
+    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 2:
+        raise ValueError(
+            f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}"
+        )
+    finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
+    if not finite.all():
+        raise ValueError(f"{name} must be finite, got {int((~finite).sum())} values that are not")
+    return values
+
+
+def classes(factors: Any, examples: int, names: Sequence[str] | None) -> list[np.ndarray]:
+    """The columns of `factors`, each numbered 0 .. values - 1 in the order of its values: int64 (examples,)."""
+    table = _factor_table(factors, examples, names)
+    if table.dtype.kind not in "buif" or not (np.isfinite(table) & (table == np.floor(table))).all():
+        raise ValueError(f"factors must be integer classes, got {table.dtype} values that are not whole numbers")
+    values = [np.unique(column) for column in table.T]
+    for number, found in enumerate(values):
+        _check_varies(number, found)
+    return [np.searchsorted(found, column) for found, column in zip(values, table.T, strict=True)]
+
+
+def quantities(factors: Any, examples: int, names: Sequence[str] | None) -> np.ndarray:
+    """Factors that are numbers rather than classes: float64 (examples, factors)."""
+    table = _factor_table(factors, examples, names)
+    if table.dtype.kind not in "buif" or not np.isfinite(table).all():
+        raise ValueError(f"factors must be finite numbers, got {table.dtype} values that are not")
+    for number, column in enumerate(table.T):
+        _check_varies(number, np.unique(column))
+    return table.astype(np.float64)
+
+
+def _factor_table(factors: Any, examples: int, names: Sequence[str] | None) -> np.ndarray:
+    table = host_array(factors)
+    if table.ndim != 2 or table.shape[1] < 1:
+        raise ValueError(
+            f"factors must be (examples, factors), got shape {table.shape}; one factor is factors[:, None]"
+        )
+    if len(table) != examples:
+        raise ValueError(f"factors must have a row for each of the {examples} examples, got {len(table)}")
+    if names is not None and (len(names) != table.shape[1] or len(set(names)) != len(names)):
+        raise ValueError(f"factor_names must be {table.shape[1]} different names, got {list(names)}")
+    return table
+
+
+def _check_varies(number: int, values: np.ndarray) -> None:
+    if len(values) < 2:
+        raise ValueError(f"factor {number} is {values[0]} throughout, so there is nothing to tell; leave it out")
+
+
+def at_least(smallest: int, **given: int) -> None:
+    """Refuses a setting below the smallest that makes sense."""
+    for name, value in given.items():
+        if value < smallest:
+            raise ValueError(f"{name} must be {smallest} or more, got {value}")
+
+
+def learn_and_test(columns: Sequence[np.ndarray], learn: int, test: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random rows to learn classes from and others to test on: so many, or all in that proportion where fewer."""
+    at_least(1, learn=learn, test=test)
+    examples = len(columns[0])
+    if examples < learn + test:
+        learn = min(max(1, round(examples * learn / (learn + test))), examples - 1)
+    order = np.random.default_rng(seed).permutation(examples)
+    rows = order[:learn]
+    for number, labels in enumerate(columns):
+        if (labels[rows] == labels[rows[0]]).all():
+            raise ValueError(f"factor {number} has one value in the {learn} examples to learn from; give more examples")
+    return rows, order[learn : learn + test]
+
+
+def named(values: list[float], names: Sequence[str] | None) -> dict[str, float] | list[float]:
+    """A number per factor, by name where names were given."""
+    return values if names is None else dict(zip(names, values, strict=True))

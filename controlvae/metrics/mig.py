@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.metrics.arrays import host_array
+from controlvae.metrics.arrays import at_least, classes, code_table, host_array, named
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,21 @@ def mig_histogram(codes: Any, factors: Any, *, bins: int = 20, factor_names: Seq
     >>> mig_histogram([[0, 0], [0, 0], [1, 0], [1, 1]], [[0, 0], [0, 1], [1, 0], [1, 1]]).score
     0.5
     """
-    if bins < 2:
-        raise ValueError(f"bins must be 2 or more, got {bins}")
-    values = _table("codes", host_array(codes))
+    at_least(2, bins=bins)
+    values = code_table("codes", host_array(codes))
     columns = classes(factors, len(values), factor_names)
+    information, entropies = histogram_information(values, columns, bins)
+    estimator = f"MIG from a histogram of {bins} bins (disentanglement_lib), {len(values):,} examples"
+    return gap(list(information), entropies, factor_names, estimator)
+
+
+def histogram_information(
+    values: np.ndarray, columns: Sequence[np.ndarray], bins: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """I(z_j; y_k) of binned codes, (factors, latents), and H(y_k), (factors,), in nats."""
     binned = np.stack([histogram_bins(column, bins) for column in values.T], axis=1) - 1  # (examples, latents)
     measured = [factor_information(_joint_counts(binned, labels, bins)) for labels in columns]
-    estimator = f"MIG from a histogram of {bins} bins (disentanglement_lib), {len(values):,} examples"
-    return gap([row for row, _ in measured], [entropy for _, entropy in measured], factor_names, estimator)
+    return np.stack([row for row, _ in measured]), np.array([entropy for _, entropy in measured])
 
 
 def histogram_bins(column: np.ndarray, bins: int) -> np.ndarray:
@@ -112,8 +119,7 @@ def mig_sampled(
         device: where to compute; by default where `means` are.
         progress: called with the share done, up to 1.
     """
-    if draws < 1:
-        raise ValueError(f"draws must be 1 or more, got {draws}")
+    at_least(1, draws=draws)
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
     _check_balance(columns)
@@ -229,39 +235,7 @@ def gaussians(means: Any, log_variances: Any, device: torch.device | str | None)
         raise ValueError(
             f"log_variances must have the shape of means {tuple(mean.shape)}, got {tuple(log_variance.shape)}"
         )
-    return _table("means", mean), _table("log_variances", log_variance)
-
-
-def _table(name: str, values: Any) -> Any:
-    """Checks an array or a tensor of codes."""
-    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 2:
-        raise ValueError(
-            f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}"
-        )
-    finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
-    if not finite.all():
-        raise ValueError(f"{name} must be finite, got {int((~finite).sum())} values that are not")
-    return values
-
-
-def classes(factors: Any, examples: int, names: Sequence[str] | None) -> list[np.ndarray]:
-    """The columns of `factors`, each numbered 0 .. values - 1 in the order of its values: int64 (examples,)."""
-    table = host_array(factors)
-    if table.ndim != 2 or table.shape[1] < 1:
-        raise ValueError(
-            f"factors must be (examples, factors), got shape {table.shape}; one factor is factors[:, None]"
-        )
-    if len(table) != examples:
-        raise ValueError(f"factors must have a row for each of the {examples} examples, got {len(table)}")
-    if table.dtype.kind not in "buif" or not (np.isfinite(table) & (table == np.floor(table))).all():
-        raise ValueError(f"factors must be integer classes, got {table.dtype} values that are not whole numbers")
-    if names is not None and (len(names) != table.shape[1] or len(set(names)) != len(names)):
-        raise ValueError(f"factor_names must be {table.shape[1]} different names, got {list(names)}")
-    values = [np.unique(column) for column in table.T]
-    for number, found in enumerate(values):
-        if len(found) < 2:
-            raise ValueError(f"factor {number} is {found[0]} throughout, so there is nothing to tell; leave it out")
-    return [np.searchsorted(found, column) for found, column in zip(values, table.T, strict=True)]
+    return code_table("means", mean), code_table("log_variances", log_variance)
 
 
 def factor_information(joint: np.ndarray) -> tuple[np.ndarray, float]:
@@ -286,7 +260,7 @@ def gap(
     gaps = ((ordered[:, 0] - ordered[:, 1]) / np.asarray(largest)).tolist()
     return MIG(
         score=float(np.mean(gaps)),
-        per_factor=gaps if names is None else dict(zip(names, gaps, strict=True)),
+        per_factor=named(gaps, names),
         mutual_information=table.tolist(),
         estimator=estimator,
     )

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.metrics.mig import MIG, classes, factor_information, gap, gaussians
+from controlvae.metrics.arrays import at_least, classes
+from controlvae.metrics.mig import MIG, factor_information, gap, gaussians
 
 _LOW, _HIGH = -4.0, 4.0  # the range of z that is divided into bins
 
@@ -39,8 +40,7 @@ def rmig(
         factor_names: what to call the factors in the result.
         device: where to compute; by default where `means` are.
     """
-    if bins < 2:
-        raise ValueError(f"bins must be 2 or more, got {bins}")
+    at_least(2, bins=bins)
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
     counts = [int(labels.max()) + 1 for labels in columns]

@@ -1,0 +1,114 @@
+"""Gradient boosted trees for one factor, all its classes at once: what `dci` reads importances from."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag, one_hot
+
+_BINS = 256  # per latent: between its quantiles, or one for each of its values where they are fewer
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """What the trees saw in the latents, and the class they give each row."""
+
+    importance: Tensor  # (latents,), adding up to 1; all 0 where no split helped
+    predicted: Tensor  # (rows,)
+
+
+def boost(
+    codes: Tensor, labels: Tensor, *, trees: int = 100, depth: int = 3, rate: float = 0.1, seed: int = 0
+) -> Boosted:
+    """Fits the first `len(labels)` rows of `codes` (rows, latents), and predicts them all.
+
+    Friedman, *Greedy function approximation: a gradient boosting machine*, 2001, for the multinomial likelihood: the
+    defaults of scikit-learn's GradientBoostingClassifier, and its importances: the squared error that a latent's splits
+    took away, over all trees. They agree to rounding where a latent has at most 256 values and no two latents split
+    equally well (the seed chooses, as there); with more values, a cut is at one of 255 quantiles. The trees of all
+    classes grow together, which for 40 classes is tens of times as fast. Classes are 0, 1, ... and each must occur.
+    """
+    learnt, classes = len(labels), int(labels.max()) + 1
+    binned = torch.stack([_bins(column, learnt) for column in codes.T], dim=1)  # (rows, latents)
+    add = _Sums(binned[:learnt])
+    target = one_hot(labels, classes).to(codes)  # (learnt, classes)
+    score = target.mean(0).log().repeat(len(codes), 1)  # (rows, classes)
+    importance = torch.zeros(codes.shape[1], dtype=torch.float64, device=codes.device)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(trees):
+        p = score[:learnt].softmax(1)
+        residual = target - p
+        leaf = _grow(binned, residual, add, depth, importance, generator)
+        # One Newton step of the likelihood in each leaf.
+        top, bottom = (
+            codes.new_zeros(2**depth, classes).scatter_add_(0, leaf[:learnt], part)
+            for part in (residual, p * (1 - p))
+        )  # fmt: skip
+        step = torch.where(bottom > 1e-30, top / bottom.clamp(min=1e-30), 0.0)
+        score += (rate * (1 - 1 / classes) * step).gather(0, leaf)
+    total = importance.sum()
+    return Boosted(importance / total if total > 0 else importance, score.argmax(1))
+
+
+def _bins(column: Tensor, learnt: int) -> Tensor:
+    """The number of cuts below each value; cuts come from the rows to learn from."""
+    values = column[:learnt].unique()
+    if len(values) > _BINS:
+        values = column[:learnt].sort().values
+        last = len(values) - 1
+        at = torch.arange(1, _BINS, device=column.device) * last // _BINS
+        cuts = ((values[at] + values[at + 1]) / 2).unique()
+    else:
+        cuts = (values[1:] + values[:-1]) / 2
+    return torch.searchsorted(cuts, column.contiguous())
+
+
+class _Sums:
+    """Adds up rows (rows, columns) by the bin of each latent: (latents, bins, columns)."""
+
+    def __init__(self, binned: Tensor) -> None:
+        rows, self.latents = binned.shape
+        cell = (binned + _BINS * torch.arange(self.latents, device=binned.device)).T.flatten()
+        cell, order = cell.sort()
+        self.rows = order % rows
+        self.starts = torch.searchsorted(cell, torch.arange(self.latents * _BINS, device=cell.device))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        # A row of all classes is added at once, in an order that does not change: twice as fast as scattering.
+        return embedding_bag(self.rows, values, self.starts, mode="sum").view(self.latents, _BINS, -1)
+
+
+def _grow(
+    binned: Tensor, residual: Tensor, add: _Sums, depth: int, importance: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Grows a tree per class on its residual (learnt, classes); each row's leaf (rows, classes)."""
+    learnt, classes = residual.shape
+    node = torch.zeros(len(binned), classes, dtype=torch.int64, device=binned.device)
+    both = torch.stack([residual, torch.ones_like(residual)], dim=1)  # the residual and how many: (learnt, 2, classes)
+    within = add(both.flatten(1))[None]  # (nodes, latents, bins, 2 · classes)
+    for level in range(depth):
+        if level:  # a right child has what its parent had and its left sibling has not
+            left = torch.stack(
+                [add((both * (node[:learnt] == 2 * n)[:, None]).flatten(1)) for n in range(2 ** (level - 1))]
+            )
+            within = torch.stack([left, within - left], dim=1).flatten(0, 1)
+        # Small nodes often have several perfect splits; the first latent would win them all and look important.
+        luck = torch.rand(len(within), add.latents, 1, classes, generator=generator).to(residual)
+        gain, latent, cut = _best(within.unflatten(3, (2, classes)), 1 + 1e-6 * luck)
+        importance.index_add_(0, latent.flatten(), gain.flatten().double())
+        node = 2 * node + (binned.gather(1, latent.gather(0, node)) > cut.gather(0, node))
+    return node
+
+
+def _best(within: Tensor, luck: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The split that takes most squared error away, of each node and class: its gain, latent and last bin on the left.
+
+    A node that no split helps sends all it has to the left, with a gain of 0.
+    """
+    below = within.cumsum(2)
+    total = below[:, :, -1:]
+    (left, some), (right, others) = (part.unbind(3) for part in (below, total - below))
+    share = some * others / (some + others).clamp(min=1)
+    apart = left / some.clamp(min=1) - right / others.clamp(min=1)  # (nodes, latents, bins, classes)
+    gain, place = (share * apart**2 * luck).flatten(1, 2).max(1)  # (nodes, classes)
+    return gain, place // _BINS, torch.where(gain > 0, place % _BINS, _BINS)

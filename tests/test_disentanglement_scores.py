@@ -1,0 +1,359 @@
+"""DCI, SAP, FactorVAE's and β-VAE's scores, modularity: by hand, against scikit-learn, and what must not matter."""
+
+import doctest
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import mutual_info_score
+from sklearn.svm import LinearSVC
+
+from controlvae.metrics import beta_vae_score, dci, factor_vae_score, modularity, sap
+from controlvae.metrics.arrays import learn_and_test
+from controlvae.metrics.boosting import boost
+from controlvae.metrics.dci import importance_scores
+from controlvae.metrics.sap import linear_svm
+from controlvae.metrics.shared_value import _partners, logistic_regression
+from controlvae.report.disentangling import disentanglement
+
+Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+BOTH = np.stack([Y1, Y2], 1)
+GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="ij"), -1).reshape(-1, 3)
+FACTORS = np.tile(GRID, (20, 1))  # 600 examples
+COPIED = np.hstack([FACTORS[:, [2, 0, 1]] * [0.5, -3.0, 1.0], 0 * FACTORS[:, :1]])  # permuted, scaled, a dead latent
+
+
+def noisy(seed=0):
+    """Five latents: two factors seen well, one of them twice, one mixture, one of noise alone."""
+    a, b, c = (FACTORS / (GRID.max(0) + 1) * 3 - 1.2).T
+    noise = np.random.default_rng(seed).normal(size=(len(FACTORS), 5))
+    return np.stack([a, 1.5 * b, c, b + 0.5 * c, 0 * a], 1) + [0.1, 0.2, 0.3, 0.2, 0.5] * noise
+
+
+SCORES = {
+    "dci": dci,
+    "sap": sap,
+    "factor_vae": lambda z, y, **more: factor_vae_score(z, y, learn=2_000, test=1_000, **more),
+    "beta_vae": lambda z, y, **more: beta_vae_score(z, y, batch=3, learn=2_000, test=1_000, **more),
+    "modularity": modularity,
+}
+
+
+def main_score(result):
+    return result.score if hasattr(result, "score") else result.disentanglement
+
+
+# By hand
+
+
+@pytest.mark.parametrize(
+    ("importance", "disentanglement", "completeness"),
+    [
+        ([[1, 0], [0, 1]], 1, 1),
+        ([[0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0]], 1, 1),  # any order, a dead latent
+        ([[1, 1], [1, 1]], 0, 0),
+        ([[0, 0], [0, 0]], 0, 0),
+        ([[0.5, 0], [0.5, 0], [0, 1]], 1, 1 - math.log(2) / math.log(3) / 2),  # a factor in two latents
+        ([[1, 1], [0, 0]], 0, 1),  # one latent for both factors
+        ([[3, 1], [1, 3]], 0.1887218755, 0.1887218755),  # 1 - h(1/4) / ln 2
+        ([[6, 2], [0, 4]], 8 / 12 * 0.1887218755 + 4 / 12, 1 / 2 + 1 / 2 * (1 - 0.9182958341)),  # rows weigh 8 and 4
+    ],
+)
+def test_scores_of_importances(importance, disentanglement, completeness):
+    assert importance_scores(importance) == pytest.approx((disentanglement, completeness), abs=1e-9)
+
+
+def test_copied_factors_are_disentangled_by_every_score():
+    perfect = dci(COPIED, FACTORS, factor_names=("a", "b", "c"))
+    assert (perfect.disentanglement, perfect.completeness) == pytest.approx((1, 1), abs=1e-6)
+    assert perfect.per_factor == {"a": 1, "b": 1, "c": 1}
+    np.testing.assert_allclose(perfect.importance, [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0]], atol=1e-6)
+    assert sap(COPIED, FACTORS, continuous=True).per_factor == pytest.approx([1, 1, 1])
+    votes = factor_vae_score(COPIED, FACTORS)
+    assert (votes.score, votes.score_learnt, votes.active_latents) == (1, 1, 3)
+    assert beta_vae_score(COPIED, FACTORS).score == 1
+    assert modularity(COPIED, FACTORS).per_latent == pytest.approx([1, 1, 1, 0], abs=1e-12)
+
+
+def test_a_rotated_code_is_informative_but_not_disentangled():
+    y = np.stack(np.meshgrid(np.arange(8), np.arange(8)), -1).reshape(-1, 2).repeat(20, 0)
+    codes = np.stack([y[:, 0] + y[:, 1], y[:, 0] - y[:, 1]], 1)
+    result = dci(codes, y)
+    assert result.disentanglement < 0.05
+    assert result.completeness < 0.05
+    assert result.informativeness > 0.9
+    continuous = sap(codes, y, continuous=True)
+    np.testing.assert_allclose(continuous.predictability, 0.5)  # each latent has half of each factor
+    assert continuous.score == pytest.approx(0, abs=1e-12)
+    assert modularity(codes, y).score == pytest.approx(0, abs=1e-9)
+    assert factor_vae_score(codes, y).score == pytest.approx(0.5, abs=0.05)  # a coin
+
+
+def test_one_latent_for_everything_wins_every_vote_and_so_guesses_one_factor():
+    codes = np.stack([FACTORS @ [15, 5, 1], 0 * FACTORS[:, 0]], 1)
+    result = factor_vae_score(codes, FACTORS)
+    assert result.votes[1] == [0, 0, 0]
+    assert result.score_learnt == max(result.votes[0]) / 10_000
+    assert result.score == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_without_an_active_latent_no_vote_is_right():
+    result = factor_vae_score(0.01 * noisy(), FACTORS)
+    assert (result.score, result.active_latents) == (0, 0)
+
+
+def test_modularity_of_two_bits():
+    codes = np.stack([Y1, Y1 & Y2, 0 * Y1], 1)  # one factor; both the same; neither
+    assert modularity(codes, BOTH).per_latent == pytest.approx([1, 0, 0], abs=1e-12)
+
+
+# Against scikit-learn
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_trees_are_scikit_learns(classes):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, classes, 600)
+    noise = rng.normal(size=(600, 4))
+    codes = np.round(np.stack([y, y % 2, 0 * y, y], 1) + noise * [1, 0.4, 1, 3], 1)  # fewer than 256 values
+    labels, given = torch.tensor(y[:400]), torch.tensor(codes)
+    # Trees of two levels have large nodes, where no two latents split equally well: the same to rounding.
+    theirs = GradientBoostingClassifier(n_estimators=30, max_depth=2, random_state=0).fit(codes[:400], y[:400])
+    ours = boost(given, labels, trees=30, depth=2)
+    np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=1e-9)
+    assert (ours.predicted[:400].numpy() == theirs.predict(codes[:400])).all()
+    # By default there are ties, which each resolves by its own luck.
+    theirs = GradientBoostingClassifier(random_state=0).fit(codes[:400], y[:400])
+    for kind in (torch.float64, torch.float32):
+        ours = boost(given.to(kind), labels)
+        np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=0.01)
+    assert (ours.predicted.numpy() == theirs.predict(codes)).mean() > 0.97
+
+
+def test_cuts_at_quantiles_come_close():
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 5, 2_000)
+    codes = np.stack([y, 0 * y, y % 2], 1) + rng.normal(size=(2_000, 3)) * [0.4, 1, 0.5]
+    theirs = GradientBoostingClassifier(n_estimators=20, random_state=0).fit(codes, y)
+    ours = boost(torch.tensor(codes), torch.tensor(y), trees=20)
+    np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=0.01)
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.8, 0.2), (0.5, 0.1, 0.1, 0.3)])
+def test_the_line_is_that_of_linear_svc(shares):
+    rng = np.random.default_rng(0)
+    y = rng.choice(len(shares), 2_000, p=shares)
+    x = 0.7 * y + rng.normal(size=len(y))
+    theirs = LinearSVC(C=0.01, class_weight="balanced", dual=False, tol=1e-10, max_iter=10_000).fit(x[:, None], y)
+    slope, offset = linear_svm(x, y)
+    kept = slice(1, None) if len(shares) == 2 else slice(None)  # it has one line for two classes
+    np.testing.assert_allclose(slope[kept], theirs.coef_[:, 0], atol=1e-5)
+    np.testing.assert_allclose(offset[kept], theirs.intercept_, atol=1e-5)
+
+
+def test_sap_of_classes_is_linear_svcs_accuracy():
+    codes = noisy()
+    result = sap(codes, FACTORS, learn=400, test=200, seed=3)
+    rows, others = learn_and_test(list(FACTORS.T), 400, 200, 3)
+    assert not set(rows) & set(others)
+    gaps = []
+    for y in FACTORS.T:
+        machines = [LinearSVC(C=0.01, class_weight="balanced").fit(z[rows, None], y[rows]) for z in codes.T]
+        scores = [m.score(z[others, None], y[others]) for m, z in zip(machines, codes.T, strict=True)]
+        gaps.append(sorted(scores)[-1] - sorted(scores)[-2])
+    assert result.per_factor == pytest.approx(gaps, abs=0.011)  # it stops early: two of 200 may differ
+
+
+def test_sap_of_quantities_is_the_gap_between_squared_correlations():
+    codes, y = noisy(), FACTORS + 0.25
+    ordered = [sorted(np.corrcoef(z, column)[0, 1] ** 2 for z in codes.T) for column in y.T]
+    assert sap(codes, y, continuous=True).per_factor == pytest.approx([s[-1] - s[-2] for s in ordered])
+
+
+def test_the_classifier_is_logistic_regression():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 500)
+    x = np.eye(3)[y] @ rng.normal(size=(3, 4)) + rng.normal(size=(500, 4))
+    theirs = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x, y)
+    weight, offset = logistic_regression(x, y, 3)
+    np.testing.assert_allclose(weight.T, theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(offset - offset.mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-5)
+
+
+# References, written plainly
+
+
+def test_votes_and_points_equal_their_definitions():
+    codes, rng = noisy(), np.random.default_rng(9)
+    votes, points, factors = np.zeros((5, 3)), [], rng.integers(3, size=3_000)
+    for k in factors:
+        same = [np.flatnonzero(FACTORS[:, k] == v) for v in range(GRID[:, k].max() + 1)]
+        batch = codes[rng.choice(same[FACTORS[rng.integers(600), k]], 3)]
+        votes[np.argmin(batch.var(0) / codes.var(0)), k] += 1
+        first = rng.integers(600, size=3)
+        second = [rng.choice(same[FACTORS[i, k]]) for i in first]
+        points.append(np.abs(codes[first] - codes[second]).mean(0))
+    expected = votes.max(1).sum() / 3_000
+    assert 0.4 < expected < 0.95  # small batches, for a score that is not perfect
+    assert factor_vae_score(codes, FACTORS, batch=3).score == pytest.approx(expected, abs=0.03)
+    learnt = LogisticRegression().fit(points[:2_000], factors[:2_000])
+    expected = learnt.score(points[2_000:], factors[2_000:])
+    assert 0.4 < expected < 0.95
+    assert beta_vae_score(codes, FACTORS, batch=3, learn=2_000).score == pytest.approx(expected, abs=0.03)
+
+
+def test_a_partner_is_any_row_with_the_same_value():
+    labels = np.array([2, 0, 1, 0, 2, 0])
+    partners = _partners(labels, np.repeat([0, 1, 2], 3_000), np.random.default_rng(0)).reshape(3, 3_000)
+    counts = np.stack([np.bincount(row, minlength=6) for row in partners]) / 3_000
+    expected = [[1 / 2, 0, 0, 0, 1 / 2, 0], [0, 1 / 3, 0, 1 / 3, 0, 1 / 3], [0, 0, 1, 0, 0, 0]]
+    np.testing.assert_allclose(counts, expected, atol=0.03)
+
+
+def test_modularity_equals_its_definition():
+    codes, scores = noisy(), []
+    for z in codes.T:
+        bins = np.digitize(z, np.histogram(z, 20)[1][:-1])
+        squares = sorted(mutual_info_score(y, bins) ** 2 for y in FACTORS.T)
+        scores.append(1 - sum(squares[:-1]) / (2 * squares[-1]))
+    assert modularity(codes, FACTORS).per_latent == pytest.approx(scores, abs=1e-9)
+
+
+# What must not change the number
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_order_and_sign_of_latents_and_names_of_values_change_nothing(name):
+    score, codes = SCORES[name], noisy()
+    # Trees resolve ties by luck, and take quantiles from the other end.
+    expected = pytest.approx(main_score(score(codes, FACTORS)), abs=0.03 if name == "dci" else 1e-9)
+    assert main_score(score(codes[:, [3, 0, 4, 2, 1]], FACTORS)) == expected
+    assert main_score(score(codes * [1, -1, -1, 1, -1], FACTORS)) == expected
+    assert main_score(score(codes, FACTORS * [7, 2, 3] + 100)) == expected
+
+
+def test_trees_see_ranks_alone():
+    codes = noisy()
+    assert dci(np.exp(codes), FACTORS).importance == dci(codes, FACTORS).importance
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_arrays_and_tensors_are_the_same_and_repeatable(name):
+    codes = noisy()
+    assert SCORES[name](torch.from_numpy(codes).requires_grad_(), torch.from_numpy(FACTORS)) == SCORES[name](
+        codes, FACTORS
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in SCORES if name != "modularity"])
+def test_the_seed_chooses(name):
+    assert SCORES[name](noisy(), FACTORS, seed=1) != SCORES[name](noisy(), FACTORS)
+
+
+@pytest.mark.parametrize("module", ["dci", "sap", "modularity"])
+def test_the_examples_run(module):
+    assert doctest.testmod(sys.modules[f"controlvae.metrics.{module}"]) == (0, 1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", SCORES)
+def test_codes_on_a_gpu_give_the_same(name):
+    there = main_score(SCORES[name](torch.from_numpy(noisy()).cuda(), torch.from_numpy(FACTORS).cuda()))
+    assert there == pytest.approx(main_score(SCORES[name](noisy(), FACTORS)), abs=0.02 if name == "dci" else 1e-9)
+
+
+# Errors
+
+
+def spoil(values):
+    return np.where(np.arange(values.size).reshape(values.shape) == 7, np.nan, values)
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize(
+    ("change_codes", "change_factors", "message"),
+    [
+        (spoil, None, "codes must be finite, got 1 values"),
+        (lambda z: z[:, 0], None, r"codes must be \(examples, latents\).*got shape \(600,\)"),
+        (lambda z: z[:, :1], None, r"two or more of each, got shape \(600, 1\)"),
+        (None, lambda y: y[:-1], "each of the 600 examples, got 599"),
+        (None, lambda y: y * [1, 0, 1] + 4, "factor 1 is 4 throughout"),
+        (None, lambda y: y + 0.5, "integer classes, got float64"),
+        (None, spoil, "integer classes, got float64"),
+    ],
+)
+def test_every_score_says_what_is_wrong(name, change_codes, change_factors, message):
+    codes, factors = noisy(), FACTORS
+    with pytest.raises(ValueError, match=message):
+        SCORES[name](
+            change_codes(codes) if change_codes else codes, change_factors(factors) if change_factors else factors
+        )
+
+
+def test_too_few_rows_or_factors_are_refused():
+    few = noisy()[[0, 15]], FACTORS[[0, 29]]
+    for score in (dci, sap):
+        with pytest.raises(ValueError, match="factor 0 has one value in the 1 examples to learn from"):
+            score(*few)
+    for score in (factor_vae_score, beta_vae_score):
+        with pytest.raises(ValueError, match="no two examples share one"):
+            score(*few)
+    for score in (dci, beta_vae_score, modularity):
+        with pytest.raises(ValueError, match="factors must be two or more, got 1"):
+            score(noisy(), FACTORS[:, :1])
+    with pytest.raises(ValueError, match="factors must be finite numbers"):
+        sap(noisy(), spoil(FACTORS), continuous=True)
+
+
+def test_settings_are_checked():
+    for score, setting in ((dci, "learn"), (sap, "test"), (factor_vae_score, "learn"), (beta_vae_score, "batch")):
+        with pytest.raises(ValueError, match=f"{setting} must be 1 or more, got 0"):
+            score(noisy(), FACTORS, **{setting: 0})
+    with pytest.raises(ValueError, match="batch must be 2 or more, got 1"):
+        factor_vae_score(noisy(), FACTORS, batch=1)
+    with pytest.raises(ValueError, match="threshold must be 0 or more, got -1"):
+        factor_vae_score(noisy(), FACTORS, threshold=-1)
+    with pytest.raises(ValueError, match="importance must be finite and not negative"):
+        importance_scores([[1, -1], [0, 1]])
+
+
+# In an evaluation
+
+
+class Examples:
+    """Examples that are their own codes."""
+
+    factor_names = ("shape", "scale", "x")
+
+    def __init__(self, count):
+        self.factors = FACTORS[:count]
+
+    def __len__(self):
+        return len(self.factors)
+
+    def batch(self, indices):
+        return torch.from_numpy(COPIED[indices.numpy()])
+
+
+def evaluated(count):
+    model = SimpleNamespace(
+        latents=4, encode=lambda x: SimpleNamespace(mean=x, log_variance=torch.full_like(x, -6.0))
+    )  # fmt: skip
+    return disentanglement(SimpleNamespace(examples=Examples(count), model=model, device=torch.device("cpu")))
+
+
+def test_an_evaluation_has_every_score_and_says_which_it_left_out():
+    whole = evaluated(600)
+    assert whole["dci"]["disentanglement"] == pytest.approx(1, abs=1e-6)
+    assert whole["factor_vae_score"]["score"] == whole["beta_vae_score"]["score"] == 1
+    assert list(whole["sap"]["per_factor"]) == ["shape", "scale", "x"]
+    assert whole["sap_continuous"]["per_factor"] == pytest.approx({"scale": 1, "x": 1})
+    assert whole["modularity"]["score"] == pytest.approx(3 / 4)
+    two = evaluated(2)  # only x varies
+    assert two["dci"] == {"skipped": "factors must be two or more, got 1; a latent cannot mix up a single factor"}
+    assert "share" in two["factor_vae_score"]["skipped"]
