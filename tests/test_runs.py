@@ -188,7 +188,7 @@ def test_a_finished_run_evaluates_and_reports(straight):
     done = controlvae("report", straight, "--examples", "100", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     page = (straight / "report.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert page.count("data:image/png;base64,") == 2
     assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", "").replace("https://matplotlib.org", "")  # fmt: skip

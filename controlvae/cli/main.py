@@ -136,20 +136,26 @@ def evaluate(
 @app.command()
 def traverse(
     run: RunArgument,
-    image: Annotated[int | None, typer.Option("--image", help="Index of the picture to start from.")] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", help="Start from the picture of this index, or a square, ellipse or heart.")
+    ] = None,
     reach: Annotated[
         float, typer.Option("--range", min=0.1, max=100.0, help="Each latent runs from -RANGE to RANGE.")
     ] = 3.0,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures in a row.")] = 10,
+    animate: Annotated[bool, typer.Option("--animate", help="Write a GIF of each, too.")] = False,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """A picture of what each latent does, rows ordered by KL."""
-    from controlvae.report import save_figure, traversals
+    """A picture of what each latent does, rows ordered by KL: from one image and, of all shapes, the paper's three."""
+    from controlvae.report import animation, save_figure, traversal, traversals
 
     opened = _open(run, device, data_root)
-    figure = traversals(opened, image=image, reach=reach, columns=columns)
-    typer.echo(save_figure(figure, opened.folder.figures / "traversal.png"))
+    for start in traversal.seed_images(opened) if image is None else [image]:
+        path = opened.folder.figures / (f"traversal-{start}.png" if start else "traversal.png")
+        typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns), path))
+        if animate:
+            typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach))
 
 
 @app.command()
@@ -211,21 +217,21 @@ def data(
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table of the paper; lists them all by default.")] = None,
-    runs: Annotated[Path, typer.Option("--runs", help="Where the runs of all tables are kept.")] = Path("runs/paper"),
+    name: Annotated[str | None, typer.Argument(help="A table or figure of the paper; lists them by default.")] = None,
+    runs: Annotated[Path, typer.Option("--runs", help="Where runs, tables and figures are kept.")] = Path("runs/paper"),
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each method, trained side by side.")] = 5,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these. Repeatable.")] = None,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate what is there.")] = True,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate or draw what is there.")] = True,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "2m",
     data_root: DataRoot = None,
 ) -> None:
-    """A table of the paper: methods x seeds trained, evaluated, and set beside the printed numbers."""
+    """A table or figure of the paper: methods x seeds trained, evaluated, and set beside the printed numbers."""
     from controlvae.cli import reproducing, training
 
     if name is None:
-        reproducing.show_tables()
+        reproducing.show_results()
         return
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
     reproducing.reproduce(name, runs, seeds, only or [], train, how)
@@ -271,10 +277,14 @@ def _open(path: Path, device: str, root: Path | None) -> "Trained":
 
 def _evaluate(opened: "Trained", examples: int) -> dict[str, object]:
     from controlvae.cli.bars import simple_bar
-    from controlvae.report import evaluate
+    from controlvae.report import evaluate, save_figure
+    from controlvae.report.information import information_figure
 
     with simple_bar(f"evaluating {opened.folder.path}") as progress:
-        return evaluate(opened, examples, progress)
+        metrics = evaluate(opened, examples, progress)
+    if (figure := information_figure(metrics)) is not None:
+        save_figure(figure, opened.folder.figures / "information.png")
+    return metrics
 
 
 def _shown(value: object) -> str:

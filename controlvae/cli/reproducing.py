@@ -1,4 +1,4 @@
-"""`reproduce`: trains what a table of the paper needs, evaluates it, and writes the table."""
+"""`reproduce`: trains what a table or figure of the paper needs, evaluates it, and writes the table or figure."""
 
 import sys
 import time
@@ -12,22 +12,23 @@ from controlvae.cli import training
 from controlvae.cli.main import evaluate_run
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, find_runs
-from controlvae.experiments.paper import TABLES, PaperTable, paper_table
+from controlvae.experiments.paper import RESULTS, PaperFigure, PaperTable, paper_result
+from controlvae.report.paper_figures import write_figure
 from controlvae.report.tables import write_table
 from controlvae.training.checkpoint import latest_step
 
 
-def show_tables() -> None:
+def show_results() -> None:
     """What can be reproduced."""
-    for table in TABLES.values():
-        ready = [row.preset for row in table.rows if row.preset]
-        typer.echo(f"{table.name:18s} {table.title}; {len(ready)} of {len(table.rows)} methods in this version")
+    for result in RESULTS.values():
+        ready = [row.preset for row in result.rows if row.preset]
+        typer.echo(f"{result.name:21s} {result.title}; {len(ready)} of {len(result.rows)} methods in this version")
 
 
 def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, how: training.How) -> None:
-    """Every method x seed of a table: trained where it is not yet, resumed where it stopped, then evaluated."""
-    table = paper_table(name)
-    presets = _wanted(table, only)
+    """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated."""
+    result = paper_result(name)
+    presets = _wanted(result, only)
     deadline = time.monotonic() + how.time_limit
     for preset in presets if train else []:
         left = deadline - time.monotonic()
@@ -38,16 +39,21 @@ def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, h
     for folders in found.values():
         for folder in folders:
             _evaluate(folder, how)
-    text = write_table(table, found, runs)
-    Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
-    typer.echo(f"written to {runs / f'{table.name}.md'} and .csv")
+    if isinstance(result, PaperTable):
+        text = write_table(result, found, runs)
+        Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
+        typer.echo(f"written to {runs / f'{name}.md'} and .csv")
+    else:
+        for line in write_figure(result, found, runs, root=how.data_root, device=how.device):
+            typer.echo(line)
+        typer.echo(f"written to {runs / f'{name}.png'} and .csv")
 
 
-def _wanted(table: PaperTable, only: list[str]) -> list[str]:
-    presets = [row.preset for row in table.rows if row.preset]
+def _wanted(result: PaperTable | PaperFigure, only: list[str]) -> list[str]:
+    presets = [row.preset for row in result.rows if row.preset]
     for name in only:
         if name not in presets:
-            raise UserError(f"{table.name} has no preset {name!r}; it has {', '.join(presets)}")
+            raise UserError(f"{result.name} has no preset {name!r}; it has {', '.join(presets)}")
     return [preset for preset in presets if not only or preset in only]
 
 

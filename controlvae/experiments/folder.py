@@ -104,11 +104,17 @@ class RunFolder:
     def events(self) -> list[dict[str, Any]]:
         return list(_lines(self.events_file, words=("event",)))
 
-    def evaluated_step(self) -> int | None:
-        """The step whose metrics are in the folder, if any."""
+    def metrics(self) -> dict[str, Any] | None:
+        """What `evaluate` measured; None where it has not been run."""
         if not self.metrics_file.is_file():
             return None
-        return int(json.loads(self.metrics_file.read_text(encoding="utf-8"))["step"])
+        loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
+        return loaded
+
+    def evaluated_step(self) -> int | None:
+        """The step whose metrics are in the folder, if any."""
+        metrics = self.metrics()
+        return None if metrics is None else int(metrics["step"])
 
     def ended(self) -> bool:
         """Whether training has nothing more to do here: it came to its end, or the model diverged."""

@@ -1,4 +1,4 @@
-"""The paper's tables as values: what it printed, and the preset that should give it."""
+"""The paper's tables and figures as values: what it printed, and the preset that should give it."""
 
 from dataclasses import dataclass
 
@@ -92,8 +92,37 @@ _TABLES = [
 TABLES = {table.name: table for table in _TABLES}
 
 
-def paper_table(name: str) -> PaperTable:
-    """The table of that name."""
-    if name not in TABLES:
-        raise unknown("table", name, TABLES)
-    return TABLES[name]
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure of the paper: its methods, in the order of its legend."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    latents_of: str = ""  # the preset whose latents are drawn one by one
+
+
+_FIGURES = [
+    PaperFigure(
+        "figure-disentangling",
+        "Figure 3: reconstruction and weight against steps, and KL per latent",
+        TABLES["table-mig"].rows,
+        latents_of="shapes2d-control-18",
+    ),
+    PaperFigure(
+        "figure-traversals", "Figure 4: latent traversals in [-3, 3], rows ordered by KL", TABLES["table-mig"].rows
+    ),
+]
+
+FIGURES = {figure.name: figure for figure in _FIGURES}
+RESULTS: dict[str, PaperTable | PaperFigure] = {**TABLES, **FIGURES}
+
+# The pictures the released code starts its traversals from, by their number among all 737,280.
+SEED_IMAGES = {"square": 87_040, "ellipse": 332_800, "heart": 578_560}
+
+
+def paper_result(name: str) -> PaperTable | PaperFigure:
+    """The table or the figure of that name."""
+    if name not in RESULTS:
+        raise unknown("table or figure", name, RESULTS)
+    return RESULTS[name]

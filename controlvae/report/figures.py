@@ -9,7 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-_COLOURS = ("#0b6e99", "#d1495b", "#5b8c5a", "#8f6bb3", "#c97b2d", "#4d4d4d", "#b05f8a", "#7a7a28")
+from controlvae.report.information import UNUSED, latent_name
+
+# Okabe & Ito's, told apart by colour-blind readers; their yellow is too faint on white.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
+# What a controller can hold, as a column of the log and as it is called on an axis.
+HELD = {"kl": "KL", "tc": "total correlation"}
 _MOST_POINTS = 1_500
 
 
@@ -20,6 +26,11 @@ class Trace:
     name: str
     records: list[dict[str, Any]]
 
+    @property
+    def held(self) -> str:
+        """The column that the weight multiplies, and that a controller holds at the target."""
+        return "tc" if self.records and "tc" in self.records[-1] else "kl"
+
     def column(self, name: str) -> np.ndarray:
         """(records,), or (records, latents) for `kl_per_latent`; what is not a number is NaN."""
         return np.array([np.nan if r[name] is None else r[name] for r in self._thinned()], dtype=np.float64)
@@ -28,22 +39,23 @@ class Trace:
         return self.records[:: max(1, len(self.records) // _MOST_POINTS)]
 
 
-def kl_figure(traces: Sequence[Trace]) -> Figure:
-    """KL of each run, and the set point it was given."""
-    figure, axis = _axes("KL (nats per example)")
+def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
+    """What a controller holds (the KL, or `tc`, the total correlation) in each run, and the set point it was given."""
+    figure, axis = _axes(f"{HELD[held]} (nats per example)")
     drawn: list[np.ndarray] = []  # seeds of one run share their set point: one line says it
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
-        axis.plot(trace.column("step"), trace.column("kl"), color=colour, label=trace.name, linewidth=1.4)
+        axis.plot(trace.column("step"), trace.column(held), color=colour, label=trace.name, linewidth=1.4)
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
-        target = trace.column("target")
+        target = trace.column("target") if trace.held == held else np.full(1, np.nan)
         if np.isfinite(target).any() and not any(np.array_equal(target, other) for other in drawn):
             shared = sum(np.array_equal(target, other.column("target")) for other in traces) > 1
             label = "target" if shared else f"target of {trace.name}"
             axis.plot(trace.column("step"), target, "--", color="black" if shared else colour, linewidth=1, label=label)
             drawn.append(target)
-    top = 1.15 * max(_late_peak(t.column(name)) for t in traces for name in ("kl", "target"))
+    lines = [trace.column(held) for trace in traces] + drawn
+    top = 1.15 * max(_late_peak(line) for line in lines)
     axis.set_ylim(bottom=0, top=top)
-    peak = max(float(np.nanmax(trace.column("kl"))) for trace in traces)
+    peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
     if peak > top:
         axis.set_title(f"a first peak of {peak:.0f} nats is cut off", loc="left", fontsize=8, color="#55656f")
     axis.legend(frameon=False)
@@ -56,7 +68,7 @@ def beta_figure(traces: Sequence[Trace]) -> Figure:
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("beta"), color=colour, label=f"{trace.name}: β", linewidth=1.4)
     if len(traces) == 1 and np.isfinite(traces[0].column("target")).any():
-        parts = (("p", ":", _COLOURS[1], "P, proportional"), ("i", "--", _COLOURS[4], "I, integral"))
+        parts = (("p", ":", COLOURS[1], "P, proportional"), ("i", "--", COLOURS[4], "I, integral"))
         for name, style, colour, label in parts:
             axis.plot(traces[0].column("step"), traces[0].column(name), style, color=colour, linewidth=1, label=label)
     axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
@@ -69,36 +81,62 @@ def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     figure, axis = _axes("reconstruction (nats per example)")
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("reconstruction"), color=colour, label=trace.name, linewidth=1.4)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
-    axis.yaxis.set_major_formatter(mpl.ticker.ScalarFormatter())
-    axis.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+    log_scale(axis)
     axis.legend(frameon=False)
     return figure
 
 
-def latents_figure(trace: Trace) -> Figure:
-    """KL of each latent over training: factors appear one by one."""
-    figure, axis = _axes("KL per latent (nats)")
-    per_latent = trace.column("kl_per_latent")  # (records, latents)
-    order = np.argsort(-per_latent[-1])
-    colours = mpl.colormaps["tab10" if len(order) <= 10 else "viridis"](np.linspace(0, 1, len(order)))
-    for colour, latent in zip(colours, order, strict=True):
-        name = f"$z_{{{latent + 1}}}$"
-        axis.plot(trace.column("step"), per_latent[:, latent], color=colour, linewidth=1.2, label=name)
-    axis.set_ylim(bottom=0, top=1.15 * _late_peak(per_latent))
-    axis.legend(frameon=False, ncols=2, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+def latents_figure(trace: Trace, factors: Sequence[str | None] = ()) -> Figure:
+    """KL of each latent over training: factors appear one by one. `factors` names the latents, where known."""
+    figure, axis = _axes("")
+    draw_latents(axis, trace, factors)
+    axis.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
+
+
+def draw_latents(axis: Axes, trace: Trace, factors: Sequence[str | None] = (), linewidth: float = 1.2) -> None:
+    """The latents in use at the end, by KL, each with a colour and a dash of its own; the others in grey."""
+    steps, per_latent = trace.column("step"), trace.column("kl_per_latent")  # (records,), (records, latents)
+    order = np.argsort(-per_latent[-1])
+    used = [int(latent) for latent in order if per_latent[-1, latent] >= UNUSED]
+    unused = [int(latent) for latent in order if per_latent[-1, latent] < UNUSED]
+    for place, latent in enumerate(used):
+        name = latent_name(latent, factors)
+        axis.plot(steps, per_latent[:, latent], linewidth=linewidth, label=name, **look(place))
+    for place, latent in enumerate(unused):
+        label = f"{len(unused)} not in use" if place == 0 else None
+        axis.plot(steps, per_latent[:, latent], color="#b8c0c4", linewidth=0.7 * linewidth, label=label, zorder=1)
+    axis.set_ylim(bottom=0, top=1.15 * _late_peak(per_latent))
+    axis.set_ylabel("KL per latent (nats)")
 
 
 def _axes(label: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7.2, 3.4), layout="constrained")
     axis = figure.subplots()
-    axis.set(xlabel="training step", ylabel=label)
+    axis.set_ylabel(label)
+    step_axis(axis)
+    return figure, axis
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and dash of a line: where two coincide, as x and y often do, the upper lets the lower be seen."""
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": _DASHES[place % len(_DASHES)]}
+
+
+def step_axis(axis: Axes) -> None:
+    """The look of every curve against steps."""
+    axis.set_xlabel("training step")
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25)
-    axis.xaxis.set_major_formatter(mpl.ticker.EngFormatter())
-    return figure, axis
+    axis.xaxis.set_major_formatter(mpl.ticker.EngFormatter(sep=""))
+
+
+def log_scale(axis: Axes) -> None:
+    """A logarithmic axis with plain numbers on it."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+    axis.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
 
 
 def _late_peak(values: np.ndarray) -> float:
@@ -108,4 +146,4 @@ def _late_peak(values: np.ndarray) -> float:
 
 
 def _cycle(count: int) -> list[str]:
-    return [_COLOURS[i % len(_COLOURS)] for i in range(count)]
+    return [COLOURS[i % len(COLOURS)] for i in range(count)]

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -14,7 +13,8 @@ from matplotlib.figure import Figure
 from controlvae import __version__
 from controlvae.experiments import RunFolder, to_plain
 from controlvae.experiments.folder import write_text
-from controlvae.report.figures import Trace, beta_figure, kl_figure, latents_figure, reconstruction_figure
+from controlvae.report.figures import HELD, Trace, beta_figure, held_figure, latents_figure, reconstruction_figure
+from controlvae.report.information import information_figure, latent_factors
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -39,12 +39,13 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     drawn = [trace for trace in traces if trace.records]
     parts = [f"<h1>{html.escape(', '.join(names))}</h1>", f'<p class="quiet">controlvae {__version__}</p>']
     parts += [_warning(f"{name}: {line}") for name, f in zip(names, folders, strict=True) for line in warnings_of(f)]
-    if drawn:
-        caption = "KL on the training batches, and its set point (dashed). A point is the mean over one log window."
-        parts.append(_drawing(kl_figure(drawn), caption))
+    for held, name in HELD.items():
+        if alike := [trace for trace in drawn if held in trace.records[-1]]:
+            caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
+            parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
     parts += [_numbers(names, folders), _commands(names, folders)]
     if len(folders) > 1 and drawn:
-        parts.append(_drawing(beta_figure(drawn), "The weight of the KL term."))
+        parts.append(_drawing(beta_figure(drawn), "The weight."))
         parts.append(_drawing(reconstruction_figure(drawn), "Reconstruction error on the training batches."))
     for trace, folder in zip(traces, folders, strict=True):
         parts.append(_section(trace, folder))
@@ -64,9 +65,10 @@ def warnings_of(folder: RunFolder) -> list[str]:
     reach = [event for event in folder.events() if event["event"].startswith("target ")]
     if reach and reach[-1]["event"] == "target out of reach":
         e = reach[-1]
+        held = next(name for name in HELD if name in e)
         lines.append(
             f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
-            f"with KL {e['kl']:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
+            f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
         )
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
     return lines
@@ -85,20 +87,21 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
 
 def _section(trace: Trace, folder: RunFolder) -> str:
     parts = [f"<h2>{html.escape(trace.name)}</h2>", f"<p>{html.escape(folder.experiment().about)}</p>"]
+    metrics = folder.metrics() or {}
+    factors = latent_factors(metrics)
     if trace.records:
+        named = f" Named by the factor it tells most about at step {metrics['step']:,}." if factors else ""
         parts += [
-            _drawing(beta_figure([trace]), "The weight of the KL term and, under feedback, its two parts."),
+            _drawing(beta_figure([trace]), f"The weight of the {HELD[trace.held]} and, under feedback, its two parts."),
             _drawing(reconstruction_figure([trace]), "Reconstruction error on the training batches."),
-            _drawing(latents_figure(trace), "KL of each latent: a latent in use lifts off zero."),
+            _drawing(latents_figure(trace, factors), f"KL of each latent: one in use lifts off zero.{named}"),
         ]
+    if (heat := information_figure(metrics)) is not None:
+        parts.append(_drawing(heat, "Mutual information of each factor with each latent; latents are ordered by KL."))
     captions = {"reconstruction.png": "Data above, reconstructions from the posterior mean below.",
-                "traversal.png": "Each row moves one latent from -3 to 3; rows are ordered by KL."}  # fmt: skip
-    for name, caption in captions.items():
-        picture = folder.figures / name
-        if picture.is_file():
-            encoded = base64.b64encode(picture.read_bytes()).decode()
-            source = f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{encoded}">'
-            parts.append(f"<figure>{source}<figcaption>{html.escape(caption)}</figcaption></figure>")
+                "traversal*.png": "Each row moves one latent and leaves the others; rows are ordered by KL.",
+                "traversal*.gif": "The same in motion: each picture moves one latent there and back."}  # fmt: skip
+    parts += [_picture(path, words) for name, words in captions.items() for path in sorted(folder.figures.glob(name))]
     settings = json.dumps(to_plain(folder.experiment()), indent=2, ensure_ascii=False)
     versions = ", ".join(f"{k} {v}" for k, v in dict(folder.manifest().get("versions", {})).items())
     parts.append(f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"
@@ -112,7 +115,7 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
              "steady-state error", "MIG, sampled", "RMIG"]  # fmt: skip
     rows = [[html.escape(name), *_row(folder)] for name, folder in zip(names, folders, strict=True)]
     table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    found = [metrics for folder in folders if (metrics := read_metrics(folder))]
+    found = [metrics for folder in folders if (metrics := folder.metrics())]
     counts = {metrics["examples"] for metrics in found}
     note = (
         f"Nats per example. ELBO, reconstruction, KL and active units (variance of the mean above 0.01): on "
@@ -125,12 +128,8 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
 
 
-def read_metrics(folder: RunFolder) -> dict[str, Any] | None:
-    return json.loads(folder.metrics_file.read_text(encoding="utf-8")) if folder.metrics_file.is_file() else None
-
-
 def _row(folder: RunFolder) -> list[str]:
-    metrics = read_metrics(folder)
+    metrics = folder.metrics()
     if metrics is None:
         return ["–"] * 11
     response, records = metrics["step_response"], folder.records()
@@ -157,6 +156,12 @@ def _commands(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
 
 def _warning(line: str) -> str:
     return f'<p class="warning">{html.escape(line)}</p>'
+
+
+def _picture(path: Path, caption: str) -> str:
+    encoded, words = base64.b64encode(path.read_bytes()).decode(), html.escape(caption)
+    source = f'<img alt="{words}" src="data:image/{path.suffix[1:]};base64,{encoded}">'
+    return f"<figure>{source}<figcaption>{words}</figcaption></figure>"
 
 
 def _drawing(figure: Figure, caption: str) -> str:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
     writer = csv.writer(sheet, lineterminator="\n")
     writer.writerow(["method", "preset", "seed", "step", *table.columns])
     for row in table.rows:
-        measured = [(folder, metrics) for folder in runs.get(row.preset or "", []) if (metrics := _metrics(folder))]
+        measured = [(folder, metrics) for folder in runs.get(row.preset or "", []) if (metrics := folder.metrics())]
         for folder, metrics in measured:
             seed = folder.experiment().training.seed
             values = [look_up(metrics, path) for path in table.columns.values()]
@@ -72,10 +71,3 @@ def look_up(metrics: dict[str, Any], path: str) -> float:
     for key in path.split("."):
         value = value[key]
     return float(value)
-
-
-def _metrics(folder: RunFolder) -> dict[str, Any] | None:
-    if not folder.metrics_file.is_file():
-        return None
-    loaded: dict[str, Any] = json.loads(folder.metrics_file.read_text(encoding="utf-8"))
-    return loaded

@@ -1,0 +1,67 @@
+"""What each latent knows: mutual information with every factor, as names for latents and as a heat map."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+# Below this a latent is not in use: those that training switched off end near 1e-4 nats.
+UNUSED = 0.01
+# Below this about every factor, a latent gets no name: it would promise more than it holds.
+_TELLING = 0.1
+# RMIG comes first: it takes all factors and all examples, where sampling leaves the shape out.
+_ESTIMATES = ("rmig", "mig_histogram", "mig_sampled")
+
+
+def information(metrics: Mapping[str, Any]) -> tuple[np.ndarray, list[str], str] | None:
+    """Nats, (factors, latents), the factors' names and the estimator; None where `metrics.json` has none."""
+    for name in _ESTIMATES:
+        found = metrics.get(name, {})
+        if "mutual_information" in found and isinstance(found["per_factor"], dict):
+            return np.array(found["mutual_information"]), list(found["per_factor"]), found["estimator"]
+    return None
+
+
+def latent_factors(metrics: Mapping[str, Any] | None) -> list[str | None]:
+    """The factor each latent tells most about; None where it tells next to nothing; empty where none are known."""
+    found = information(metrics) if metrics is not None else None
+    if metrics is None or found is None:
+        return []
+    table, names, _ = found
+    return [names[best] if table[best, latent] >= _TELLING else None for latent, best in enumerate(table.argmax(0))]
+
+
+def latent_name(latent: int, factors: Sequence[str | None]) -> str:
+    """`x, z₉`, or `z₉` where the factor is not known. Latents count from 1, as everywhere a person reads them."""
+    symbol = "z" + str(latent + 1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+    factor = factors[latent] if factors else None
+    return f"{factor}, {symbol}" if factor else symbol
+
+
+def information_figure(metrics: Mapping[str, Any]) -> Figure | None:
+    """A heat map of factors against latents, the latents ordered by KL; None where there is nothing to draw.
+
+    Every cell has its number, so there is no colour bar; and as a mesh, not an image, it stays sharp at any size.
+    """
+    found = information(metrics)
+    if found is None:
+        return None
+    table, names, estimator = found
+    kl = np.array(metrics["kl_per_latent"])
+    order = np.argsort(-kl)
+    shown = table[:, order].clip(min=0)  # sampling can fall a little below 0
+    figure = Figure(figsize=(0.46 * len(order) + 1.0, 0.32 * len(names) + 1.0), layout="constrained")
+    axis = figure.subplots()
+    axis.pcolormesh(shown, cmap="Blues", vmin=0, edgecolors="white", linewidth=0.5)
+    axis.invert_yaxis()
+    for (row, column), value in np.ndenumerate(shown):
+        colour = "white" if value > 0.6 * shown.max() else "black" if value >= 0.005 else "#9aa5ab"
+        axis.text(column + 0.5, row + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    axis.set_yticks(np.arange(len(names)) + 0.5, names)
+    axis.set_xticks(np.arange(len(order)) + 0.5, [f"{latent_name(latent, [])}\n{kl[latent]:.2f}" for latent in order])
+    axis.set_xlabel("latent, and its KL (nats)", fontsize=9)
+    axis.tick_params(length=0, labelsize=8)
+    axis.spines[:].set_visible(False)
+    axis.set_title(f"mutual information (nats); {estimator}", loc="left", fontsize=7, color="#55656f")
+    return figure

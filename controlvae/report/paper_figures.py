@@ -1,0 +1,244 @@
+"""Figures of the paper drawn from run folders, each with the numbers behind it; what is missing is said on them."""
+
+import csv
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from controlvae.control import Capacity
+from controlvae.errors import UserError
+from controlvae.experiments import RunFolder
+from controlvae.experiments.folder import write_text
+from controlvae.experiments.paper import PaperFigure, Row
+from controlvae.report.figures import HELD, Trace, draw_latents, log_scale, look, step_axis
+from controlvae.report.information import latent_factors
+from controlvae.report.pictures import save_figure
+from controlvae.report.spread import Spread, spread
+from controlvae.report.trained import open_run
+from controlvae.report.traversal import draw_traversal, traverse
+from controlvae.training.checkpoint import latest_step
+
+Runs = Mapping[str, Sequence[RunFolder]]  # each preset's seeds; a preset that is not in it was not asked for
+
+WINDOW = 2_000  # steps averaged into a point
+_WIDTH = 7.16  # inches: two columns of a journal page
+_SMALL = 6.5  # points; what is in the figure, printed at that width
+_QUIET = "#55656f"
+
+
+def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None, device: torch.device) -> list[str]:
+    """Draws a figure by its name and returns what must be said beside it."""
+    match paper.name:
+        case "figure-disentangling":
+            return write_disentangling(paper, runs, out)
+        case "figure-traversals":
+            return write_traversals(paper, runs, out, root=root, device=device)
+    raise ValueError(f"no way to draw {paper.name!r}")
+
+
+def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
+    """(a) reconstruction and (b) weight against steps, mean and spread over seeds; (c) KL per latent of one run.
+
+    Writes `NAME.png`, `NAME.csv` for (a) and (b), `NAME-latents.csv` for (c), and returns what must be said.
+    """
+    notes = standing(paper, runs, least=WINDOW)
+    figure = Figure(figsize=(_WIDTH, 2.3), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    notes += _draw_methods(paper, runs, left, middle, out)
+    left.set_ylabel("reconstruction (nats per example)")
+    middle.set_ylabel("weight β(t)")
+    notes += _draw_example(paper, runs, right, out)
+    right.set_ylabel("KL per latent (nats)")
+    for axis, letter in zip((left, middle, right), "abc", strict=True):
+        axis.set_title(f"({letter}) {axis.get_title()}", loc="left", fontsize=7)
+        axis.set_title("")
+        step_axis(axis)
+        axis.tick_params(labelsize=_SMALL)
+        axis.xaxis.label.set_size(7)
+        axis.yaxis.label.set_size(7)
+    handles, labels = left.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=7)
+    _say(figure, [f"(a), (b): a point is the mean of {WINDOW:,} steps; line: mean over seeds, shade: ± sd.", *notes])
+    save_figure(figure, out / f"{paper.name}.png")
+    return notes
+
+
+def write_traversals(
+    paper: PaperFigure, runs: Runs, out: Path, *, image: str = "heart", root: Path | None, device: torch.device
+) -> list[str]:
+    """A traversal of each method: of the seed with the median MIG, neither the best nor the worst.
+
+    Writes `NAME.png` and, with latent, KL and factor of every row, `NAME.csv`; returns what must be said.
+    """
+    notes = standing(paper, runs)
+    figure = Figure(figsize=(_WIDTH, 4.8), layout="constrained")
+    axes = figure.subplots(2, len(paper.rows) // 2 + 1).flatten()  # one more than methods, for words
+    lines: list[list[Any]] = []
+    for axis, row in zip(axes, paper.rows, strict=False):
+        axis.set_title(row.method, fontsize=7.5)
+        folder = typical([f for f in runs.get(row.preset or "", []) if latest_step(f.checkpoints) is not None])
+        if folder is None:
+            _empty(axis, "nothing to show yet", square=True)
+            continue
+        try:
+            run = open_run(folder, root=root, device=device)
+            shown = traverse(run, image, np.linspace(-3, 3, 10))
+        except UserError as error:  # a damaged checkpoint or a run on other data leaves the other panels whole
+            notes.append(f"{row.method}: {error}.")
+            _empty(axis, "cannot be shown", square=True)
+            continue
+        draw_traversal(axis, shown, fontsize=5.2, stacked=True, every=3)
+        seed = run.experiment.training.seed
+        axis.set_xlabel(f"seed {seed}, step {run.step:,}", fontsize=5.5, color=_QUIET)
+        lines += [
+            [row.method, row.preset, seed, run.step, place, latent + 1, kl, _factor(shown.factors, latent)]
+            for place, (latent, kl) in enumerate(zip(shown.latents, shown.kl, strict=True), start=1)
+        ]
+    about = (
+        f"All start from the code of one picture, a {image}. Rows: a latent, the factor it tells most about, its KL. "
+        "Columns: its value. The seed is the one of the median MIG; the first where none is evaluated."
+    )
+    for axis in axes[len(paper.rows) :]:
+        axis.axis("off")
+    words = "\n\n".join(textwrap.fill(note, 46) for note in [about, *notes])
+    said = axes[-1].text(0, 1, words, va="top", transform=axes[-1].transAxes, fontsize=5.5, color=_QUIET)
+    said.set_in_layout(False)
+    save_figure(figure, out / f"{paper.name}.png")
+    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", "row", "latent", "kl", "factor"], lines)
+    return notes
+
+
+def standing(paper: PaperFigure, runs: Runs, least: int = 0) -> list[str]:
+    """For each method what a reader of the figure must know: how many seeds came how far, or why there is nothing."""
+    return [f"{row.method}: {_stands(row, runs, least)}." for row in paper.rows]
+
+
+def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
+    """The seed whose MIG is the (lower) median, or the first where none is evaluated."""
+    scored = [(metrics["mig_sampled"]["score"], place) for place, folder in enumerate(folders)
+              if (metrics := folder.metrics()) and "mig_sampled" in metrics]  # fmt: skip
+    if scored:
+        return folders[sorted(scored)[(len(scored) - 1) // 2][1]]
+    return folders[0] if folders else None
+
+
+def _stands(row: Row, runs: Runs, least: int) -> str:
+    if row.preset is None:
+        return "not in this version"
+    if row.preset not in runs:
+        return "left out"
+    if not runs[row.preset]:
+        return "no runs yet"
+    steps = [_step(folder) for folder in runs[row.preset]]
+    goal = runs[row.preset][0].experiment().training.steps
+    count = f"{len(steps)} seed{'s' if len(steps) > 1 else ''}"
+    reached = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+    diverged = [folder.experiment().training.seed for folder in runs[row.preset]
+                if any(event["event"] == "diverged" for event in folder.events())]  # fmt: skip
+    words = f"{count}, {reached} of {goal:,} steps"
+    short = ", too few to draw" if max(steps) < least else ""
+    return words + short + (f", diverged: seed {', '.join(map(str, diverged))}" if diverged else "")
+
+
+def _step(folder: RunFolder) -> int:
+    """How far a run has come: its last checkpoint is often past its last log line."""
+    return max([latest_step(folder.checkpoints) or 0, *(record["step"] for record in folder.records()[-1:])])
+
+
+def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out: Path) -> list[str]:
+    """Every method's two curves, and the sheet of both; says whose weight is not that of the KL."""
+    lines: list[list[Any]] = []
+    notes, lowest = [], np.inf
+    for place, row in enumerate(paper.rows):  # a method keeps its colour whoever else is missing
+        folders = runs.get(row.preset or "", [])
+        logs = [records for folder in folders if (records := folder.records())]
+        reconstruction, weight = spread(logs, "reconstruction", WINDOW), spread(logs, "beta", WINDOW)
+        if not len(weight.steps):
+            continue
+        held, law = Trace(row.method, logs[0]).held, folders[0].experiment().control
+        if isinstance(law, Capacity):  # as the paper draws it; the log has the mean of a sign that flips all the time
+            weight = replace(weight, mean=np.full_like(weight.mean, law.gamma), sd=np.zeros_like(weight.sd))
+            notes.append(f"(b): the weight of {row.method} is γ, that of |KL − C|; its KL is weighed by +γ or −γ.")
+        elif held != "kl":
+            notes.append(f"(b): the weight of {row.method} is that of the {HELD[held]}.")
+        _band(left, reconstruction, row.method, place)
+        _band(middle, weight, row.method, place)
+        lowest = min(lowest, weight.mean.min())
+        columns = zip(
+            weight.steps, weight.seeds, reconstruction.mean, reconstruction.sd, weight.mean, weight.sd, strict=True
+        )
+        lines += [[row.method, row.preset, held, *(_cell(value) for value in values)] for values in columns]
+    if lines:
+        log_scale(left)
+    if lines and lowest > 0:
+        log_scale(middle)
+    heads = ["step", "seeds", "reconstruction mean", "reconstruction sd", "weight mean", "weight sd"]
+    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "held", *heads], lines)
+    return notes
+
+
+def _band(axis: Axes, values: Spread, label: str, place: int) -> None:
+    axis.plot(values.steps, values.mean, label=label, linewidth=1.0, **look(place))
+    sd, colour = np.nan_to_num(values.sd), look(place)["color"]
+    axis.fill_between(values.steps, values.mean - sd, values.mean + sd, color=colour, alpha=0.2, linewidth=0)
+
+
+def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list[str]:
+    """The latents of one run one by one, and their sheet; says which run, or that there is none."""
+    method = next(row.method for row in paper.rows if row.preset == paper.latents_of)
+    folder = typical([folder for folder in runs.get(paper.latents_of, []) if folder.records()])
+    axis.set_title(method)
+    if folder is None:
+        _empty(axis, "no log")
+        _write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
+        return [f"(c): no log of {method}."]
+    records, factors = folder.records(), latent_factors(folder.metrics())
+    draw_latents(axis, Trace(method, records), factors, linewidth=1.0)
+    axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(frameon=False, fontsize=5.5, loc="upper left", ncols=2, handlelength=1.6, columnspacing=0.8,
+                labelspacing=0.25, borderaxespad=0)  # fmt: skip
+    latents = range(len(records[0]["kl_per_latent"]))
+    names = [f"z{latent + 1} {_factor(factors, latent)}".strip() for latent in latents]
+    lines = [[record["step"], record["target"], *record["kl_per_latent"]] for record in records]
+    _write_csv(out / f"{paper.name}-latents.csv", ["step", "target", *names], lines)
+    named = f", latents named by the factor they tell most about at step {folder.evaluated_step():,}" if factors else ""
+    return [f"(c): {method}, seed {folder.experiment().training.seed}, the seed of the median MIG{named}."]
+
+
+def _empty(axis: Axes, words: str, square: bool = False) -> None:
+    axis.set(xticks=[], yticks=[], box_aspect=1 if square else None)
+    axis.spines[:].set_color("#dde4e8")
+    axis.text(0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes, fontsize=7, color=_QUIET)
+
+
+def _say(figure: Figure, notes: Sequence[str]) -> None:
+    """Notes below the panels, where they are cut out with the figure and not lost."""
+    lines = [line for note in notes for line in textwrap.wrap(note, 165)]
+    figure.set_figheight(figure.get_figheight() + 0.09 * len(lines))
+    figure.supxlabel("\n".join(lines), fontsize=5.5, color=_QUIET, x=0.01, ha="left")
+
+
+def _factor(factors: Sequence[str | None], latent: int) -> str:
+    return (factors[latent] if factors else None) or ""
+
+
+def _cell(value: float) -> float | str:
+    return "" if np.isnan(value) else value.item() if isinstance(value, np.generic) else value
+
+
+def _write_csv(path: Path, heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, sheet.getvalue())

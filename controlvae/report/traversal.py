@@ -1,0 +1,96 @@
+"""Latent traversals: from the code of one picture each latent is moved alone, and the decoder shows what it does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from controlvae.data.sprites import IMAGE_COUNT
+from controlvae.errors import UserError
+from controlvae.experiments import Shapes2D
+from controlvae.experiments.paper import SEED_IMAGES
+from controlvae.report.information import latent_factors, latent_name
+from controlvae.report.pictures import CELL, channels_last, draw_grid
+from controlvae.report.trained import Trained, latent_kl, some_examples
+
+
+@dataclass(frozen=True)
+class Traversal:
+    """One row per latent, ordered by KL; one column per value it was moved to."""
+
+    pictures: np.ndarray  # (rows, columns, height, width, channels) in [0, 1]
+    values: np.ndarray  # (columns,)
+    latents: list[int]  # of each row
+    kl: list[float]  # of each row, nats
+    factors: list[str | None]  # of each latent, the one it tells most about; empty where that is not known
+
+    def names(self) -> list[str]:
+        """`x, z₉` for each row."""
+        return [latent_name(latent, self.factors) for latent in self.latents]
+
+
+@torch.no_grad()
+def traverse(run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray) -> Traversal:
+    """Each latent takes every value in turn; the others stay at the picture's own code."""
+    kl = latent_kl(run, some_examples(run, 1000))
+    order = torch.argsort(kl, descending=True).tolist()
+    index = torch.tensor([seed_image(run, image)], device=run.device)
+    code = run.model.encode(run.examples.batch(index)).mean[0]
+    codes = code.repeat(len(order), len(values), 1)  # (rows, columns, latents)
+    for row, latent in enumerate(order):
+        codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
+    pictures = torch.sigmoid(run.model.decode(codes.flatten(0, 1))).unflatten(0, (len(order), len(values)))
+    # Latents can change places while training goes on: names of an earlier step are not used.
+    factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
+    return Traversal(channels_last(pictures), np.asarray(values), order, kl[order].tolist(), factors)
+
+
+def is_full(run: Trained) -> bool:
+    """Whether the paper's seed images can be found by their numbers."""
+    return isinstance(run.experiment.data, Shapes2D) and len(run.examples) == IMAGE_COUNT
+
+
+def seed_images(run: Trained) -> list[str | None]:
+    """Where to start when nobody says: a random picture and, as the released code does, the paper's three."""
+    return [None, *(SEED_IMAGES if is_full(run) else ())]
+
+
+def seed_image(run: Trained, image: str | int | None) -> int:
+    """The picture to start from: by its index, one of the paper's by name, or else a fixed random choice."""
+    if image is None:
+        return int(some_examples(run, 1, stream=3))
+    if image in SEED_IMAGES and is_full(run):
+        return SEED_IMAGES[str(image)]
+    if image in SEED_IMAGES:
+        raise UserError(f"--image {image} is one of all {IMAGE_COUNT:,} shapes; this run has {len(run.examples):,}")
+    if not str(image).isdecimal() or int(image) >= len(run.examples):
+        names = f" or be {', '.join(SEED_IMAGES)}" if is_full(run) else ""
+        raise UserError(f"--image must lie in 0..{len(run.examples) - 1}{names}, got {image}")
+    return int(image)
+
+
+def traversals(run: Trained, *, image: str | int | None = None, reach: float = 3.0, columns: int = 10) -> Figure:
+    """The grid as a figure: rows named by latent and KL, columns by the value of the latent."""
+    shown = traverse(run, image, np.linspace(-reach, reach, columns))
+    figure = Figure(figsize=(CELL * columns + 1.7, CELL * len(shown.latents) + 0.5), layout="constrained")
+    axis = figure.subplots()
+    draw_traversal(axis, shown)
+    axis.set_xlabel("value of the latent", fontsize=8)
+    return figure
+
+
+def draw_traversal(axis: Axes, shown: Traversal, *, fontsize: float = 8, stacked: bool = False, every: int = 1) -> None:
+    """The grid on an axis. `stacked` sets a KL below a long name; every so many columns have their value below."""
+    between = ["\n" if stacked and "," in name else "  " for name in shown.names()]
+    rows = [f"{name}{gap}{kl:.2f} nats" for name, gap, kl in zip(shown.names(), between, shown.kl, strict=True)]
+    columns = [signed(value) if place % every == 0 else "" for place, value in enumerate(shown.values)]
+    draw_grid(axis, shown.pictures, rows, columns, fontsize=fontsize)
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """`−2.3`, `+0.3`, and `0.0` without a sign."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text[1:] if float(f"{value:.{digits}f}") == 0 else text

@@ -1,0 +1,133 @@
+"""Figures of the paper, traversals that stand and that move, and names for latents, from run folders."""
+
+import csv
+import json
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from command import controlvae
+from PIL import Image
+
+from controlvae.experiments import RunFolder, override, preset
+from controlvae.report import open_run, write_report
+from controlvae.report.animation import animate
+from controlvae.report.information import information_figure, latent_factors
+from controlvae.report.traversal import traverse
+
+LATENTS = [0.001, 3.0, 1.5]  # nats
+METRICS = {
+    "step": 6_000,
+    "kl_per_latent": LATENTS,
+    "mig_sampled": {"score": 0.5},
+    "rmig": {
+        "score": 0.4,
+        "per_factor": {"shape": 0.1, "x": 0.7},
+        "mutual_information": [[0.0, 0.02, 0.6], [0.001, 2.5, 0.4]],
+        "estimator": "RMIG with 100 bins",
+    },
+}
+
+
+def logged_run(path, name, seed, steps, evaluated=True, **columns):
+    """A run folder with a log whose values differ from line to line and from seed to seed."""
+    folder = RunFolder(path / name / f"seed-{seed}")
+    folder.create(override(preset(name), [f"training.seed={seed}"]), "controlvae train ...")
+    values = np.random.default_rng(seed).uniform(10, 20, (steps // 500, 2))
+    records = [
+        {"step": 500 * (place + 1), "reconstruction": reconstruction, "beta": beta, "kl": 4.5, "target": 5.0,
+         "kl_per_latent": LATENTS, **columns}
+        for place, (reconstruction, beta) in enumerate(values.tolist())
+    ]  # fmt: skip
+    folder.log_file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    if evaluated:
+        folder.metrics_file.write_text(json.dumps(METRICS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A few real steps of a small model."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    words = ["train", "shapes2d-quick", "--set", "training.steps=40", "--set", "data.images=500", "--run", path]
+    done = controlvae(*words, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    return open_run(RunFolder(path))
+
+
+def test_a_figure_of_the_paper_is_the_means_and_sds_of_the_logs(tmp_path):
+    ends = {1: 6_000, 2: 6_000, 3: 5_000}  # the third stopped in the middle of a window
+    runs = [logged_run(tmp_path, "shapes2d-control-16", seed, steps) for seed, steps in ends.items()]
+    logged_run(tmp_path, "shapes2d-control-18", 1, 4_000)
+    done = controlvae("reproduce", "figure-disentangling", "--runs", tmp_path, "--no-train", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "figure-disentangling.png").stat().st_size > 10_000
+    with (tmp_path / "figure-disentangling.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["preset"] == "shapes2d-control-16"]
+    assert [(row["step"], row["seeds"]) for row in rows] == [("2000", "3"), ("4000", "3"), ("6000", "2")]
+    logs = [[json.loads(line) for line in run.log_file.read_text().splitlines()] for run in runs]
+    for window, row in enumerate(rows):
+        for column, name in (("reconstruction", "reconstruction"), ("beta", "weight")):
+            lines = [log[4 * window : 4 * window + 4] for log in logs if len(log) >= 4 * window + 4]
+            means = [statistics.fmean(line[column] for line in four) for four in lines]
+            assert float(row[f"{name} mean"]) == pytest.approx(statistics.fmean(means))
+            assert float(row[f"{name} sd"]) == pytest.approx(statistics.stdev(means))
+    heads = (tmp_path / "figure-disentangling-latents.csv").read_text().splitlines()[0]
+    assert heads == "step,target,z1,z2 x,z3 shape"
+    # What is not there, or not all there, is said.
+    assert "ControlVAE (KL = 16): 3 seeds, 5,000 to 6,000 of 1,500,000 steps." in done.stdout
+    assert "ControlVAE (KL = 18): 1 seed, 4,000 of 1,500,000 steps." in done.stdout
+    assert "β-VAE (β = 100): no runs yet." in done.stdout
+
+
+@pytest.mark.parametrize("name", ["figure-disentangling", "figure-traversals"])
+def test_a_figure_without_any_run_says_so(tmp_path, name):
+    done = controlvae("reproduce", name, "--runs", tmp_path, "--no-train", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "ControlVAE (KL = 16): no runs yet." in done.stdout
+    assert (tmp_path / f"{name}.png").is_file()
+    assert name in controlvae("reproduce").stdout
+
+
+def test_rows_of_a_traversal_are_ordered_by_kl_and_move_one_latent(trained):
+    shown = traverse(trained, 7, [-3.0, 0.0, 3.0])
+    assert shown.kl == sorted(shown.kl, reverse=True)
+    assert sorted(shown.latents) == list(range(trained.model.latents))
+    with torch.no_grad():
+        code = trained.model.encode(trained.examples.batch(torch.tensor([7]))).mean
+        code[0, shown.latents[1]] = 3.0
+        picture = torch.sigmoid(trained.model.decode(code))[0, 0].numpy()
+    np.testing.assert_allclose(shown.pictures[1, 2, ..., 0], picture, atol=1e-6)
+
+
+def test_an_animation_goes_there_and_back_for_ever(trained, tmp_path):
+    path = animate(trained, tmp_path / "figures" / "traversal.gif")
+    with Image.open(path) as gif:
+        frames = [np.asarray((gif.seek(number), gif.convert("L"))[1]) for number in range(gif.n_frames)]
+        assert (gif.n_frames, gif.info["loop"]) == (60, 0)
+    assert all(np.array_equal(frames[k], frames[-k]) for k in range(1, 30))
+    assert not np.array_equal(frames[0], frames[30])
+
+
+def test_a_latent_is_named_by_the_factor_it_tells_most_about():
+    assert latent_factors(METRICS) == [None, "x", "shape"]
+    assert latent_factors({"step": 3, "kl_per_latent": LATENTS}) == []
+    axis = information_figure(METRICS).axes[0]
+    assert [text.get_text() for text in axis.texts] == ["0.02", "0.60", "0.00", "2.50", "0.40", "0.00"]  # by KL
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["shape", "x"]
+
+
+def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, tmp_path):
+    animate(trained, trained.folder.figures / "traversal.gif")
+    page = write_report([trained.folder], tmp_path / "report.html").read_text()
+    assert "data:image/gif;base64," in page
+    assert "Total correlation on the training batches" not in page
+    held = logged_run(tmp_path, "shapes2d-control-16", 1, 4_000, evaluated=False, tc=0.2, p=0.0, i=0.0)
+    assert "Total correlation on the training batches" in write_report([held], tmp_path / "tc.html").read_text()
+
+
+def test_the_papers_seed_images_need_all_shapes(trained):
+    done = controlvae("traverse", trained.folder.path, "--image", "heart", "--device", "cpu")
+    assert done.returncode == 2
+    assert "737,280" in done.stderr
