@@ -59,7 +59,7 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
 
 
 def _scores(means: Tensor, table: np.ndarray, names: tuple[str, ...], ordered: list[int]) -> dict[str, Any]:
-    """The other scores, with disentanglement_lib's numbers of examples: 15 s on a CPU core, most of it for DCI.
+    """The other scores, with disentanglement_lib's numbers of examples: 12 s on a CPU core, most of it for DCI.
 
     One that a subset has too few examples or factors for gives the reason in its place.
     """
