@@ -10,12 +10,13 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from controlvae.data.examples import BinaryImages
+from controlvae.data.examples import BinaryImages, ByteImages
 from controlvae.data.load import load
 from controlvae.experiments import override, preset
-from controlvae.models import ConvVAE
+from controlvae.models import ConvVAE, ImageVAE
 from controlvae.training import EagerEngine
-from controlvae.training.stacked import products
+from controlvae.training.sampling import orders
+from controlvae.training.stacked import feed, products
 from controlvae.training.stacked.engine import StackedEngine
 from controlvae.training.stacked.network import StackedVAE
 
@@ -61,22 +62,33 @@ def test_the_three_products_are_convolutions_and_their_gradients(large, small):
         close(bias_grad.sum(1), (x if large_bias else dy).sum((1, 2, 3)))
 
 
+def test_bytes_are_pictures_in_255ths():
+    rows, indices = torch.randint(0, 256, (5, 4 * 4 * 3), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
+    expected = ByteImages(rows, (3, 4, 4), "random").batch(indices).movedim(2, -1)
+    close(products.unpack_bytes(rows, indices, (3, 4, 4), torch.float32), expected)
+    assert products.unpack_bytes(rows, indices, (3, 4, 4), torch.uint8).flatten(2).equal(rows[indices])
+
+
 def test_bits_are_unpacked_in_order():
     bits, indices = torch.randint(0, 256, (5, 32), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
     expected = BinaryImages(bits, (1, 16, 16), "random").batch(indices).movedim(2, -1)
     assert products.unpack(bits, indices, (1, 16, 16), torch.float32).equal(expected)
 
 
-@pytest.mark.parametrize("dense", [(), (20,)])
-def test_gradients_and_adam_are_those_of_the_plain_modules(dense):
+@pytest.mark.parametrize("build", [
+    lambda: ConvVAE((1, 16, 16), 3, (8, 16), 24),
+    lambda: ConvVAE((1, 16, 16), 3, (8, 16), 24, (20,)),
+    lambda: ImageVAE((3, 16, 16), 3, (8, 72)),
+], ids=["paper", "burgess", "batch norm"])  # fmt: skip
+def test_gradients_and_adam_are_those_of_the_plain_modules(build):
     torch.manual_seed(0)
-    plain = [ConvVAE((1, 16, 16), 3, (8, 16), 24, dense) for _ in range(2)]
+    plain = [build() for _ in range(2)]
     stack = StackedVAE(plain[0], 2, "fp32", CPU)
     for number, model in enumerate(plain):
         for bias in (p for p in model.parameters() if p.dim() == 1):
             torch.nn.init.normal_(bias, std=0.1)
         stack.parameters.load(number, {"weight": dict(model.named_parameters())})
-    x, noise = torch.rand(2, 3, 1, 16, 16).round(), torch.randn(2, 3, 3)
+    x, noise = torch.rand(2, 3, plain[0].encoder[0].in_channels, 16, 16).round(), torch.randn(2, 3, 3)
     mean, log_variance = stack.encode(x.movedim(2, -1).contiguous()).chunk(2, dim=2)
     logits = stack.decode(mean + torch.exp(0.5 * log_variance) * noise)
     (logits.sin().sum() + mean.square().sum() + log_variance.exp().sum()).backward()
@@ -88,26 +100,37 @@ def test_gradients_and_adam_are_those_of_the_plain_modules(dense):
         slots = {slot.name: slot for slot in stack.parameters.slots}
         for name, parameter in model.named_parameters():
             gradient = slots[name].to_plain(slots[name].gradient[number].sum(0))
-            torch.testing.assert_close(gradient, parameter.grad)
+            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-5)
         torch.optim.Adam(model.parameters(), lr=1e-3).step()
         exported = stack.parameters.export(number)["weight"]
         for name, parameter in model.named_parameters():
-            torch.testing.assert_close(exported[name], parameter.detach(), rtol=1e-5, atol=1e-6)
+            if (
+                parameter.grad.abs().max() > 1e-4
+            ):  # a bias before a batch norm has none but rounding, which Adam scales up
+                torch.testing.assert_close(exported[name], parameter.detach(), rtol=1e-5, atol=1e-6)
+        for name, buffer in stack.buffers.items():
+            close(buffer[number], model.state_dict()[name])
 
 
 TINY = [
-    "data.images=64", "training.batch=4", "model.channels=(4,4,4)", "model.hidden=16", "training.precision=fp32",
-    "model.latents=3",
+    "data.images=64", "training.batch=4", "model.channels=(4,4,4)", "training.precision=fp32", "model.latents=3",
 ]  # fmt: skip
+OBJECTIVES = {
+    "elbo": ["model.hidden=16"],
+    "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
+    "beta-tc": ["model.hidden=16", "objective=BetaTC()"],
+    "batch norm": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=squared-error"],
+}
 
 
-def test_the_engine_trains_like_the_plain_one_and_resumes_either_way():
+@pytest.mark.parametrize("sets", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_the_engine_trains_like_the_plain_one_and_resumes_either_way(sets):
     laws = ["PI(18)", "Constant(2)"]
-    experiments = [override(preset("shapes2d-quick"), [*TINY, f"training.seed={s + 1}", f"control={law}"])
+    experiments = [override(preset("shapes2d-quick"), [*TINY, *sets, f"training.seed={s + 1}", f"control={law}"])
                    for s, law in enumerate(laws)]  # fmt: skip
     examples = load(experiments[0].data)
     plain, stacked = EagerEngine(experiments, examples, CPU), StackedEngine(experiments, examples, CPU)
-    torch.testing.assert_close(stacked.advance(2), plain.advance(2))
+    close(stacked.advance(2), plain.advance(2))
     crossed_plain, crossed_stacked = EagerEngine(experiments, examples, CPU), StackedEngine(experiments, examples, CPU)
     for model in range(2):
         crossed_plain.restore(model, 2, stacked.snapshot(model))
@@ -115,3 +138,18 @@ def test_the_engine_trains_like_the_plain_one_and_resumes_either_way():
     expected = plain.advance(1)
     for engine in (stacked, crossed_plain, crossed_stacked):
         close(engine.advance(1), expected)
+
+
+def test_streamed_pictures_are_the_resident_ones(monkeypatch):
+    monkeypatch.setattr(feed, "_STREAM_BYTES", 3 * 4 * 128)  # three steps a block
+    experiment = override(preset("shapes2d-quick"), TINY)
+    examples = load(experiment.data)
+    resident, streamed = (kind(examples, [orders(experiment, 64)], CPU) for kind in (feed.Resident, feed.Streamed))
+    assert streamed.block_steps == 3
+    resident.load(0)
+    for block in (0, 1, 4, 5):
+        streamed.load(block)
+        for position in range(3):
+            got = streamed.pictures(torch.tensor([position]), 0, torch.float32)[0]
+            assert got.equal(resident.pictures(torch.tensor([3 * block + position]), 0, torch.float32)[0])
+        streamed.prepare(block + 1)

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from controlvae.experiments import Experiment
 from controlvae.training import Progress as Glance
-from controlvae.training.measurements import COLUMNS
+from controlvae.training.measurements import named
 
 _LINE_SECONDS = 10.0
 
@@ -26,40 +27,40 @@ def simple_bar(title: str) -> Iterator[Callable[[float], None]]:
 
 
 @contextmanager
-def training_bar(name: str, start: int, steps: int) -> Iterator[Callable[[Glance], None]]:
-    """Step, KL against target, β, reconstruction, speed and time left, live or as lines."""
+def training_bar(experiment: Experiment, start: int) -> Iterator[Callable[[Glance], None]]:
+    """Step, what is held against its target, β, reconstruction, speed and time left, live or as lines."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _lines(steps)
+        yield _lines(experiment)
         return
     columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(name, total=steps, completed=start, state="starting")
-        yield lambda glance: bar.update(task, completed=glance.step, state=describe(glance, steps))
+        task = bar.add_task(experiment.name, total=experiment.training.steps, completed=start, state="starting")
+        yield lambda glance: bar.update(task, completed=glance.step, state=describe(glance, experiment))
 
 
-def _lines(steps: int) -> Callable[[Glance], None]:
+def _lines(experiment: Experiment) -> Callable[[Glance], None]:
     last = -math.inf
 
     def show(glance: Glance) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= _LINE_SECONDS or glance.step == steps:
+        if now - last >= _LINE_SECONDS or glance.step == experiment.training.steps:
             last = now
-            print(describe(glance, steps), file=sys.stderr, flush=True)
+            print(describe(glance, experiment), file=sys.stderr, flush=True)
 
     return show
 
 
-def describe(glance: Glance, steps: int) -> str:
+def describe(glance: Glance, experiment: Experiment) -> str:
     """One glance in one line; of several models, the first and how many there are."""
-    row = dict(zip(COLUMNS, glance.latest[0].tolist(), strict=False))
+    row, steps, held = named(glance.latest[0], experiment), experiment.training.steps, experiment.objective.holds
     target = f"/{row['target']:.2f}" if row["target"] > 0 else ""
     left = (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
     bound = "  β at its bound" if row["saturated"] else ""
     beside = f"  x{len(glance.latest)} models" if len(glance.latest) > 1 else ""
     return (
-        f"step {glance.step:,}/{steps:,}  KL {row['kl']:.2f}{target}  β {row['beta']:.3f}  "
+        f"step {glance.step:,}/{steps:,}  {held.upper()} {row[held]:.2f}{target}  β {row['beta']:.3f}  "
         f"rec {row['reconstruction']:.1f}  {glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
     )
 

@@ -212,7 +212,7 @@ def data(
         typer.echo(f"{source.name}: {source.about}")
         typer.echo(f"  needs      {source.needs}")
         typer.echo(f"  looked in  {', '.join(str(path) for path in source.looked_in)}")
-        typer.echo(f"  found      {source.found or 'no file'}")
+        typer.echo(f"  found      {source.found}")
 
 
 @app.command()

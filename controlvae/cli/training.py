@@ -109,7 +109,7 @@ def _go(runs: Sequence[Run], engine: Engine, how: How) -> None:
         return
     for run in runs:
         run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
-    with _stop_signal() as stop, training_bar(experiment.name, began, steps) as show:
+    with _stop_signal() as stop, training_bar(experiment, began) as show:
         limits = {"time_limit": how.time_limit, "checkpoint_every": how.checkpoint_every}
         for glance in train(runs, engine, **limits, stop=stop.is_set):
             show(glance)

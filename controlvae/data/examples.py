@@ -1,7 +1,8 @@
 """Examples that live on the device, and the order in which training meets them."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -46,10 +47,10 @@ class Examples(Protocol):
 
 
 @dataclass(frozen=True)
-class BinaryImages:
-    """Black and white pictures, one bit a pixel: all of 2D Shapes is 377 MB instead of 12 GB in floats."""
+class Pictures(ABC):
+    """Pictures as rows of bytes, in memory or memory-mapped: decoded a batch at a time."""
 
-    bits: Tensor  # (count, pixels / 8) uint8, most significant bit first, rows one after another
+    rows: Tensor  # (count, bytes of one picture) uint8
     shape: tuple[int, int, int]
     source: str
     split: str = "all"
@@ -57,16 +58,40 @@ class BinaryImages:
     factor_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.bits)
+        return len(self.rows)
+
+    @abstractmethod
+    def decode(self, rows: Tensor) -> Tensor:
+        """(n, bytes) -> (n, channels, height, width), float in [0, 1]."""
 
     def batch(self, indices: Tensor) -> Tensor:
-        rows = self.bits.index_select(0, indices.reshape(-1))
-        shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=rows.device)
-        pixels = rows.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(1)
-        return pixels.view(*indices.shape, *self.shape).float()
+        chosen = self.rows.index_select(0, indices.reshape(-1).to(self.rows.device)).to(indices.device)
+        return self.decode(chosen).view(*indices.shape, *self.shape)
 
-    def to(self, device: torch.device) -> "BinaryImages":
-        return replace(self, bits=self.bits.to(device))
+    def to(self, device: torch.device) -> Self:
+        """On the device if half its free memory holds them; else where they are, and each batch travels."""
+        if device.type == "cuda" and self.rows.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+            return self
+        return replace(self, rows=self.rows.to(device))
+
+
+class BinaryImages(Pictures):
+    """Black and white pictures, one bit a pixel: all of 2D Shapes is 377 MB instead of 12 GB in floats.
+
+    A row holds the pixels one after another, the most significant bit first.
+    """
+
+    def decode(self, rows: Tensor) -> Tensor:
+        shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=rows.device)
+        return rows.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(1).view(-1, *self.shape).float()
+
+
+class ByteImages(Pictures):
+    """Grey or colour pictures, one byte a value; a row holds (height, width, channels)."""
+
+    def decode(self, rows: Tensor) -> Tensor:
+        channels, height, width = self.shape
+        return rows.view(-1, height, width, channels).permute(0, 3, 1, 2).float() / 255
 
 
 class Order:
@@ -75,10 +100,11 @@ class Order:
     Nothing about the position needs saving, and a model meets the same batches alone or beside others.
     """
 
-    def __init__(self, count: int, batch: int, seed: int) -> None:
+    def __init__(self, count: int, batch: int, seed: int, stream: int = 0) -> None:
         if count < batch:
             raise UserError(f"a batch of {batch} needs at least as many examples, the data set has {count}")
         self.count, self.batch, self.seed = count, batch, seed
+        self.stream = stream  # of a seed's independent orders
         self.steps_per_epoch = count // batch  # the remainder is dropped, as in the released loaders
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
@@ -92,7 +118,7 @@ class Order:
     def permutation(self, epoch: int) -> Tensor:
         """All indices of an epoch in their order: (count,)."""
         if epoch != self._epoch:
-            generator = torch.Generator().manual_seed(stream_key(self.seed, epoch))
+            generator = torch.Generator().manual_seed(stream_key(self.seed, epoch + (self.stream << 32)))
             self._permutation, self._epoch = torch.randperm(self.count, generator=generator), epoch
         return self._permutation
 

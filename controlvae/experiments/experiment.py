@@ -29,6 +29,52 @@ class Shapes2D:
 
 
 @dataclass(frozen=True)
+class CIFAR10:
+    """CIFAR-10, made larger bilinearly; the paper takes it at 128."""
+
+    size: Literal[32, 64, 128] = 128
+    split: Literal["train", "test"] = "train"
+    images: int | None = None  # a fixed subset of so many; None is the whole split
+
+    def __post_init__(self) -> None:
+        require(self.size in (32, 64, 128), f"size must be 32, 64 or 128, got {self.size}")
+        require(self.split in ("train", "test"), f"split must be train or test, got {self.split!r}")
+        count = 50_000 if self.split == "train" else 10_000
+        require(self.images is None or 0 < self.images <= count, f"images must lie in 1..{count}, got {self.images}")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Your own pictures: a folder or zip of image files, or a `.npy` or `.npz` array (`file.npz:name` for one of many).
+
+    Files come in the order of their names. `factors` is a table of ground truth, a row per picture: a CSV that begins
+    with the factors' names (`table.csv:shape,scale` takes two of them), or a NumPy file.
+    """
+
+    path: str
+    size: int | None = None  # made size x size; None takes the pictures as they are, all of one size
+    fit: Literal["crop", "stretch"] = "crop"  # how a picture becomes square: its middle, or all of it squeezed
+    factors: str | None = None
+    held_out: float = 0.0  # the share kept for testing, a fixed random choice
+    part: Literal["train", "test"] = "train"  # of what held_out divides
+    images: int | None = None  # a fixed subset of so many
+    unreadable: Literal["refuse", "skip"] = "refuse"  # what to do about damaged files
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "path must name a folder, a zip, or a .npy or .npz file")
+        require(self.size is None or 0 < self.size <= 4096, f"size must lie in 1..4096, got {self.size}")
+        require(self.fit in ("crop", "stretch"), f"fit must be crop or stretch, got {self.fit!r}")
+        require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
+        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        require(self.part == "train" or self.held_out > 0, "part='test' needs held_out, the share kept for testing")
+        require(self.images is None or self.images > 0, f"images must be positive, got {self.images}")
+        require(self.unreadable in ("refuse", "skip"), f"unreadable must be refuse or skip, got {self.unreadable!r}")
+
+
+DataSettings = Shapes2D | CIFAR10 | Images
+
+
+@dataclass(frozen=True)
 class ConvVAE:
     """The appendix network: stride-2 convolutions down to 4x4, one hidden layer, and their mirror image.
 
@@ -39,23 +85,38 @@ class ConvVAE:
     channels: tuple[int, ...] = (32, 32, 64, 64)
     hidden: int = 256
     dense: tuple[int, ...] = ()
+    initial: Literal["kaiming", "normal"] = "kaiming"  # normal: N(0, 0.02), as the FactorVAE code in use has it
 
     def __post_init__(self) -> None:
-        require(self.latents > 0, f"latents must be positive, got {self.latents}")
+        _check_network(self.latents, self.channels)
         require(self.hidden > 0, f"hidden must be positive, got {self.hidden}")
-        for name, widths in (("channels", self.channels), ("dense", self.dense)):
-            require(all(width > 0 for width in widths), f"{name} must be positive widths, one per layer, got {widths}")
-        require(len(self.channels) > 0, "channels must name at least one layer")
+        require(all(width > 0 for width in self.dense), f"dense must be positive widths, got {self.dense}")
 
 
 @dataclass(frozen=True)
-class Elbo:
-    """Reconstruction + weight x KL, in nats per example."""
+class ImageVAE:
+    """The appendix network for photographs: stride-2 convolutions with batch norm down to a small map, and back."""
 
-    likelihood: Literal["bernoulli"] = "bernoulli"
+    latents: int = 100
+    channels: tuple[int, ...] = (32, 32, 64, 64, 256)
 
     def __post_init__(self) -> None:
-        require(self.likelihood == "bernoulli", f"likelihood must be 'bernoulli', got {self.likelihood!r}")
+        _check_network(self.latents, self.channels)
+
+
+def _check_network(latents: int, channels: tuple[int, ...]) -> None:
+    require(latents > 0, f"latents must be positive, got {latents}")
+    require(len(channels) > 0, "channels must name at least one layer")
+    require(all(width > 0 for width in channels), f"channels must be positive widths, one per layer, got {channels}")
+
+
+# -log p(x|z): binary cross-entropy; or the sum of squared errors of the released image code, a Gaussian of variance 1/2
+# without its constant.
+Likelihood = Literal["bernoulli", "squared-error"]
+
+
+def _check_likelihood(likelihood: str) -> None:
+    require(likelihood in get_args(Likelihood), f"likelihood must be one of {get_args(Likelihood)}, got {likelihood!r}")
 
 
 @dataclass(frozen=True)
@@ -72,6 +133,69 @@ class Adam:
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
             f"beta1 and beta2 must lie in [0, 1), got {self.beta1} and {self.beta2}",
         )
+
+
+@dataclass(frozen=True)
+class Elbo:
+    """Reconstruction + weight x KL, in nats per example."""
+
+    likelihood: Likelihood = "bernoulli"
+
+    def __post_init__(self) -> None:
+        _check_likelihood(self.likelihood)
+
+    @property
+    def holds(self) -> str:
+        """The column of the log that the weight multiplies and a controller holds."""
+        return "kl"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Columns of the log beyond those of every objective."""
+        return ()
+
+
+@dataclass(frozen=True)
+class TotalCorrelation:
+    """Reconstruction + KL + weight x total correlation, as a critic estimates it (FactorVAE, Kim & Mnih 2018).
+
+    The critic tells latents of an example from latents shuffled across a second, independent batch.
+    """
+
+    likelihood: Likelihood = "bernoulli"
+    critic: tuple[int, ...] = (1000, 1000, 1000, 1000, 1000)  # widths of its hidden layers
+    critic_optimiser: Adam = field(default_factory=lambda: Adam(1e-4, 0.5, 0.9))
+
+    def __post_init__(self) -> None:
+        _check_likelihood(self.likelihood)
+        require(len(self.critic) > 0, "critic must name at least one hidden layer")
+        require(all(width > 0 for width in self.critic), f"critic must be positive widths, got {self.critic}")
+
+    @property
+    def holds(self) -> str:
+        return "tc"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return ("tc", "critic_accuracy")
+
+
+@dataclass(frozen=True)
+class BetaTC:
+    """Reconstruction + KL with its total correlation weighed, estimated within the batch (β-TCVAE, Chen et al. 2018)."""
+
+    likelihood: Likelihood = "bernoulli"
+
+    def __post_init__(self) -> None:
+        _check_likelihood(self.likelihood)
+
+    @property
+    def holds(self) -> str:
+        return "tc"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return ("tc",)
 
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -102,9 +226,9 @@ class Experiment:
     name: str
     about: str = ""
     paper: str = ""  # the table or figure it belongs to
-    data: Shapes2D = field(default_factory=Shapes2D)
-    model: ConvVAE = field(default_factory=ConvVAE)
-    objective: Elbo = field(default_factory=Elbo)
+    data: DataSettings = field(default_factory=Shapes2D)
+    model: ConvVAE | ImageVAE = field(default_factory=ConvVAE)
+    objective: Elbo | TotalCorrelation | BetaTC = field(default_factory=Elbo)
     control: LawSettings = field(default_factory=lambda: Constant(1.0))
     optimiser: Adam = field(default_factory=Adam)
     training: Training = field(default_factory=Training)

@@ -1,6 +1,9 @@
 """Plain modules that take plain values."""
 
-from controlvae.models.build import Model, build
-from controlvae.models.conv import ConvVAE, Posterior
+from controlvae.models.build import Model, build, build_critic
+from controlvae.models.conv import ConvVAE
+from controlvae.models.critic import Critic
+from controlvae.models.image import ImageVAE
+from controlvae.models.vae import Posterior
 
-__all__ = ["ConvVAE", "Model", "Posterior", "build"]
+__all__ = ["ConvVAE", "Critic", "ImageVAE", "Model", "Posterior", "build", "build_critic"]

@@ -1,19 +1,42 @@
-"""From the model settings of an experiment to a freshly initialised module."""
+"""From the settings of an experiment to freshly initialised modules."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
+from torch import nn
 
 from controlvae.experiments import ConvVAE as ConvVAESettings
-from controlvae.experiments import Experiment
+from controlvae.experiments import Experiment, TotalCorrelation
+from controlvae.experiments import ImageVAE as ImageVAESettings
 from controlvae.models.conv import ConvVAE
+from controlvae.models.critic import Critic
+from controlvae.models.image import ImageVAE
+from controlvae.models.vae import VAE
 
-Model = ConvVAE
+Model = VAE
+M = TypeVar("M", bound=nn.Module)
 
 
 def build(experiment: Experiment, shape: tuple[int, ...]) -> Model:
-    """The model on the host, its weights drawn from the run's seed without touching the global generator."""
+    """The model on the host, its weights drawn from the run's seed."""
+    match experiment.model:
+        case ConvVAESettings(latents, channels, hidden, dense, initial):
+            return _seeded(experiment, lambda: ConvVAE(shape, latents, channels, hidden, dense, initial))  # type: ignore[arg-type]
+        case ImageVAESettings(latents, channels):
+            return _seeded(experiment, lambda: ImageVAE(shape, latents, channels))  # type: ignore[arg-type]
+    raise TypeError(f"no model for {experiment.model!r}")
+
+
+def build_critic(experiment: Experiment) -> Critic:
+    """The critic of an objective that has one, likewise."""
+    assert isinstance(experiment.objective, TotalCorrelation)
+    latents, widths = experiment.model.latents, experiment.objective.critic
+    return _seeded(experiment, lambda: Critic(latents, widths))
+
+
+def _seeded(experiment: Experiment, make: Callable[[], M]) -> M:
+    """Made with the run's seed, without touching the global generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(experiment.training.seed)
-        match experiment.model:
-            case ConvVAESettings(latents, channels, hidden, dense):
-                return ConvVAE(shape, latents, channels, hidden, dense)  # type: ignore[arg-type]
-    raise TypeError(f"no model for {experiment.model!r}")
+        return make()

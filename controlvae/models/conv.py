@@ -1,25 +1,14 @@
 """The convolutional VAE of the paper's appendix, as a plain module."""
 
-from typing import NamedTuple
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from controlvae.models.layers import OutputUp
+from controlvae.models.vae import VAE, initialise, small_map
 
 
-class Posterior(NamedTuple):
-    """q(z|x), a Gaussian with independent latents."""
-
-    mean: Tensor  # (batch, latents)
-    log_variance: Tensor  # (batch, latents)
-
-    def sample(self, noise: Tensor) -> Tensor:
-        """z = mean + standard deviation x noise, with noise from N(0, I)."""
-        return self.mean + torch.exp(0.5 * self.log_variance) * noise
-
-
-class ConvVAE(nn.Module):
+class ConvVAE(VAE):
     """Stride-2 4x4 convolutions down to a small map, one hidden layer to the latents, and the mirror image back.
 
     For 64x64 pictures with the default widths this is the network of the paper's Table 10 as its released code builds
@@ -32,6 +21,7 @@ class ConvVAE(nn.Module):
         hidden: width of the hidden layer.
         dense: widths of further hidden layers before the latents. With any, the decoder enters its map by a linear
             layer: `channels=(32, 32, 32, 32), dense=(256,)` is Burgess et al.'s network (502,005 parameters).
+        initial: weights of convolutions and linear layers, scaled to their width or N(0, 0.02) whatever it is.
     """
 
     def __init__(
@@ -41,12 +31,10 @@ class ConvVAE(nn.Module):
         channels: tuple[int, ...] = (32, 32, 64, 64),
         hidden: int = 256,
         dense: tuple[int, ...] = (),
+        initial: Literal["kaiming", "normal"] = "kaiming",
     ) -> None:
         super().__init__()
-        size, remainder = divmod(shape[1], 2 ** len(channels))
-        if shape[1] != shape[2] or remainder or size < 1:
-            need = f"{len(channels)} stride-2 layers need a square picture divisible by {2 ** len(channels)}"
-            raise ValueError(f"{need}, got {shape[1]}x{shape[2]}")
+        size = small_map(shape, len(channels))
         self.latents = latents
         down: list[nn.Module] = []
         for width_in, width_out in zip((shape[0], *channels[:-1]), channels, strict=True):
@@ -69,20 +57,4 @@ class ConvVAE(nn.Module):
         else:
             entry += [nn.Unflatten(1, (hidden, 1, 1)), nn.ConvTranspose2d(hidden, channels[-1], size)]
         self.decoder = nn.Sequential(*entry, *up)
-        for module in self.modules():
-            # The released code leaves transposed convolutions at torch's own initialisation.
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                nn.init.kaiming_normal_(module.weight)
-                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
-
-    def encode(self, x: Tensor) -> Posterior:
-        mean, log_variance = self.encoder(x).chunk(2, dim=1)
-        return Posterior(mean, log_variance)
-
-    def decode(self, z: Tensor) -> Tensor:
-        """Logits of the pixels: (batch, *shape)."""
-        return self.decoder(z)
-
-    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Posterior]:
-        posterior = self.encode(x)
-        return self.decode(posterior.sample(noise)), posterior
+        initialise(self, initial)

@@ -1,5 +1,16 @@
-"""Likelihoods, KL and the terms of an objective, in nats per example."""
+"""Likelihoods, KL, total correlation and the terms of an objective, in nats per example."""
 
-from controlvae.objectives.terms import Terms, bernoulli, elbo_terms, gaussian_kl
+from controlvae.objectives.terms import (
+    LIKELIHOODS,
+    Divergence,
+    Terms,
+    bernoulli,
+    divergence,
+    elbo_terms,
+    gaussian_kl,
+    squared_error,
+)
 
-__all__ = ["Terms", "bernoulli", "elbo_terms", "gaussian_kl"]
+__all__ = [
+    "LIKELIHOODS", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl", "squared_error",
+]  # fmt: skip

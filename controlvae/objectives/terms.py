@@ -1,24 +1,48 @@
-"""The terms of the evidence lower bound, in nats per example. They are returned, never weighed: training does that."""
+"""The terms objectives are made of, in nats per example. They are returned, never weighed: training does that.
 
+Every function works on the last dimensions, (batch, latents), and takes any number of models before them.
+"""
+
+from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from controlvae.models import Model, Posterior
+from controlvae.models import Posterior
+
+
+class Divergence(NamedTuple):
+    """KL(q(z|x) || N(0, I)) averaged over the batch: in all, and of each latent."""
+
+    kl: Tensor
+    per_latent: Tensor  # (..., latents)
 
 
 class Terms(NamedTuple):
-    """Averages over the batch; reconstruction is summed over pixels, KL over latents."""
+    """What a code costs, averaged over the batch: one number per model.
 
-    reconstruction: Tensor  # ()  -log p(x|z)
-    kl: Tensor  # ()  KL(q(z|x) || N(0, I))
-    kl_per_latent: Tensor  # (latents,)
+    The loss is reconstruction + given + weight x held.
+    """
+
+    divergence: Divergence
+    held: Tensor  # what the weight multiplies and a controller holds
+    given: Tensor | float  # what is paid in full
+    extras: tuple[Tensor, ...] = ()  # further columns of the log
 
 
 def bernoulli(logits: Tensor, x: Tensor) -> Tensor:
     """-log p(x|z) of binary pixels: the cross-entropy, summed over each example's own dimensions. (batch,)"""
     return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(1).sum(1)
+
+
+def squared_error(logits: Tensor, x: Tensor) -> Tensor:
+    """Σ (sigmoid(logits) - x)² of each example: the released image loss, a Gaussian of variance 1/2. (batch,)"""
+    return (torch.sigmoid(logits) - x).square().flatten(1).sum(1)
+
+
+LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"bernoulli": bernoulli, "squared-error": squared_error}
 
 
 def gaussian_kl(posterior: Posterior) -> Tensor:
@@ -27,8 +51,11 @@ def gaussian_kl(posterior: Posterior) -> Tensor:
     return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance)
 
 
-def elbo_terms(model: Model, x: Tensor, noise: Tensor) -> Terms:
-    """Both terms of the ELBO with one sample of z per example: ELBO = -(reconstruction + kl)."""
-    logits, posterior = model(x, noise)
-    kl_per_latent = gaussian_kl(posterior).mean(0)
-    return Terms(bernoulli(logits, x).mean(), kl_per_latent.sum(), kl_per_latent)
+def divergence(posterior: Posterior) -> Divergence:
+    kl = gaussian_kl(posterior)
+    return Divergence(kl.sum(-1).mean(-1), kl.mean(-2))
+
+
+def elbo_terms(divergence: Divergence) -> Terms:
+    """ELBO = -(reconstruction + KL); the weight multiplies the KL."""
+    return Terms(divergence, held=divergence.kl, given=0.0)

@@ -11,7 +11,7 @@ from controlvae.data.examples import stream_key
 from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, step_response
-from controlvae.objectives import bernoulli, gaussian_kl
+from controlvae.objectives import LIKELIHOODS, gaussian_kl
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.trained import Trained, some_examples
 
@@ -36,12 +36,13 @@ def evaluate(run: Trained, examples: int, progress: Callable[[float], None] = la
 def _bound(run: Trained, count: int, progress: Callable[[float], None]) -> dict[str, Any]:
     """ELBO and its parts, with one sample of z per example."""
     noise = torch.Generator().manual_seed(stream_key(0, 11))
+    likelihood = LIKELIHOODS[run.experiment.objective.likelihood]
     reconstruction, kl_sums, means = 0.0, torch.zeros(run.model.latents, dtype=torch.float64), []
     for indices in some_examples(run, count).split(_BATCH):
         x = run.examples.batch(indices)
         posterior = run.model.encode(x)
         z = posterior.sample(torch.randn(len(x), run.model.latents, generator=noise).to(run.device))
-        reconstruction += bernoulli(run.model.decode(z), x).double().sum().item()
+        reconstruction += likelihood(run.model.decode(z), x).double().sum().item()
         kl_sums += gaussian_kl(posterior).double().sum(0).cpu()
         means.append(posterior.mean.cpu())
         progress(min(1.0, len(means) * _BATCH / count))
@@ -59,10 +60,11 @@ def _bound(run: Trained, count: int, progress: Callable[[float], None]) -> dict[
 
 
 def tracking(folder: RunFolder) -> dict[str, Any] | None:
-    """The step response of the logged KL; None for an open-loop run, which has no set point."""
+    """The step response of what the controller holds; None for an open-loop run, which has no set point."""
     records = [record for record in folder.records() if record["target"] is not None]
     if not records:
         return None
     column = lambda name: [record[name] for record in records]  # noqa: E731
     # The first line averages many steps and may be past the set point already; an untrained model starts below it.
-    return asdict(step_response(column("kl"), column("target"), steps=column("step"), start=0.0))
+    held = folder.experiment().objective.holds
+    return asdict(step_response(column(held), column("target"), steps=column("step"), start=0.0))

@@ -16,7 +16,7 @@ from controlvae.data.load import load
 from controlvae.experiments import Experiment
 from controlvae.models import build
 from controlvae.models.layers import OutputUp
-from controlvae.objectives import elbo_terms
+from controlvae.objectives import LIKELIHOODS, divergence
 from controlvae.training.engines import make_engine
 
 
@@ -81,13 +81,14 @@ def plain_loop(experiment: Experiment, examples: Examples, device: torch.device)
     adam = experiment.optimiser
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2))
     control = Controller(experiment.control)
-    batch = experiment.training.batch
+    batch, likelihood = experiment.training.batch, LIKELIHOODS[experiment.objective.likelihood]
 
     def advance(steps: int) -> None:
         for _ in range(steps):
             x = examples.batch(torch.randint(len(examples), (batch,), device=device))
-            terms = elbo_terms(model, x, torch.randn(batch, model.latents, device=device))
-            loss: Tensor = terms.reconstruction + control.step(terms.kl.item()) * terms.kl
+            logits, posterior = model(x, torch.randn(batch, model.latents, device=device))
+            kl = divergence(posterior).kl
+            loss: Tensor = likelihood(logits, x).mean() + control.step(kl.item()) * kl
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -3,66 +3,149 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from controlvae.control import Controller, Feedback
-from controlvae.data.examples import Examples, Order
-from controlvae.experiments import Experiment
-from controlvae.models import build
-from controlvae.objectives import elbo_terms
+from controlvae.data.examples import Examples
+from controlvae.experiments import Adam, BetaTC, Experiment, TotalCorrelation
+from controlvae.models import Posterior, build, build_critic
+from controlvae.objectives import LIKELIHOODS, Terms, divergence, elbo_terms
+from controlvae.objectives.total_correlation import (
+    critic_accuracy,
+    critic_loss,
+    critic_terms,
+    minibatch_terms,
+    shuffled,
+)
 from controlvae.training.checkpoint import part
 from controlvae.training.host import keep_freed_memory
 from controlvae.training.noise import noise_key, normal_noise
+from controlvae.training.sampling import block_indices, noise_shape, orders, shuffling
 
 
-class Learner:
-    """One model with its optimiser, controller, batch order and random stream."""
+class Network:
+    """A module and the Adam that moves it."""
 
-    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
-        training, adam = experiment.training, experiment.optimiser
-        self.experiment = experiment
-        self.examples = examples
-        self.model = build(experiment, examples.shape).to(device)
-        self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.control = Controller(experiment.control, sync_ranks=False)
+    def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
+        self.module = module.to(device)
         self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda")
+            module.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda")
         )
-        self.order = Order(len(examples), training.batch, training.seed)
-        self.key = noise_key(training.seed)
 
-    def step(self, indices: Tensor, noise: Tensor) -> Tensor:
-        """One optimiser step; returns its row of measurements."""
-        x = _channels_last(self.examples.batch(indices))
-        terms = elbo_terms(self.model, x, noise)
-        # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
-        kl = terms.kl.detach()
-        beta: float | Tensor = self.control.step(kl.item()) if kl.device.type == "cpu" else self.control.step(kl)
-        loss = terms.reconstruction + beta * terms.kl
+    def descend(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         self.optimiser.step()
-        return self._row(terms.reconstruction.detach(), kl, terms.kl_per_latent.detach())
 
-    def _row(self, reconstruction: Tensor, kl: Tensor, kl_per_latent: Tensor) -> Tensor:
+    def snapshot(self) -> dict[str, Tensor]:
+        tensors = {f"model.{name}": value for name, value in self.module.state_dict().items()}
+        for name, parameter in self.module.named_parameters():
+            for moment, value in self.optimiser.state.get(parameter, {}).items():
+                tensors[f"adam.{moment}.{name}"] = value
+        return tensors
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.module.load_state_dict(part(tensors, "model."))
+        for name, parameter in self.module.named_parameters():
+            self.optimiser.state[parameter] = {
+                "step": tensors[f"adam.step.{name}"].clone().to(parameter.device),
+                # In the parameter's own memory layout, which the fused optimiser relies on.
+                "exp_avg": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg.{name}"]),
+                "exp_avg_sq": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg_sq.{name}"]),
+            }
+
+
+class Learner:
+    """One model with its optimiser, controller, batch orders and random stream."""
+
+    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
+        self.experiment = experiment
+        self.examples = examples
+        self.model = build(experiment, examples.shape)
+        self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.networks = {"": Network(self.model, experiment.optimiser, device)}  # by their prefix in a snapshot
+        self.control = Controller(experiment.control, sync_ranks=False)
+        self.likelihood = LIKELIHOODS[experiment.objective.likelihood]
+        self.orders = orders(experiment, len(examples))
+        self.key = torch.tensor(noise_key(experiment.training.seed), device=device)
+
+    def advance(self, first: int, steps: int) -> Tensor:
+        """Takes so many steps from the step `first`; returns their rows of measurements, (steps, columns)."""
+        times = torch.arange(first, first + steps, device=self.key.device)
+        # For all steps at once: many small operations become a few.
+        noise = normal_noise(self.key, times, noise_shape(self.experiment))
+        indices = block_indices(self.orders, first, steps).to(self.key.device)
+        return torch.stack([self.step(indices[t], noise[t]) for t in range(steps)])
+
+    def step(self, indices: Tensor, noise: Tensor) -> Tensor:
+        """One optimiser step on indices (batches, batch) and noise (draws, batch, latents)."""
+        x = self._pictures(indices[0])
+        posterior = self.model.encode(x)
+        z = posterior.sample(noise[0])
+        reconstruction = self.likelihood(self.model.decode(z), x).mean()
+        terms = self.terms(posterior, z, indices, noise)
+        # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
+        held = terms.held.detach()
+        beta: float | Tensor = self.control.step(held.item()) if held.device.type == "cpu" else self.control.step(held)
+        self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
+        return self._row(reconstruction.detach(), terms)
+
+    def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
+        """What the objective makes of the code."""
+        if isinstance(self.experiment.objective, BetaTC):
+            return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
+        return elbo_terms(divergence(posterior))
+
+    def _pictures(self, indices: Tensor) -> Tensor:
+        return _channels_last(self.examples.batch(indices))
+
+    def _row(self, reconstruction: Tensor, terms: Terms) -> Tensor:
         state, law = self.control.state, self.control.laws[0]
         saturated = 0.0 * state.output
         if isinstance(law, Feedback):
             saturated = (state.output < law.beta_min) | (state.output > law.beta_max)
-        values = (reconstruction, kl, state.target, state.beta, state.p, state.i, saturated)
-        row = [torch.as_tensor(v, dtype=torch.float64, device=kl.device).reshape(1) for v in values]
-        return torch.cat([*row, kl_per_latent.double()])
+        kl, kl_per_latent = terms.divergence
+        values = (reconstruction, kl.detach(), state.target, state.beta, state.p, state.i)
+        device = self.key.device
+        row = [
+            torch.as_tensor(v, dtype=torch.float64, device=device).reshape(1)
+            for v in (*values, saturated, *terms.extras)
+        ]
+        return torch.cat([*row, kl_per_latent.detach().double()])
+
+
+class CriticLearner(Learner):
+    """A model beside the critic that estimates its total correlation; they take turns in every step."""
+
+    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
+        super().__init__(experiment, examples, device)
+        assert isinstance(experiment.objective, TotalCorrelation)
+        self.critic = build_critic(experiment)
+        self.networks["critic."] = Network(self.critic, experiment.objective.critic_optimiser, device)
+
+    def step(self, indices: Tensor, noise: Tensor) -> Tensor:
+        row = super().step(indices, noise)
+        self.networks["critic."].descend(self._critic_loss)
+        return row
+
+    def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
+        with torch.no_grad():
+            other = self.model.encode(self._pictures(indices[1])).sample(noise[1])
+        joint, independent = self.critic(z.detach()), self.critic(shuffled(other, shuffling(noise[2])))
+        self._critic_loss = critic_loss(joint, independent)
+        accuracy = critic_accuracy(joint, independent)
+        return critic_terms(divergence(posterior), self.critic(z), accuracy)
 
 
 class EagerEngine:
     """Trains models one after the other, step by step."""
 
     def __init__(self, experiments: Sequence[Experiment], examples: Examples, device: torch.device) -> None:
-        self.device = device
         if device.type == "cpu":
             keep_freed_memory()
         examples = examples.to(device)
-        self.learners = [Learner(experiment, examples, device) for experiment in experiments]
+        kind = CriticLearner if isinstance(experiments[0].objective, TotalCorrelation) else Learner
+        self.learners = [kind(experiment, examples, device) for experiment in experiments]
         self.step = 0
 
     def advance(self, steps: int) -> Tensor:
@@ -70,24 +153,18 @@ class EagerEngine:
 
         The one place that waits for the device.
         """
-        rows = []
-        times = torch.arange(self.step, self.step + steps, device=self.device)
-        for learner in self.learners:
-            key = torch.tensor(learner.key, device=self.device)
-            shape = (learner.order.batch, learner.model.latents)
-            noise = normal_noise(key, times, shape)  # all steps at once: many small operations become a few
-            chosen = torch.stack([learner.order.indices(self.step + t) for t in range(steps)]).to(self.device)
-            rows.append(torch.stack([learner.step(chosen[t], noise[t]) for t in range(steps)]))
+        rows = [learner.advance(self.step, steps) for learner in self.learners]
         self.step += steps
         return torch.stack(rows, dim=1).cpu()
 
     def snapshot(self, model: int) -> dict[str, Tensor]:
         """Everything of one model that moves, by name, on the host."""
         learner = self.learners[model]
-        tensors = {f"model.{name}": value for name, value in learner.model.state_dict().items()}
-        for name, parameter in learner.model.named_parameters():
-            for moment, value in learner.optimiser.state.get(parameter, {}).items():
-                tensors[f"adam.{moment}.{name}"] = value
+        tensors = {
+            prefix + name: value
+            for prefix, network in learner.networks.items()
+            for name, value in network.snapshot().items()
+        }
         for name, value in learner.control.state_dict().items():
             tensors[f"control.{name}"] = torch.as_tensor(value, dtype=torch.float64)
         # Clones, because safetensors refuses shared memory; contiguous, because it stores no strides.
@@ -96,14 +173,8 @@ class EagerEngine:
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
         """Goes on from a snapshot as if never stopped."""
         learner = self.learners[model]
-        learner.model.load_state_dict(part(tensors, "model."))
-        for name, parameter in learner.model.named_parameters():
-            learner.optimiser.state[parameter] = {
-                "step": tensors[f"adam.step.{name}"].clone().to(parameter.device),
-                # In the parameter's own memory layout, which the fused optimiser relies on.
-                "exp_avg": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg.{name}"]),
-                "exp_avg_sq": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg_sq.{name}"]),
-            }
+        for prefix, network in learner.networks.items():
+            network.restore(part(tensors, prefix))
         learner.control.load_state_dict({k: v.item() for k, v in part(tensors, "control.").items()})
         self.step = step
 

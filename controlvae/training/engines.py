@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from controlvae.data.examples import BinaryImages, Examples
+from controlvae.data.examples import Examples, Pictures
 from controlvae.errors import UserError
-from controlvae.experiments import ConvVAE, Experiment
+from controlvae.experiments import ConvVAE, Experiment, ImageVAE
 from controlvae.training.eager import EagerEngine
 from controlvae.training.loop import Engine
 
@@ -16,7 +16,7 @@ from controlvae.training.loop import Engine
 def make_engine(experiments: Sequence[Experiment], examples: Examples, device: torch.device) -> Engine:
     """The fastest engine that can train these side by side."""
     check_alike(experiments)
-    stackable = isinstance(examples, BinaryImages) and isinstance(experiments[0].model, ConvVAE)
+    stackable = isinstance(examples, Pictures) and isinstance(experiments[0].model, ConvVAE | ImageVAE)
     try:
         if device.type == "cuda" and stackable and importlib.util.find_spec("triton") is not None:
             from controlvae.training.stacked.engine import StackedEngine

@@ -15,7 +15,7 @@ from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder, to_plain
 from controlvae.training import checkpoint
 from controlvae.training.journal import Journal
-from controlvae.training.measurements import COLUMNS, first_bad_row, summarise
+from controlvae.training.measurements import first_bad_row, summarise, width
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
 _OUT_OF_REACH_LINES = 10  # log lines with the weight at its bound before it is called out of reach
@@ -177,7 +177,7 @@ def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any
             continue
         run.window.append(mine)
         if step % run.experiment.training.log_every == 0 or step == run.experiment.training.steps:
-            record = summarise(step, torch.cat(run.window), run.experiment.control.open_loop)
+            record = summarise(step, torch.cat(run.window), run.experiment)
             run.window = []
             run.journal.record(record)
             _watch_reach(run, record)
@@ -202,11 +202,12 @@ def divergence(run: Run) -> str:
 
 def _watch_reach(run: Run, record: dict[str, Any]) -> None:
     """Says once when the weight has been at its bound for long, and once when it is free again."""
-    stuck = record["saturated"] > 0.99 and record["target"] and abs(record["kl"] / record["target"] - 1) > 0.02
+    held = run.experiment.objective.holds
+    stuck = record["saturated"] > 0.99 and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
     was_out = run.out_of_reach
     run.saturated_lines = run.saturated_lines + 1 if stuck else 0
     if stuck and run.saturated_lines == _OUT_OF_REACH_LINES:
-        numbers = {name: record[name] for name in ("step", "target", "kl", "beta")}
+        numbers = {name: record[name] for name in ("step", "target", held, "beta")}
         run.journal.event("target out of reach", **numbers)
     elif was_out and not stuck:
         run.journal.event("target in reach again", step=record["step"])
@@ -220,8 +221,8 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
         if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
             _mark_diverged(run, engine.step)  # the loss of this step was still finite, its gradient was not
             continue
-        columns = len(COLUMNS) + run.experiment.model.latents
-        tensors["window"] = torch.cat(run.window) if run.window else torch.empty(0, columns, dtype=torch.float64)
+        empty = torch.empty(0, width(run.experiment), dtype=torch.float64)
+        tensors["window"] = torch.cat([empty, *run.window])
         run.journal.sync()
         numbers = {
             "experiment": _identity(run.experiment),

@@ -5,27 +5,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# One row per step: these, then the KL of each latent.
-COLUMNS = ("reconstruction", "kl", "target", "beta", "p", "i", "saturated")
+from controlvae.experiments import Experiment
+
+_COMMON = ("reconstruction", "kl", "target", "beta", "p", "i", "saturated")
 
 
-def summarise(step: int, rows: Tensor, open_loop: bool) -> dict[str, Any]:
+def columns(experiment: Experiment) -> tuple[str, ...]:
+    """The names of a row of measurements: these, then the KL of each latent."""
+    return (*_COMMON, *experiment.objective.extras)
+
+
+def width(experiment: Experiment) -> int:
+    return len(columns(experiment)) + experiment.model.latents
+
+
+def named(row: Tensor, experiment: Experiment) -> dict[str, float]:
+    """One row by its columns."""
+    return dict(zip(columns(experiment), row.tolist(), strict=False))
+
+
+def summarise(step: int, rows: Tensor, experiment: Experiment) -> dict[str, Any]:
     """The record of a window: means over its steps, so that a line stands for all of them. rows: (steps, columns)."""
-    means = rows.double().mean(0).tolist()
-    named = dict(zip(COLUMNS, means[: len(COLUMNS)], strict=True))
-    spread = rows[:, COLUMNS.index("kl")].double().std(correction=0).item()
-    if open_loop:
-        named["target"] = None
+    names, held = columns(experiment), experiment.objective.holds
+    rows = rows.double()
+    means = named(rows.mean(0), experiment)
     return {
         "step": step,
-        "elbo": -(named["reconstruction"] + named["kl"]),
-        **named,
-        "kl_sd": spread,
-        "kl_per_latent": means[len(COLUMNS) :],
+        "elbo": -(means["reconstruction"] + means["kl"]),
+        **means,
+        "target": None if experiment.control.open_loop else means["target"],
+        f"{held}_sd": rows[:, names.index(held)].std(correction=0).item(),
+        "kl_per_latent": rows[:, len(names) :].mean(0).tolist(),
     }
 
 
 def first_bad_row(rows: Tensor) -> int | None:
-    """The first step of these whose reconstruction or KL is NaN or infinite."""
-    bad = ~torch.isfinite(rows[:, :2]).all(dim=1)
+    """The first step of these at which anything measured is NaN or infinite."""
+    bad = ~torch.isfinite(rows).all(dim=1)
     return int(bad.nonzero()[0, 0]) if bool(bad.any()) else None

@@ -1,62 +1,81 @@
 """The captured engine: a whole training step of many models as one CUDA graph, replayed with the host looking away.
 
 Sampling, forward, objective, controller, backward, optimiser and the record of measurements all live on the device;
-the host prepares a block of batch numbers now and then, and reads measurements once per call.
+the host prepares a block of batches now and then, and reads measurements once per call.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from controlvae.control import Controller, Feedback, Law
-from controlvae.data.examples import BinaryImages, Order
-from controlvae.experiments import Experiment
-from controlvae.models import Posterior, build
-from controlvae.objectives import bernoulli, gaussian_kl
+from controlvae.data.examples import Pictures
+from controlvae.experiments import BetaTC, Experiment, TotalCorrelation
+from controlvae.models import Posterior, build, build_critic
+from controlvae.objectives import LIKELIHOODS, Divergence, Terms, divergence, elbo_terms
+from controlvae.objectives.total_correlation import (
+    critic_accuracy,
+    critic_loss_gradient,
+    critic_terms,
+    minibatch_terms,
+    shuffled,
+)
 from controlvae.training.checkpoint import part
-from controlvae.training.measurements import COLUMNS
+from controlvae.training.measurements import width
 from controlvae.training.noise import noise_key, normal_noise
-from controlvae.training.stacked import products
+from controlvae.training.sampling import noise_shape, orders, shuffling
+from controlvae.training.stacked.critic import Judged, StackedCritic
+from controlvae.training.stacked.feed import make_feed
 from controlvae.training.stacked.network import StackedVAE
+from controlvae.training.stacked.parameters import Parameters
 
-_BLOCK_STEPS = 256  # steps whose batch numbers and noise are prepared at once
 _WARM_UP = 3
 
 
 class StackedEngine:
     """Trains many models of one shape side by side; each has its own weights, law, batches and random stream."""
 
-    def __init__(self, experiments: Sequence[Experiment], examples: BinaryImages, device: torch.device) -> None:
-        first = experiments[0]
+    def __init__(self, experiments: Sequence[Experiment], examples: Pictures, device: torch.device) -> None:
+        first, count = experiments[0], len(experiments)
         self.device = device
-        self.adam = first.optimiser
-        self.batch = first.training.batch
-        self.examples = examples.to(device)
+        self.experiment = first  # what they share: all but seed and control
         models = [build(experiment, examples.shape) for experiment in experiments]
-        self.network = StackedVAE(models[0], len(models), first.training.precision, device)
+        self.network = StackedVAE(models[0], count, first.training.precision, device)
+        self.trained = {"": (self.network.parameters, first.optimiser)}  # by their prefix in a snapshot
         for number, model in enumerate(models):
             self.network.parameters.load(number, {"weight": dict(model.named_parameters())})
+        self.critic: StackedCritic | None = None
+        if isinstance(first.objective, TotalCorrelation):
+            critics = [build_critic(experiment) for experiment in experiments]
+            self.critic = StackedCritic(critics[0], count, first.training.precision, device)
+            self.trained["critic."] = (self.critic.parameters, first.objective.critic_optimiser)
+            for number, critic in enumerate(critics):
+                self.critic.parameters.load(number, {"weight": dict(critic.named_parameters())})
         self.control = Controller([e.control for e in experiments], sync_ranks=False).to(device)
-        self.orders = [Order(len(examples), self.batch, e.training.seed) for e in experiments]
+        examples = examples.to(device)
+        self.feed = make_feed(examples, [orders(e, len(examples)) for e in experiments], device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
         bounds = [_bounds(experiment.control) for experiment in experiments]
         self.low, self.high = torch.tensor(bounds, dtype=torch.float64, device=device).unbind(1)
-        latents, count = self.network.latents, len(models)
-        self.noise = torch.zeros(_BLOCK_STEPS, count, self.batch, latents, device=device)
-        self.indices = torch.zeros(_BLOCK_STEPS, count, self.batch, dtype=torch.int64, device=device)
-        self.rows = torch.zeros(_BLOCK_STEPS, count, len(COLUMNS) + latents, dtype=torch.float64, device=device)
+        steps = self.feed.block_steps
+        self.noise = torch.zeros(steps, count, *noise_shape(first), device=device)
+        self.rows = torch.zeros(steps, count, width(first), dtype=torch.float64, device=device)
         self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # position within the block, steps in all
         self.step = 0
         self._loaded_block = -1
-        self._prepared: tuple[int, Tensor] | None = None
         # Dozens of operations on a handful of numbers: fused, they are a few kernels. Another engine's compilations
         # are forgotten first: they would count as recompilations of the same functions, and Dynamo allows eight.
         torch._dynamo.reset()
-        self._account = _fused(self._account_eagerly, device)
-        self._latent, self._bernoulli = _fused(_latent, device), _fused(_bernoulli, device)
+        self._steer, self._record = _fused(self.control.step, device), _fused(self._write_row, device)
+        self.aside = Aside(device)
+        self._latent = _fused(_latent, device)
+        self._reconstruction = _fused(_reconstruction(first.objective.likelihood), device)
+        self._minibatch = _fused(_minibatch(len(examples)), device)
+        self._second_latent, self._critic_step = _fused(_second_latent, device), _fused(_critic_step, device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def advance(self, steps: int) -> Tensor:
@@ -66,47 +85,68 @@ class StackedEngine:
         """
         measured = []
         while steps > 0:
-            block, position = divmod(self.step, _BLOCK_STEPS)
+            block, position = divmod(self.step, self.feed.block_steps)
             if block != self._loaded_block:
                 self._load_block(block, position)
             replay = self._captured().replay if self.device.type == "cuda" else self._training_step
-            now = min(steps, _BLOCK_STEPS - position)
+            now = min(steps, self.feed.block_steps - position)
             for _ in range(now):
                 replay()
             measured.append(self.rows[position : position + now].clone())
             self.step += now
             steps -= now
-        self._prepare(self._loaded_block + 1)  # on the host, while the device is busy
+            self.feed.prepare(block + 1)  # on the host, while the device is busy
         return torch.cat(measured).cpu()
 
     def _training_step(self) -> None:
         position, counter = self.clock[:1], self.clock[1:]
-        indices = self.indices.index_select(0, position)[0]
-        noise = self.noise.index_select(0, position)[0]
-        x = products.unpack(self.examples.bits, indices, self.examples.shape, self.network.maps)
-        z, kl, kl_per_latent = self._latent(self.network.encode(x), noise)
-        reconstruction = self._bernoulli(self.network.decode(z), x)
-        beta = self._account(reconstruction.detach(), kl.detach(), kl_per_latent.detach())
-        loss = (reconstruction + beta * kl).sum()
-        loss.backward()
-        self.network.parameters.step(counter, self.adam.rate, self.adam.beta1, self.adam.beta2)
+        noise = self.noise.index_select(0, position)[0]  # (models, draws, batch, latents)
+        x, target = self.feed.pictures(position, 0, self.network.maps)
+        encoded = self.network.encode(x)
+        z, divergence = self._latent(encoded, noise[:, 0])
+        terms, critic_gradient = self._terms(divergence, encoded, z, position, noise)
+        with self.aside():  # while the decoder works
+            beta = self._steer(terms.held.detach())
+        reconstruction = self._reconstruction(self.network.decode(z), target)
+        self.aside.join()
+        with self.aside():  # while the gradients are computed
+            kl, per_latent = (term.detach() for term in terms.divergence)
+            self._record(reconstruction.detach(), kl, per_latent, terms.extras)
+        (reconstruction + terms.given + beta * terms.held).sum().backward()
+        if self.critic is not None:
+            self.critic.weight_gradients(critic_gradient)
+        for parameters, adam in self.trained.values():
+            parameters.step(counter, adam.rate, adam.beta1, adam.beta2)
+        self.aside.join()
         self.clock += 1
 
-    def _account_eagerly(self, reconstruction: Tensor, kl: Tensor, kl_per_latent: Tensor) -> Tensor:
-        """Moves the controllers on this batch's KL and writes the step's row of measurements. Returns the weights."""
-        beta = self.control.step(kl)
+    def _terms(
+        self, divergence: Divergence, encoded: Tensor, z: Tensor, position: Tensor, noise: Tensor
+    ) -> tuple[Terms, Tensor]:
+        """The terms of the objective, and the gradient of the critic's loss at its logits where there is one."""
+        if self.critic is not None:
+            with torch.no_grad():
+                second, _ = self.feed.pictures(position, 1, self.network.maps)
+                independent = self._second_latent(self.network.encode(second), noise)
+            joint, other = Judged.apply(z, independent, self.critic)
+            return self._critic_step(divergence, joint, other)
+        if isinstance(self.experiment.objective, BetaTC):
+            return self._minibatch(divergence, encoded, z), z
+        return elbo_terms(divergence), z
+
+    def _write_row(self, reconstruction: Tensor, kl: Tensor, per_latent: Tensor, extras: tuple[Tensor, ...]) -> None:
+        """This step's row of measurements, where the host will find it."""
         state = self.control.state
         saturated = (state.output < self.low) | (state.output > self.high)
-        columns = [reconstruction, kl, state.target, state.beta, state.p, state.i, saturated]
-        row = torch.cat([torch.stack([c.double() for c in columns], dim=1), kl_per_latent.double()], dim=1)
+        columns = [reconstruction, kl, state.target, state.beta, state.p, state.i, saturated, *extras]
+        row = torch.cat([torch.stack([c.double() for c in columns], dim=1), per_latent.double()], dim=1)
         self.rows.index_copy_(0, self.clock[:1], row.unsqueeze(0))
-        return beta
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         """The graph of one step, captured at the first call. Warming up leaves no trace in the state."""
         if self._graph is None:
-            parameters = self.network.parameters
-            moving = [parameters.weights, parameters.first, parameters.second, self.clock]
+            moving = [self.clock, *self.network.buffers.values()]
+            moving += [buffer for parameters, _ in self.trained.values() for buffer in parameters.buffers().values()]
             before = [value.clone() for value in moving]
             control = self.control.state_dict()
             side = torch.cuda.Stream(self.device)
@@ -123,41 +163,69 @@ class StackedEngine:
             self.control.load_state_dict(control)
         return self._graph
 
-    def _prepare(self, block: int) -> Tensor:
-        """The batch numbers of a block of steps, on the host: (steps, models, batch)."""
-        if self._prepared is None or self._prepared[0] != block:
-            steps = range(block * _BLOCK_STEPS, (block + 1) * _BLOCK_STEPS)
-            each = [torch.stack([order.indices(step) for step in steps]) for order in self.orders]
-            numbers = torch.stack(each, dim=1)
-            self._prepared = (block, numbers.pin_memory() if self.device.type == "cuda" else numbers)
-        return self._prepared[1]
-
     def _load_block(self, block: int, position: int) -> None:
-        self.indices.copy_(self._prepare(block), non_blocking=True)
-        times = torch.arange(block * _BLOCK_STEPS, (block + 1) * _BLOCK_STEPS, device=self.device)
-        self.noise.copy_(normal_noise(self.keys[None], times[:, None], (self.batch, self.network.latents)))
+        self.feed.load(block)
+        first, steps = block * self.feed.block_steps, self.feed.block_steps
+        times = torch.arange(first, first + steps, device=self.device)
+        self.noise.copy_(normal_noise(self.keys[None], times[:, None], noise_shape(self.experiment)))
+        if self.critic is not None:  # a sort is many kernels: once for the block, not in every step
+            self.noise[:, :, 2] = shuffling(self.noise[:, :, 2]).float()
         self.clock.copy_(torch.tensor([position, self.step]))
         self._loaded_block = block
 
     def snapshot(self, model: int) -> dict[str, Tensor]:
         """Everything of one model that moves, under the names the plain engine uses, on the host."""
-        exported = self.network.parameters.export(model)
-        tensors = {f"model.{name}": value for name, value in exported["weight"].items()}
-        for moment in ("exp_avg", "exp_avg_sq"):
-            tensors |= {f"adam.{moment}.{name}": value for name, value in exported[moment].items()}
-        tensors |= {f"adam.step.{name}": torch.tensor(float(self.step)) for name in exported["weight"]}
+        tensors: dict[str, Tensor] = {}
+        for prefix, (parameters, _) in self.trained.items():
+            tensors |= {prefix + name: value for name, value in _exported(parameters, model, self.step).items()}
+        for name, buffer in self.network.buffers.items():
+            tensors[f"model.{name}"] = buffer[model].cpu().clone()
+            tensors[f"model.{name.rsplit('.', 1)[0]}.num_batches_tracked"] = torch.tensor(self.step)
         control = self.control.state_dict()
         return tensors | {f"control.{name}": value[model].cpu().clone() for name, value in control.items()}
 
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
         """Goes on from a snapshot, of this engine or of the plain one, in place."""
-        prefixes = {"weight": "model.", "exp_avg": "adam.exp_avg.", "exp_avg_sq": "adam.exp_avg_sq."}
-        self.network.parameters.load(model, {kind: part(tensors, prefix) for kind, prefix in prefixes.items()})
+        kinds = {"weight": "model.", "exp_avg": "adam.exp_avg.", "exp_avg_sq": "adam.exp_avg_sq."}
+        for prefix, (parameters, _) in self.trained.items():
+            parameters.load(model, {kind: part(tensors, prefix + own) for kind, own in kinds.items()})
+        for name, buffer in self.network.buffers.items():
+            buffer[model].copy_(tensors[f"model.{name}"])
         control = self.control.state_dict()
         for name, value in part(tensors, "control.").items():
             control[name][model] = value
         self.control.load_state_dict(control)
         self.step, self._loaded_block = step, -1
+
+
+class Aside:
+    """A second stream beside the main one, so that small work off the critical path costs a step nothing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """What is queued within begins after all queued so far and runs beside what follows, until `join`."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+
+    def join(self) -> None:
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+
+
+def _exported(parameters: Parameters, model: int, step: int) -> dict[str, Tensor]:
+    """One model's weights and moments under the plain engine's names."""
+    exported = parameters.export(model)
+    tensors = {f"model.{name}": value for name, value in exported["weight"].items()}
+    for moment in ("exp_avg", "exp_avg_sq"):
+        tensors |= {f"adam.{moment}.{name}": value for name, value in exported[moment].items()}
+    return tensors | {f"adam.step.{name}": torch.tensor(float(step)) for name in exported["weight"]}
 
 
 def _fused(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
@@ -169,13 +237,41 @@ def _bounds(law: Law) -> tuple[float, float]:
     return (law.beta_min, law.beta_max) if isinstance(law, Feedback) else (-math.inf, math.inf)
 
 
-def _latent(encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A sample of z, (models, batch, latents); the KL, (models,); the KL of each latent, (models, latents)."""
+# What is left between the large products, small enough to be fused by the compiler. Models come first throughout.
+
+
+def _latent(encoded: Tensor, noise: Tensor) -> tuple[Tensor, Divergence]:
+    """A sample of z, (models, batch, latents), and its KL."""
     posterior = Posterior(*encoded.chunk(2, dim=2))
-    kl = gaussian_kl(posterior)  # (models, batch, latents)
-    return posterior.sample(noise), kl.sum(2).mean(1), kl.mean(1)
+    return posterior.sample(noise), divergence(posterior)
 
 
-def _bernoulli(logits: Tensor, x: Tensor) -> Tensor:
-    """-log p(x|z), summed over pixels and averaged over the batch: (models,)."""
-    return bernoulli(logits.flatten(0, 1), x.float().flatten(0, 1)).unflatten(0, logits.shape[:2]).mean(1)
+def _reconstruction(likelihood: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """-log p(x|z), averaged over the batch: (models,). Bytes are pictures in 255ths."""
+    of_example = LIKELIHOODS[likelihood]
+
+    def reconstruction(logits: Tensor, target: Tensor) -> Tensor:
+        x = target.float() / 255 if target.dtype == torch.uint8 else target.float()
+        return of_example(logits.flatten(0, 1), x.flatten(0, 1)).unflatten(0, logits.shape[:2]).mean(1)
+
+    return reconstruction
+
+
+def _minibatch(examples: int) -> Callable[..., Terms]:
+    def terms(divergence: Divergence, encoded: Tensor, z: Tensor) -> Terms:
+        return minibatch_terms(divergence, Posterior(*encoded.chunk(2, dim=2)), z, examples)
+
+    return terms
+
+
+def _second_latent(encoded: Tensor, noise: Tensor) -> Tensor:
+    """The second batch's z, every latent shuffled across it. noise: (models, 3, batch, latents), the last an order."""
+    z = Posterior(*encoded.chunk(2, dim=2)).sample(noise[:, 1])
+    return shuffled(z, noise[:, 2].long())
+
+
+def _critic_step(divergence: Divergence, joint: Tensor, other: Tensor) -> tuple[Terms, Tensor]:
+    """The terms, and the gradient of the critic's loss at its logits for z and for the shuffled, one after the other."""
+    judged = joint.detach(), other
+    terms = critic_terms(divergence, joint, critic_accuracy(*judged))
+    return terms, torch.cat(critic_loss_gradient(*judged), dim=1)

@@ -22,19 +22,19 @@ def _split_position(position, H, W):
 
 
 @triton.jit
-def _finish(acc, out, gate, offset, mask, RELU: tl.constexpr, GATE: tl.constexpr):
-    """The common end: rectify, or pass a gradient only where the activation was positive; then store."""
+def _finish(acc, out, gate, offset, gate_offset, mask, RELU: tl.constexpr, GATE: tl.constexpr, SLOPE: tl.constexpr):
+    """The common end: rectify, or pass a gradient as the rectified activation lets it; then store."""
     if RELU:
-        acc = tl.maximum(acc, 0.0)
+        acc = tl.where(acc > 0, acc, SLOPE * acc)
     if GATE:
-        acc = tl.where(tl.load(gate + offset, mask=mask, other=0.0) > 0, acc, 0.0)
+        acc = tl.where(tl.load(gate + gate_offset, mask=mask, other=0.0) > 0, acc, SLOPE * acc)
     tl.store(out + offset, acc.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def gather_kernel(
     large, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
-    CL: tl.constexpr, CS: tl.constexpr, CLP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    CL: tl.constexpr, CS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, PATCH: tl.constexpr,
     DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -48,7 +48,7 @@ def gather_kernel(
     acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
     if PATCH:
         # Few channels: all taps of all channels side by side are one product.
-        k = tl.arange(0, CLP)
+        k = tl.arange(0, DEPTH)
         y = 2 * h[:, None] + (k // CL // 4)[None, :] - 1
         x = 2 * w[:, None] + (k // CL % 4)[None, :] - 1
         ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside[:, None] & (k < 16 * CL)[None, :]
@@ -58,9 +58,11 @@ def gather_kernel(
         right = tl.load(weight + k[:, None] * CS + column[None, :], mask=taps, other=0.0).to(DOT)
         acc = tl.dot(left, right, acc, input_precision=PRECISION)
     else:
-        channel = tl.arange(0, CLP)
-        known = (channel < CL)[:, None] & (column < CS)[None, :]
-        for tap in range(16):
+        slices: tl.constexpr = (CL + DEPTH - 1) // DEPTH
+        for turn in range(16 * slices):
+            tap = turn // slices
+            channel = turn % slices * DEPTH + tl.arange(0, DEPTH)
+            known = (channel < CL)[:, None] & (column < CS)[None, :]
             y = 2 * h + tap // 4 - 1
             x = 2 * w + tap % 4 - 1
             ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside
@@ -72,13 +74,13 @@ def gather_kernel(
     if BIAS:
         acc += tl.load(bias + model * bias_model + column, mask=column < CS, other=0.0)[None, :]
     offset = model * positions * CS + position[:, None] * CS + column[None, :]
-    _finish(acc, out, gate, offset, inside[:, None] & (column < CS)[None, :], RELU, GATE)
+    _finish(acc, out, gate, offset, offset, inside[:, None] & (column < CS)[None, :], RELU, GATE, 0.0)
 
 
 @triton.jit
 def spread_kernel(
     small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
-    CL: tl.constexpr, CS: tl.constexpr, CSP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    CL: tl.constexpr, CS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     model = tl.program_id(2).to(tl.int64)
@@ -89,14 +91,15 @@ def spread_kernel(
     position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = position < positions
     example, h, w = _split_position(position, H, W)
-    channel = tl.arange(0, CSP)
     small += model * positions * CS
     weight += model * weight_model
-    known = (channel < CS)[:, None] & (column < CL)[None, :]
     acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
-    for near in range(4):
-        i = near // 2
-        j = near % 2
+    slices: tl.constexpr = (CS + DEPTH - 1) // DEPTH
+    for turn in range(4 * slices):
+        channel = turn % slices * DEPTH + tl.arange(0, DEPTH)
+        known = (channel < CS)[:, None] & (column < CL)[None, :]
+        i = turn // slices // 2
+        j = turn // slices % 2
         # Parity 0 meets tap 1 of its own small row and tap 3 of the row before; parity 1, tap 2 and tap 0 of the next.
         tap = (1 + a + (2 - 4 * a) * i) * 4 + 1 + b + (2 - 4 * b) * j
         y = h + (2 * a - 1) * i
@@ -111,13 +114,13 @@ def spread_kernel(
         acc += tl.load(bias + model * bias_model + column, mask=column < CL, other=0.0)[None, :]
     pixel = (example * 2 * H + 2 * h + a) * 2 * W + 2 * w + b
     offset = model * positions * 4 * CL + pixel[:, None] * CL + column[None, :]
-    _finish(acc, out, gate, offset, inside[:, None] & (column < CL)[None, :], RELU, GATE)
+    _finish(acc, out, gate, offset, offset, inside[:, None] & (column < CL)[None, :], RELU, GATE, 0.0)
 
 
 @triton.jit
 def spread_few_kernel(
     small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
-    CL: tl.constexpr, CS: tl.constexpr, CSP: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    CL: tl.constexpr, CS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`spread_kernel` for up to four large channels: all four parities together are the columns of one product."""
@@ -125,7 +128,7 @@ def spread_few_kernel(
     position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = position < positions
     example, h, w = _split_position(position, H, W)
-    channel = tl.arange(0, CSP)
+    channel = tl.arange(0, DEPTH)
     column = tl.arange(0, TILE)  # (parity, large channel)
     a = column // CL // 2
     b = column // CL % 2
@@ -152,7 +155,7 @@ def spread_few_kernel(
         acc += tl.load(bias + model * bias_model + column % CL, mask=column < 4 * CL, other=0.0)[None, :]
     pixel = ((example * 2 * H + 2 * h)[:, None] + a[None, :]) * 2 * W + 2 * w[:, None] + b[None, :]
     offset = model * positions * 4 * CL + pixel * CL + (column % CL)[None, :]
-    _finish(acc, out, gate, offset, inside[:, None] & (column < 4 * CL)[None, :], RELU, GATE)
+    _finish(acc, out, gate, offset, offset, inside[:, None] & (column < 4 * CL)[None, :], RELU, GATE, 0.0)
 
 
 @triton.jit
@@ -206,19 +209,21 @@ def outer_kernel(
 @triton.jit
 def matmul_kernel(
     left, right, bias, gate, out, column_sum, M, N, K,
-    left_model, left_m, left_k, right_model, right_k, right_n, bias_model, bias_period, out_model, sum_model,
-    ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
-    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, SUM: tl.constexpr,
+    left_model, left_m, left_k, right_model, right_k, right_n, bias_model, bias_period, out_model, sum_model, gate_model,
+    ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr, PARTS: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, SUM: tl.constexpr, SLOPE: tl.constexpr,
     DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    model = tl.program_id(2).to(tl.int64)
+    model = (tl.program_id(2) // PARTS).to(tl.int64)
+    part = tl.program_id(2) % PARTS  # of the sum over k, where it is long and few programs would do it
     m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.program_id(1) * TILE + tl.arange(0, TILE)
     left += model * left_model
     right += model * right_model
     acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
     total = tl.zeros((TILE,), dtype=tl.float32)
-    for start in range(0, K, DEPTH):
+    per_part = (K + PARTS * DEPTH - 1) // (PARTS * DEPTH) * DEPTH
+    for start in range(part * per_part, min((part + 1) * per_part, K), DEPTH):
         k = start + tl.arange(0, DEPTH)
         a = tl.load(
             left + m[:, None] * left_m + k[None, :] * left_k, mask=(m < M)[:, None] & (k < K)[None, :], other=0.0
@@ -236,9 +241,8 @@ def matmul_kernel(
             tl.store(column_sum + model * sum_model + n, total, mask=n < N)
     offset = m[:, None] * N + n[None, :]
     known = (m < M)[:, None] & (n < N)[None, :]
-    if GATE:
-        gate += model * M * N
-    _finish(acc, out + model * out_model, gate, offset, known, RELU, GATE)
+    out += model * out_model + part * M * N
+    _finish(acc, out, gate, offset, offset + model * gate_model, known, RELU, GATE, SLOPE)
 
 
 @triton.jit
@@ -287,3 +291,156 @@ def unpack_kernel(bits, indices, out, row_bytes, PIXELS: tl.constexpr):
     tl.store(
         out + example * row_bytes * 8 + pixel, ((byte >> (7 - pixel % 8).to(tl.uint8)) & 1).to(out.dtype.element_ty)
     )
+
+
+@triton.jit
+def unpack_bytes_kernel(rows, indices, out, row_bytes, SCALE: tl.constexpr, VALUES: tl.constexpr):
+    example = tl.program_id(0).to(tl.int64)
+    value = tl.program_id(1) * VALUES + tl.arange(0, VALUES)
+    inside = value < row_bytes
+    source = tl.load(indices + example).to(tl.int64) * row_bytes
+    byte = tl.load(rows + source + value, mask=inside, other=0)
+    if SCALE != 1:
+        byte = byte.to(tl.float32) * SCALE
+    tl.store(out + example * row_bytes + value, byte.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def moments_kernel(x, partial, positions, per_part, C: tl.constexpr, CP: tl.constexpr, ROWS: tl.constexpr):
+    """Sums of (x - shift) and its square in parts; the shift, a pixel's own value, keeps the difference exact."""
+    part = tl.program_id(0)
+    model = tl.program_id(1).to(tl.int64)
+    channel = tl.arange(0, CP)
+    x += model * positions * C
+    shift = tl.load(x + channel, mask=channel < C, other=0.0).to(tl.float32)
+    total = tl.zeros((CP,), dtype=tl.float32)
+    squares = tl.zeros((CP,), dtype=tl.float32)
+    end = min((part + 1) * per_part, positions)
+    for start in range(part * per_part, end, ROWS):
+        position = start + tl.arange(0, ROWS)
+        known = (position < end)[:, None] & (channel < C)[None, :]
+        value = tl.load(x + position[:, None] * C + channel[None, :], mask=known, other=0.0).to(tl.float32)
+        value = tl.where(known, value - shift[None, :], 0.0)
+        total += tl.sum(value, axis=0)
+        squares += tl.sum(value * value, axis=0)
+    partial += (model * tl.num_programs(0) + part) * 2 * C
+    tl.store(partial + channel, total, mask=channel < C)
+    tl.store(partial + C + channel, squares, mask=channel < C)
+
+
+@triton.jit
+def _sum_of_parts(partial, stride, parts, channel, used, PARTS: tl.constexpr):
+    """Σ over parts of a channel's partial sums, all loaded at once."""
+    part = tl.arange(0, PARTS)
+    known = (part < parts)[:, None] & used[None, :]
+    return tl.sum(tl.load(partial + part[:, None] * stride + channel[None, :], mask=known, other=0.0), axis=0)
+
+
+@triton.jit
+def statistics_kernel(
+    x, partial, statistics, running_mean, running_variance, positions, parts,
+    C: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr, EPSILON: tl.constexpr, MOMENTUM: tl.constexpr,
+):  # fmt: skip
+    """From the partial sums: the batch's mean and 1 / standard deviation, and a step of the running ones."""
+    model = tl.program_id(0).to(tl.int64)
+    channel = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    used = channel < C
+    partial += model * parts * 2 * C
+    offset = _sum_of_parts(partial, 2 * C, parts, channel, used, PARTS) / positions
+    squares = _sum_of_parts(partial + C, 2 * C, parts, channel, used, PARTS) / positions
+    variance = tl.maximum(squares - offset * offset, 0.0)
+    mean = tl.load(x + model * positions * C + channel, mask=used, other=0.0).to(tl.float32) + offset
+    tl.store(statistics + model * 2 * C + channel, mean, mask=used)
+    tl.store(statistics + model * 2 * C + C + channel, 1.0 / tl.sqrt(variance + EPSILON), mask=used)
+    kept_mean = tl.load(running_mean + model * C + channel, mask=used, other=0.0)
+    kept_variance = tl.load(running_variance + model * C + channel, mask=used, other=0.0)
+    unbiased = variance * positions / (positions - 1)
+    tl.store(running_mean + model * C + channel, kept_mean + MOMENTUM * (mean - kept_mean), mask=used)
+    tl.store(running_variance + model * C + channel, kept_variance + MOMENTUM * (unbiased - kept_variance), mask=used)
+
+
+@triton.jit
+def totals_kernel(
+    first, second, totals, parts, first_model, second_model, C: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr
+):
+    """Both gradients of a batch norm, summed over their parts: (models, 2, C)."""
+    model = tl.program_id(0).to(tl.int64)
+    channel = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    used = channel < C
+    along = _sum_of_parts(first + model * first_model, C, parts, channel, used, PARTS)
+    plain = _sum_of_parts(second + model * second_model, C, parts, channel, used, PARTS)
+    tl.store(totals + model * 2 * C + channel, along, mask=used)
+    tl.store(totals + model * 2 * C + C + channel, plain, mask=used)
+
+
+@triton.jit
+def normalise_kernel(
+    x, statistics, weight, bias, out, positions, weight_model, bias_model,
+    C: tl.constexpr, CP: tl.constexpr, ROWS: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(1).to(tl.int64)
+    channel = tl.arange(0, CP)
+    used = channel < C
+    mean = tl.load(statistics + model * 2 * C + channel, mask=used, other=0.0)
+    scale = tl.load(statistics + model * 2 * C + C + channel, mask=used, other=0.0)
+    scale *= tl.load(weight + model * weight_model + channel, mask=used, other=0.0)
+    shift = tl.load(bias + model * bias_model + channel, mask=used, other=0.0) - mean * scale
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    known = (position < positions)[:, None] & used[None, :]
+    offset = model * positions * C + position[:, None] * C + channel[None, :]
+    value = tl.load(x + offset, mask=known, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    tl.store(out + offset, value.to(out.dtype.element_ty), mask=known)
+
+
+@triton.jit
+def normalise_sums_kernel(
+    x, dy, statistics, weight_grad, bias_grad, positions, per_part, weight_model, bias_model,
+    C: tl.constexpr, CP: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of weight and bias in parts: Σ dy · x̂ and Σ dy."""
+    part = tl.program_id(0)
+    model = tl.program_id(1).to(tl.int64)
+    channel = tl.arange(0, CP)
+    used = channel < C
+    mean = tl.load(statistics + model * 2 * C + channel, mask=used, other=0.0)
+    scale = tl.load(statistics + model * 2 * C + C + channel, mask=used, other=0.0)
+    x += model * positions * C
+    dy += model * positions * C
+    plain = tl.zeros((CP,), dtype=tl.float32)
+    along = tl.zeros((CP,), dtype=tl.float32)
+    end = min((part + 1) * per_part, positions)
+    for start in range(part * per_part, end, ROWS):
+        position = start + tl.arange(0, ROWS)
+        known = (position < end)[:, None] & used[None, :]
+        offset = position[:, None] * C + channel[None, :]
+        gradient = tl.load(dy + offset, mask=known, other=0.0).to(tl.float32)
+        value = (tl.load(x + offset, mask=known, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        plain += tl.sum(gradient, axis=0)
+        along += tl.sum(gradient * value, axis=0)
+    tl.store(weight_grad + model * weight_model + part * C + channel, along, mask=used)
+    tl.store(bias_grad + model * bias_model + part * C + channel, plain, mask=used)
+
+
+@triton.jit
+def normalise_input_kernel(
+    x, dy, statistics, weight, sums, out, positions, weight_model,
+    C: tl.constexpr, CP: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """dx = w / sd · (dy - mean(dy) - x̂ · mean(dy · x̂)). sums: (models, 2, C), along first."""
+    model = tl.program_id(1).to(tl.int64)
+    channel = tl.arange(0, CP)
+    used = channel < C
+    mean = tl.load(statistics + model * 2 * C + channel, mask=used, other=0.0)
+    scale = tl.load(statistics + model * 2 * C + C + channel, mask=used, other=0.0)
+    along = tl.load(sums + model * 2 * C + channel, mask=used, other=0.0) / positions
+    plain = tl.load(sums + model * 2 * C + C + channel, mask=used, other=0.0) / positions
+    w = tl.load(weight + model * weight_model + channel, mask=used, other=0.0)
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    known = (position < positions)[:, None] & used[None, :]
+    offset = model * positions * C + position[:, None] * C + channel[None, :]
+    gradient = tl.load(dy + offset, mask=known, other=0.0).to(tl.float32)
+    value = (tl.load(x + offset, mask=known, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+    dx = (w * scale)[None, :] * (gradient - plain[None, :] - value * along[None, :])
+    tl.store(out + offset, dx.to(out.dtype.element_ty), mask=known)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from controlvae.training.stacked import products
@@ -15,23 +16,35 @@ from controlvae.training.stacked.parameters import Slot
 from controlvae.training.stacked.products import Arithmetic
 
 
+_LONG = 2048  # a sum over more than so many products is worth splitting where its result is small
+
+
 class Layer(ABC):
     """A map from activations to activations, and what it leaves for the optimiser on the way back."""
 
     slots: list[Slot]
+    remembered: tuple[Tensor, ...] = ()  # by the last forward pass for its backward pass, beside the input
 
-    def __init__(self, arithmetic: Arithmetic, *, relu: bool, gate_input: bool) -> None:
+    def __init__(self, arithmetic: Arithmetic, *, relu: bool, gate_input: bool, last: bool = False) -> None:
         self.arithmetic = arithmetic
         self.relu = relu
         self.gate_input = gate_input  # the input is a rectified activation
+        self.dtype = torch.float32 if last else arithmetic.maps  # what enters the latents or the loss stays in float32
         self.needs_input_gradient = True
+
+    def buffers(self) -> dict[str, Tensor]:
+        """What moves without a gradient, by its name in the plain module's state dict: (models, ...) each."""
+        return {}
+
+    def to(self, device: torch.device) -> None:
+        """Moves the buffers; the slots are placed by `Parameters`."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """The output, rectified if this layer is followed by a rectifier."""
 
     @abstractmethod
-    def backward(self, x: Tensor, dy: Tensor) -> Tensor | None:
+    def backward(self, x: Tensor, dy: Tensor, *remembered: Tensor) -> Tensor | None:
         """Writes the weights' gradients into their slots; returns the input's, gated, or None where nobody needs it."""
 
     def __call__(self, x: Tensor, anchor: Tensor) -> Tensor:
@@ -47,13 +60,14 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, layer: Layer) -> Tensor:
         ctx.layer = layer
-        ctx.save_for_backward(x)
-        return layer.forward(x)
+        out = layer.forward(x)
+        ctx.save_for_backward(x, *layer.remembered)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None]:
-        (x,) = ctx.saved_tensors
-        return ctx.layer.backward(x, gradients[0].contiguous()), None, None
+        x, *remembered = ctx.saved_tensors
+        return ctx.layer.backward(x, gradients[0].contiguous(), *remembered), None, None
 
 
 class Down(Layer):
@@ -67,7 +81,7 @@ class Down(Layer):
         weight, bias = (slot.weight for slot in self.slots)
         return products.gather(x, weight, self.arithmetic, bias=bias, relu=self.relu)
 
-    def backward(self, x: Tensor, dy: Tensor) -> Tensor | None:
+    def backward(self, x: Tensor, dy: Tensor, *remembered: Tensor) -> Tensor | None:
         weight, bias = self.slots
         products.outer(x, dy, weight.gradient, bias.gradient, self.arithmetic, large_bias=False)
         if not self.needs_input_gradient:
@@ -80,16 +94,14 @@ class Up(Layer):
 
     def __init__(self, name: str, module: nn.ConvTranspose2d, models: int, arithmetic: Arithmetic, **how: bool) -> None:
         super().__init__(arithmetic, **how)
-        # The bias belongs to the large map, whose sum comes in quarters: see `_outer_kernel`.
+        # The bias belongs to the large map, whose sum comes in quarters: see `outer_kernel`.
         self.slots = _map_slots(name, module.out_channels, module.in_channels, module.out_channels, models, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = (slot.weight for slot in self.slots)
-        # The last layer gives logits, which stay in float32.
-        dtype = None if self.relu else torch.float32
-        return products.spread(x, weight, self.arithmetic, bias=bias, relu=self.relu, dtype=dtype)
+        return products.spread(x, weight, self.arithmetic, bias=bias, relu=self.relu, dtype=self.dtype)
 
-    def backward(self, x: Tensor, dy: Tensor) -> Tensor:
+    def backward(self, x: Tensor, dy: Tensor, *remembered: Tensor) -> Tensor:
         weight, bias = self.slots
         products.outer(dy, x, weight.gradient, bias.gradient, self.arithmetic, large_bias=True)
         return products.gather(dy, weight.weight, self.arithmetic, gate=self._gate(x))
@@ -106,21 +118,56 @@ class Dense(Layer):
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = (slot.weight for slot in self.slots)
         flat = x.flatten(2)
-        # What goes into the latents stays in float32.
-        dtype = self.arithmetic.maps if self.relu else torch.float32
-        out = torch.empty(*flat.shape[:2], weight.shape[2], dtype=dtype, device=x.device)
+        if flat.shape[2] >= _LONG and not self.relu:
+            return (products.long_matmul(flat, weight, self.arithmetic) + bias.unsqueeze(1)).to(self.dtype)
+        out = torch.empty(*flat.shape[:2], weight.shape[2], dtype=self.dtype, device=x.device)
         products.matmul(flat, weight, out, self.arithmetic, bias=bias, relu=self.relu)
         return out.unflatten(2, self.shape)
 
-    def backward(self, x: Tensor, dy: Tensor) -> Tensor:
+    def backward(self, x: Tensor, dy: Tensor, *remembered: Tensor) -> Tensor:
         weight, bias = self.slots
         flat, dy = x.flatten(2), dy.flatten(2)
         products.matmul(
             flat.transpose(1, 2), dy, weight.gradient[:, 0], self.arithmetic, column_sum=bias.gradient.flatten(1)
         )
+        if dy.shape[2] >= _LONG and not self.gate_input:
+            return products.long_matmul(dy, weight.weight.transpose(1, 2), self.arithmetic).view_as(x).to(x.dtype)
         dx = torch.empty_like(flat)
         products.matmul(dy, weight.weight.transpose(1, 2), dx, self.arithmetic, gate=self._gate(flat))
         return dx.view_as(x)
+
+
+class Norm(Layer):
+    """Batch norm over every pixel of a model's own batch."""
+
+    def __init__(self, name: str, module: nn.BatchNorm2d, models: int, arithmetic: Arithmetic, **how: bool) -> None:
+        super().__init__(arithmetic, **how)
+        self.parts = max(16, 512 // models)
+        self.slots = [
+            Slot(f"{name}.{part}", (module.num_features,), self.parts, _same, _same) for part in ("weight", "bias")
+        ]
+        self.epsilon, self.momentum, self.name = module.eps, module.momentum or 0.0, name
+        assert module.running_mean is not None and module.running_var is not None
+        self.running_mean = module.running_mean.repeat(models, 1)
+        self.running_variance = module.running_var.repeat(models, 1)
+
+    def buffers(self) -> dict[str, Tensor]:
+        return {f"{self.name}.running_mean": self.running_mean, f"{self.name}.running_var": self.running_variance}
+
+    def to(self, device: torch.device) -> None:
+        self.running_mean, self.running_variance = self.running_mean.to(device), self.running_variance.to(device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = (slot.weight for slot in self.slots)
+        statistics = products.batch_statistics(
+            x, self.parts, self.running_mean, self.running_variance, self.epsilon, self.momentum
+        )
+        self.remembered = (statistics,)
+        return products.normalise(x, statistics, weight, bias, relu=self.relu)
+
+    def backward(self, x: Tensor, dy: Tensor, *remembered: Tensor) -> Tensor:
+        (statistics,), (weight, bias) = remembered, self.slots
+        return products.normalise_gradient(x, dy, statistics, weight.weight, weight.gradient, bias.gradient)
 
 
 def _map_slots(name: str, large: int, small: int, biases: int, models: int, bias_parts: int) -> list[Slot]:
@@ -152,6 +199,18 @@ def linear_slots(name: str, module: nn.Linear) -> list[Slot]:
     ]
 
 
+def padded_slots(name: str, module: nn.Linear, inner: int, outer: int) -> list[Slot]:
+    """A linear layer with zeros up to `inner` inputs and `outer` outputs; their gradients are zero, so they stay."""
+    rows, columns = module.in_features, module.out_features
+    return [
+        Slot(f"{name}.weight", (inner, outer), 1,
+             lambda plain: F.pad(plain.t(), (0, outer - columns, 0, inner - rows)),
+             lambda stacked: stacked[:rows, :columns].t()),
+        Slot(f"{name}.bias", (outer,), 1,
+             lambda plain: F.pad(plain, (0, outer - columns)), lambda stacked: stacked[:columns]),
+    ]  # fmt: skip
+
+
 def linear_onto_map_slots(name: str, module: nn.Linear, shape: tuple[int, int, int]) -> list[Slot]:
     """A linear layer whose output is a map: (channels, height, width) in torch, (height, width, channels) here."""
     channels, height, width = shape
@@ -163,6 +222,17 @@ def linear_onto_map_slots(name: str, module: nn.Linear, shape: tuple[int, int, i
         Slot(f"{name}.bias", (height * width * channels,), 1,
              lambda plain: plain.view(shape).permute(1, 2, 0).reshape(-1),
              lambda stacked: stacked.view(height, width, channels).permute(2, 0, 1).reshape(-1)),
+    ]  # fmt: skip
+
+
+def map_onto_linear_slots(name: str, module: nn.Linear, channels: int) -> list[Slot]:
+    """A linear layer whose input is a flattened map: (channels, pixels) in torch, (pixels, channels) here."""
+    outer = module.out_features
+    return [
+        Slot(f"{name}.weight", (module.in_features, outer), 1,
+             lambda plain: plain.t().unflatten(0, (channels, -1)).transpose(0, 1).reshape(-1, outer),
+             lambda stacked: stacked.view(-1, channels, outer).transpose(0, 1).reshape(-1, outer).t()),
+        Slot(f"{name}.bias", (outer,), 1, _same, _same),
     ]  # fmt: skip
 
 

@@ -3,14 +3,16 @@
 import torch
 from torch import Tensor, nn
 
-from controlvae.models import ConvVAE
+from controlvae.models import Model
 from controlvae.training.stacked.layers import (
     Dense,
     Down,
     Layer,
+    Norm,
     Up,
     linear_onto_map_slots,
     linear_slots,
+    map_onto_linear_slots,
     whole_map_slots,
     whole_map_up_slots,
 )
@@ -21,15 +23,18 @@ from controlvae.training.stacked.products import Arithmetic
 class StackedVAE:
     """Encoder and decoder of `models` VAEs built like `template`, each with weights of its own."""
 
-    def __init__(self, template: ConvVAE, models: int, precision: str, device: torch.device) -> None:
+    def __init__(self, template: Model, models: int, precision: str, device: torch.device) -> None:
         arithmetic = Arithmetic(precision)
         self.latents = template.latents
         self.maps = arithmetic.maps
-        self.encoder = _layers("encoder", template.encoder, models, arithmetic, rectified=False)
-        self.decoder = _layers("decoder", template.decoder, models, arithmetic, rectified=False)
+        self.encoder = _layers("encoder", template.encoder, models, arithmetic)
+        self.decoder = _layers("decoder", template.decoder, models, arithmetic)
         self.encoder[0].needs_input_gradient = False
-        slots = [slot for layer in (*self.encoder, *self.decoder) for slot in layer.slots]
-        self.parameters = Parameters(slots, models, device)
+        layers = (*self.encoder, *self.decoder)
+        self.parameters = Parameters([slot for layer in layers for slot in layer.slots], models, device)
+        for layer in layers:
+            layer.to(device)
+        self.buffers = {name: buffer for layer in layers for name, buffer in layer.buffers().items()}
         self._anchor = torch.zeros((), device=device, requires_grad=True)
 
     def encode(self, x: Tensor) -> Tensor:
@@ -45,31 +50,45 @@ class StackedVAE:
         return z
 
 
-def _layers(room: str, modules: nn.Module, models: int, arithmetic: Arithmetic, rectified: bool) -> list[Layer]:
+def _layers(room: str, modules: nn.Sequential, models: int, arithmetic: Arithmetic) -> list[Layer]:
     """The stacked counterparts of a sequence of plain modules."""
-    plain = list(modules.named_children())
+    plain = [(f"{room}.{key}", module) for key, module in modules.named_children()]
+    at = [number for number, (_, module) in enumerate(plain) if not isinstance(module, _WITHIN)]
     layers: list[Layer] = []
-    for number, (key, module) in enumerate(plain):
-        if isinstance(module, nn.ReLU | nn.Flatten | nn.Unflatten):
-            continue
-        after = [m for _, m in plain[number + 1 :]]
-        nearest = next((m for m in after if not isinstance(m, nn.Flatten | nn.Unflatten)), None)
-        how = {"relu": isinstance(nearest, nn.ReLU), "gate_input": rectified}
-        name = f"{room}.{key}"
-        match module, after[:1]:
-            case nn.Linear(), [nn.Unflatten(unflattened_size=(channels, height, width))] if height > 1:
-                slots = linear_onto_map_slots(name, module, (channels, height, width))
-                layers.append(Dense(slots, arithmetic, (height, width, channels), **how))
-            case _:
-                layers.append(_layer(name, module, models, arithmetic, how))
-        rectified = how["relu"]
+    rectified, channels = False, 0
+    for number, following in zip(at, [*at[1:], len(plain)], strict=True):
+        name, module = plain[number]
+        after = [m for _, m in plain[number + 1 : following]]  # up to the next layer: rectifiers and reshapings
+        relu = any(isinstance(m, nn.ReLU) for m in after)
+        how = {"relu": relu, "gate_input": rectified, "last": following == len(plain)}
+        unflatten = next((tuple(m.unflattened_size) for m in after if isinstance(m, nn.Unflatten)), None)
+        from_map = number > 0 and isinstance(plain[number - 1][1], nn.Flatten) and channels > 0
+        layers.append(_layer(name, module, models, arithmetic, unflatten, channels if from_map else 0, how))
+        rectified = relu
+        channels = getattr(module, "out_channels", channels if isinstance(module, nn.BatchNorm2d) else 0)
     return layers
 
 
-def _layer(name: str, module: nn.Module, models: int, arithmetic: Arithmetic, how: dict[str, bool]) -> Layer:
+_WITHIN = (nn.ReLU, nn.Flatten, nn.Unflatten)
+
+
+def _layer(
+    name: str, module: nn.Module, models: int, arithmetic: Arithmetic, onto: tuple[int, ...] | None, channels: int,
+    how: dict[str, bool],
+) -> Layer:  # fmt: skip
+    """One layer; `onto` is the map its output is reshaped to, `channels` are those of a map flattened before it."""
     match module:
+        case nn.Linear() if onto is not None and onto[1] > 1:
+            wide, height, width = onto
+            return Dense(
+                linear_onto_map_slots(name, module, (wide, height, width)), arithmetic, (height, width, wide), **how
+            )
+        case nn.Linear() if module.in_features > channels > 0:
+            return Dense(map_onto_linear_slots(name, module, channels), arithmetic, (module.out_features,), **how)
         case nn.Linear():
             return Dense(linear_slots(name, module), arithmetic, (module.out_features,), **how)
+        case nn.BatchNorm2d():
+            return Norm(name, module, models, arithmetic, **how)
         case nn.Conv2d(stride=(2, 2), kernel_size=(4, 4), padding=(1, 1)):
             return Down(name, module, models, arithmetic, **how)
         case nn.Conv2d(stride=(1, 1), padding=(0, 0)):
@@ -78,6 +97,5 @@ def _layer(name: str, module: nn.Module, models: int, arithmetic: Arithmetic, ho
             return Up(name, module, models, arithmetic, **how)
         case nn.ConvTranspose2d(stride=(1, 1), padding=(0, 0)):
             size = module.kernel_size[0]
-            slots = whole_map_up_slots(name, module)
-            return Dense(slots, arithmetic, (size, size, module.out_channels), **how)
+            return Dense(whole_map_up_slots(name, module), arithmetic, (size, size, module.out_channels), **how)
     raise TypeError(f"no stacked layer for {module}")

@@ -66,11 +66,11 @@ class Parameters:
 
     def export(self, model: int) -> dict[str, dict[str, Tensor]]:
         """Weights and moments of one model under their plain names and layouts, on the host."""
-        return {kind: self._read(buffer, model) for kind, buffer in self._buffers().items()}
+        return {kind: self._read(buffer, model) for kind, buffer in self.buffers().items()}
 
     def load(self, model: int, values: dict[str, dict[str, Tensor]]) -> None:
         """Takes over what `export` gave, in place: a captured graph goes on reading the same memory."""
-        for kind, buffer in self._buffers().items():
+        for kind, buffer in self.buffers().items():
             at = 0
             for slot in self.slots:
                 if kind in values:
@@ -78,7 +78,7 @@ class Parameters:
                     buffer[model, at : at + slot.size].copy_(stacked)
                 at += slot.padded
 
-    def _buffers(self) -> dict[str, Tensor]:
+    def buffers(self) -> dict[str, Tensor]:
         return {"weight": self.weights, "exp_avg": self.first, "exp_avg_sq": self.second}
 
     def _read(self, buffer: Tensor, model: int) -> dict[str, Tensor]:

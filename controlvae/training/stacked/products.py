@@ -31,6 +31,11 @@ def _tile(channels: int) -> int:
     return min(64, _padded(channels))
 
 
+def _depth(channels: int) -> int:
+    """Channels summed at once; wider maps take several turns, so that float32 tiles still fit."""
+    return min(64, _padded(channels))
+
+
 def _config(operation: str, large: int, small: int, models: int) -> dict[str, int]:
     """Rows of pixels a program works on at once, its warps and its pipeline depth: the best measured on an H200."""
     if operation == "outer":
@@ -55,7 +60,7 @@ def gather(
     kernels.gather_kernel[grid](
         large, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
         height // 2, width // 2,
-        CL=cl, CS=cs, CLP=_padded(16 * cl) if patch else _padded(cl), TILE=_tile(cs), **config,
+        CL=cl, CS=cs, DEPTH=_padded(16 * cl) if patch else _depth(cl), TILE=_tile(cs), **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, PATCH=patch,
         DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
@@ -76,7 +81,7 @@ def spread(
     kernel = kernels.spread_few_kernel if few else kernels.spread_kernel
     kernel[(blocks, 1 if few else 4 * triton.cdiv(cl, _tile(cl)), models)](
         small, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
-        height, width, CL=cl, CS=cs, CSP=_padded(cs), TILE=16 if few else _tile(cl), **config,
+        height, width, CL=cl, CS=cs, DEPTH=_padded(cs) if few else _depth(cs), TILE=16 if few else _tile(cl), **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
     return out
@@ -105,23 +110,38 @@ def outer(
 
 def matmul(
     left: Tensor, right: Tensor, out: Tensor, arithmetic: Arithmetic, *, bias: Tensor | None = None,
-    relu: bool = False, gate: Tensor | None = None, column_sum: Tensor | None = None,
+    relu: bool = False, gate: Tensor | None = None, column_sum: Tensor | None = None, slope: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """out = left · right for each model, plus bias, rectified or gated; `column_sum` receives Σ_k right[k].
 
-    A bias shorter than a row of `out` repeats: a channel's bias serves all pixels of a map laid out flat.
+    A bias shorter than a row of `out` repeats: a channel's bias serves all pixels of a map laid out flat. `slope` is
+    the rectifier's below zero.
     """
     models, m, k = left.shape
     n = right.shape[2]
-    grid = (triton.cdiv(m, 64), triton.cdiv(n, 32), models)
+    tile = 64 if n >= 512 and m >= 64 else 32
+    grid = (triton.cdiv(m, 64), triton.cdiv(n, tile), models)
     kernels.matmul_kernel[grid](
         left, right, bias, gate, out, column_sum, m, n, k,
         *left.stride(), *right.stride(), 0 if bias is None else bias.stride(0), 1 if bias is None else bias.shape[1],
-        out.stride(0), 0 if column_sum is None else column_sum.stride(0),
-        ROWS=64, TILE=32, DEPTH=64, BIAS=bias is not None, RELU=relu, GATE=gate is not None,
-        SUM=column_sum is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
+        out.stride(0), 0 if column_sum is None else column_sum.stride(0), 0 if gate is None else gate.stride(0),
+        ROWS=64, TILE=tile, DEPTH=64, PARTS=1, BIAS=bias is not None, RELU=relu, GATE=gate is not None,
+        SUM=column_sum is not None, SLOPE=slope, DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
     return out
+
+
+def long_matmul(left: Tensor, right: Tensor, arithmetic: Arithmetic) -> Tensor:
+    """left · right for each model where the sum is long and the result small: in parts, then added. Float32."""
+    models, m, k = left.shape
+    n, parts = right.shape[2], max(1, min(16, k // 256))
+    out = torch.empty(models, parts, m, n, device=left.device)
+    kernels.matmul_kernel[(triton.cdiv(m, 64), triton.cdiv(n, 32), models * parts)](
+        left, right, None, None, out, None, m, n, k, *left.stride(), *right.stride(), 0, 1, out.stride(0), 0, 0,
+        ROWS=64, TILE=32, DEPTH=64, PARTS=parts, BIAS=False, RELU=False, GATE=False, SUM=False, SLOPE=0.0,
+        DOT=arithmetic.dot, PRECISION=arithmetic.products,
+    )  # fmt: skip
+    return out.sum(1)
 
 
 def unpack(bits: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
@@ -131,6 +151,71 @@ def unpack(bits: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: to
     pixels = bits.shape[1] * 8
     block = min(1024, pixels)
     kernels.unpack_kernel[(indices.numel(), pixels // block)](bits, indices, out, bits.shape[1], PIXELS=block)
+    return out
+
+
+def unpack_bytes(rows: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
+    """Pictures from their bytes, in [0, 1], or the bytes themselves as uint8: (models, batch, height, width, channels)."""
+    channels, height, width = shape
+    out = torch.empty(*indices.shape, height, width, channels, dtype=dtype, device=rows.device)
+    scale = 1 if dtype == torch.uint8 else 1 / 255
+    grid = (indices.numel(), triton.cdiv(rows.shape[1], 4096))
+    kernels.unpack_bytes_kernel[grid](rows, indices, out, rows.shape[1], SCALE=scale, VALUES=4096)
+    return out
+
+
+_FEW = 16  # channels whose parts one program sums
+
+
+def _rows(channels: int) -> dict[str, int]:
+    """How much of a map one program of the batch norm takes at a time."""
+    padded = _padded(channels)
+    return {"C": channels, "CP": padded, "ROWS": max(16, 4096 // padded)}
+
+
+def batch_statistics(
+    x: Tensor, parts: int, running_mean: Tensor, running_variance: Tensor, epsilon: float, momentum: float
+) -> Tensor:
+    """Means and 1 / standard deviations over all pixels of a map, (models, 2, channels); moves the running ones."""
+    models, channels, positions = x.shape[0], x.shape[-1], x[0].numel() // x.shape[-1]
+    partial = torch.empty(models, parts, 2, channels, device=x.device)
+    statistics = torch.empty(models, 2, channels, device=x.device)
+    sizes = _rows(channels)
+    kernels.moments_kernel[(parts, models)](x, partial, positions, triton.cdiv(positions, parts), **sizes)
+    kernels.statistics_kernel[(models, triton.cdiv(channels, _FEW))](
+        x, partial, statistics, running_mean, running_variance, positions, parts,
+        C=channels, TILE=_FEW, PARTS=triton.next_power_of_2(parts), EPSILON=epsilon, MOMENTUM=momentum,
+    )  # fmt: skip
+    return statistics
+
+
+def normalise(x: Tensor, statistics: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
+    """(x - mean) / sd · weight + bias, rectified."""
+    positions, sizes, out = x[0].numel() // x.shape[-1], _rows(x.shape[-1]), torch.empty_like(x)
+    kernels.normalise_kernel[(triton.cdiv(positions, sizes["ROWS"]), len(x))](
+        x, statistics, weight, bias, out, positions, weight.stride(0), bias.stride(0), RELU=relu, **sizes
+    )
+    return out
+
+
+def normalise_gradient(
+    x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor, weight_grad: Tensor, bias_grad: Tensor
+) -> Tensor:
+    """The input's gradient; leaves the weight's and the bias's in their parts, (models, parts, channels)."""
+    models, channels, positions, parts = len(x), x.shape[-1], x[0].numel() // x.shape[-1], weight_grad.shape[1]
+    sizes, out = _rows(channels), torch.empty_like(x)
+    kernels.normalise_sums_kernel[(parts, models)](
+        x, dy, statistics, weight_grad, bias_grad, positions, triton.cdiv(positions, parts),
+        weight_grad.stride(0), bias_grad.stride(0), **sizes,
+    )  # fmt: skip
+    sums = torch.empty(models, 2, channels, device=x.device)
+    kernels.totals_kernel[(models, triton.cdiv(channels, _FEW))](
+        weight_grad, bias_grad, sums, parts, weight_grad.stride(0), bias_grad.stride(0),
+        C=channels, TILE=_FEW, PARTS=triton.next_power_of_2(parts),
+    )  # fmt: skip
+    kernels.normalise_input_kernel[(triton.cdiv(positions, sizes["ROWS"]), models)](
+        x, dy, statistics, weight, sums, out, positions, weight.stride(0), **sizes
+    )
     return out
 
 

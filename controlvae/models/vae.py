@@ -1,0 +1,57 @@
+"""What every convolutional VAE here has: an encoder to a Gaussian posterior, and a decoder to logits."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Posterior(NamedTuple):
+    """q(z|x), a Gaussian with independent latents."""
+
+    mean: Tensor  # (batch, latents)
+    log_variance: Tensor  # (batch, latents)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """z = mean + standard deviation x noise, with noise from N(0, I)."""
+        return self.mean + torch.exp(0.5 * self.log_variance) * noise
+
+
+class VAE(nn.Module):
+    """`encoder` gives means beside log-variances; `decoder` gives logits of the pixels."""
+
+    encoder: nn.Sequential
+    decoder: nn.Sequential
+    latents: int
+
+    def encode(self, x: Tensor) -> Posterior:
+        mean, log_variance = self.encoder(x).chunk(2, dim=1)
+        return Posterior(mean, log_variance)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Logits of the pixels: (batch, *shape)."""
+        return self.decoder(z)
+
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Posterior]:
+        posterior = self.encode(x)
+        return self.decode(posterior.sample(noise)), posterior
+
+
+def small_map(shape: tuple[int, int, int], layers: int) -> int:
+    """The side of the map that so many stride-2 layers leave of a picture."""
+    size, remainder = divmod(shape[1], 2**layers)
+    if shape[1] != shape[2] or remainder or size < 1:
+        need = f"{layers} stride-2 layers need a square picture divisible by {2**layers}"
+        raise ValueError(f"{need}, got {shape[1]}x{shape[2]}")
+    return size
+
+
+def initialise(model: nn.Module, initial: Literal["kaiming", "normal"] = "kaiming") -> None:
+    """The released initialisations: both leave transposed convolutions at torch's own."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            if initial == "kaiming":
+                nn.init.kaiming_normal_(module.weight)
+            else:
+                nn.init.normal_(module.weight, 0.0, 0.02)
+            nn.init.zeros_(module.bias)  # type: ignore[arg-type]
