@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 _ROOMS = ("control", "experiments", "data", "models", "objectives", "training", "metrics", "report")
 _FROM_CONTROL = (
-    "PI", "PID", "Capacity", "Constant", "Controller", "Cyclical", "LagrangeMultiplier", "Linear", "Sigmoid",
+    "PI", "PID", "Capacity", "Constant", "Controller", "Cyclical", "LagrangeMultiplier", "Linear", "Points", "Sigmoid",
     "Staircase", "TuningWarning", "kp_limit", "target_range",
 )  # fmt: skip
 

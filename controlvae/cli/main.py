@@ -82,6 +82,10 @@ def train(
     ] = None,
     run: Annotated[Path | None, typer.Option("--run", help="The run folder; by default runs/PRESET.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Train so many seeds, each in a folder of its own.")] = 1,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", metavar="RUN", help="Open loop: play back the weight a run, or several, recorded."),
+    ] = None,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "30s",
@@ -92,7 +96,7 @@ def train(
     from controlvae.cli import training
 
     how = training.options(device, time_limit, checkpoint_every, tensorboard, data_root)
-    training.start(training.plan(preset, sets or [], run, seeds), how, shown_command())
+    training.start(training.plan(preset, sets or [], run, seeds, replay), how, shown_command())
 
 
 @app.command()

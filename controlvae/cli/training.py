@@ -1,6 +1,7 @@
 """`train` and `resume`: folders, signals, the bar and the words at the end."""
 
 import math
+import os
 import re
 import signal
 import sys
@@ -8,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +22,8 @@ from controlvae.control import TuningWarning
 from controlvae.data.load import load
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, RunFolder, override, preset
+from controlvae.experiments import Experiment, RunFolder, find_runs, override, preset
+from controlvae.experiments.recorded import recorded_weight
 from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
@@ -53,19 +56,26 @@ class Plan(NamedTuple):
     folders: list[RunFolder]
 
 
-def plan(name: str, sets: list[str], run: Path | None, seeds: int) -> Plan:
+def plan(name: str, sets: list[str], run: Path | None, seeds: int, replay: Path | None = None) -> Plan:
     """What a `train` command asks for, one run per seed; nothing is written yet."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
         experiment = override(preset(name), sets)
+        if replay is not None:
+            experiment = replace(experiment, control=recorded_weight(find_runs(replay)))
     for message in {str(warning.message) for warning in caught if sets}:
         print(f"controlvae: note: {message}", file=sys.stderr)
-    path, first = run or _free_folder(Path("runs") / name), experiment.training.seed
-    numbers = range(first, first + seeds)
+    planned = plan_seeds(experiment, run or _free_folder(Path("runs") / name), seeds)
+    for folder in planned.folders:
+        folder.must_be_free()
+    return planned
+
+
+def plan_seeds(experiment: Experiment, path: Path, seeds: int) -> Plan:
+    """One run per seed from the experiment's own on, each in a folder of its own where there are several."""
+    numbers = range(experiment.training.seed, experiment.training.seed + seeds)
     experiments = [override(experiment, [f"training.seed={seed}"]) for seed in numbers]
     folders = [RunFolder(path)] if seeds == 1 else [RunFolder(path / f"seed-{seed}") for seed in numbers]
-    for folder in folders:
-        folder.must_be_free()
     return Plan(experiments, folders)
 
 
@@ -126,7 +136,8 @@ def _go(runs: Sequence[Run], engine: Engine, how: How) -> None:
 
 
 def _home(folders: Sequence[RunFolder]) -> Path:
-    return folders[0].path if len(folders) == 1 else folders[0].path.parent
+    """The folder to name for these: the run itself, or the nearest that holds them all."""
+    return Path(os.path.commonpath([folder.path for folder in folders]))
 
 
 def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrupted: bool) -> None:

@@ -6,10 +6,10 @@ from controlvae.control.lagrange import LagrangeMultiplier
 from controlvae.control.law import Feedback, Law, Schedule, State, TuningWarning
 from controlvae.control.pi import PI
 from controlvae.control.pid import PID
-from controlvae.control.schedules import Constant, Cyclical, Linear, Sigmoid, Staircase
+from controlvae.control.schedules import Constant, Cyclical, Linear, Points, Sigmoid, Staircase
 from controlvae.control.tuning import TargetRange, kp_limit, target_range
 
 __all__ = [
     "PI", "PID", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier", "Law", "Linear",
-    "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "kp_limit", "target_range",
+    "Points", "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "kp_limit", "target_range",
 ]  # fmt: skip

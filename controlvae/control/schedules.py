@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from controlvae.control.arithmetic import Arithmetic, Value
 from controlvae.control.law import Schedule
@@ -131,3 +132,33 @@ class Cyclical(_Between):
         cycles = step / self.period
         share = xp.clip((cycles - xp.floor(cycles)) / self.ramp, 0.0, 1.0)
         return self.start + (self.stop - self.start) * share
+
+
+@dataclass(frozen=True)
+class Points(Schedule):
+    """Straight lines through points, flat before the first and after the last: a recorded weight, played again."""
+
+    steps: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.steps) != len(self.values) or not self.steps:
+            raise ValueError(f"steps and values must be as many, got {len(self.steps)} and {len(self.values)}")
+        if len(self.steps) > 200:
+            raise ValueError(f"at most 200 points, got {len(self.steps)}: a captured step holds them all")
+        if any(later <= earlier for earlier, later in pairwise(self.steps)):
+            raise ValueError("steps must rise")
+        for step, value in zip(self.steps, self.values, strict=True):
+            _check_finite(step=step, value=value)
+
+    def at(self, step: Value, xp: Arithmetic) -> Value:
+        total = 0 * step + self.values[0]
+        for (begin, end), (low, high) in zip(pairwise(self.steps), pairwise(self.values), strict=True):
+            total = total + (high - low) * xp.clip((step - begin) / (end - begin), 0.0, 1.0)
+        return total
+
+    def lowest(self) -> float:
+        return min(self.values)
+
+    def highest(self) -> float:
+        return max(self.values)

@@ -4,10 +4,21 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from controlvae.control import PI, PID, Capacity, Constant, Cyclical, LagrangeMultiplier, Linear, Sigmoid, Staircase
+from controlvae.control import (
+    PI,
+    PID,
+    Capacity,
+    Constant,
+    Cyclical,
+    LagrangeMultiplier,
+    Linear,
+    Points,
+    Sigmoid,
+    Staircase,
+)
 
 # The laws an experiment may name in its JSON. `Controller` takes any law; this list is what a file may ask for.
-LawSettings = PI | PID | Capacity | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase
+LawSettings = PI | PID | Capacity | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
 
 
 def require(condition: bool, message: str) -> None:
@@ -182,7 +193,7 @@ class TotalCorrelation:
 
 @dataclass(frozen=True)
 class BetaTC:
-    """Reconstruction + KL with its total correlation weighed, estimated within the batch (β-TCVAE, Chen et al. 2018)."""
+    """Reconstruction + KL with its total correlation weighed, estimated in the batch (β-TCVAE, Chen et al. 2018)."""
 
     likelihood: Likelihood = "bernoulli"
 

@@ -11,7 +11,7 @@ from controlvae.objectives.terms import Divergence, Terms
 
 
 def critic_terms(divergence: Divergence, joint: Tensor, accuracy: Tensor) -> Terms:
-    """FactorVAE: reconstruction + KL + weight x total correlation. `joint` are the critic's logits for z, (batch, 2)."""
+    """FactorVAE: reconstruction + KL + weight x total correlation. `joint`: the critic's logits for z, (batch, 2)."""
     correlation = density_ratio(joint)
     return Terms(divergence, correlation, divergence.kl, (correlation.detach(), accuracy))
 

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -31,9 +32,13 @@ def check_alike(experiments: Sequence[Experiment]) -> None:
     """Models side by side may differ in seed and control alone."""
     first = experiments[0]
     for other in experiments[1:]:
-        for part in ("data", "model", "objective", "optimiser"):
-            if getattr(other, part) != getattr(first, part):
-                raise UserError(f"runs side by side must share their {part}: {first.name} and {other.name} differ")
-        if replace(other.training, seed=first.training.seed) != first.training:
-            raise UserError(f"runs side by side must share their training settings but the seed: "
-                            f"{first.name} and {other.name} differ")  # fmt: skip
+        for part, settings in shared_settings(other).items():
+            if settings != shared_settings(first)[part]:
+                but = " settings but the seed" if part == "training" else ""
+                raise UserError(f"runs side by side must share their {part}{but}: {first.name} and {other.name} differ")
+
+
+def shared_settings(experiment: Experiment) -> dict[str, Any]:
+    """What runs side by side have in common."""
+    parts = {part: getattr(experiment, part) for part in ("data", "model", "objective", "optimiser")}
+    return {**parts, "training": replace(experiment.training, seed=0)}

@@ -271,7 +271,7 @@ def _second_latent(encoded: Tensor, noise: Tensor) -> Tensor:
 
 
 def _critic_step(divergence: Divergence, joint: Tensor, other: Tensor) -> tuple[Terms, Tensor]:
-    """The terms, and the gradient of the critic's loss at its logits for z and for the shuffled, one after the other."""
+    """The terms, and the gradient of the critic's loss at its logits, first for z and then for the shuffled."""
     judged = joint.detach(), other
     terms = critic_terms(divergence, joint, critic_accuracy(*judged))
     return terms, torch.cat(critic_loss_gradient(*judged), dim=1)

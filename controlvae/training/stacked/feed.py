@@ -27,7 +27,7 @@ class Resident:
         self._prepared: tuple[int, Tensor] | None = None
 
     def pictures(self, position: Tensor, batch: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """A step's pictures for the network, and as the likelihood wants them: (models, batch, height, width, channels).
+        """A step's pictures for the network, and as the likelihood wants them, exact: (models, batch, h, w, channels).
 
         `position` is a device number, the step within the block; `batch` says which of a step's batches.
         """

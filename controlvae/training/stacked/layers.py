@@ -15,7 +15,6 @@ from controlvae.training.stacked import products
 from controlvae.training.stacked.parameters import Slot
 from controlvae.training.stacked.products import Arithmetic
 
-
 _LONG = 2048  # a sum over more than so many products is worth splitting where its result is small
 
 
@@ -36,8 +35,8 @@ class Layer(ABC):
         """What moves without a gradient, by its name in the plain module's state dict: (models, ...) each."""
         return {}
 
-    def to(self, device: torch.device) -> None:
-        """Moves the buffers; the slots are placed by `Parameters`."""
+    def to(self, device: torch.device) -> None:  # noqa: B027
+        """Moves the buffers, where there are any; the slots are placed by `Parameters`."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -147,7 +146,8 @@ class Norm(Layer):
             Slot(f"{name}.{part}", (module.num_features,), self.parts, _same, _same) for part in ("weight", "bias")
         ]
         self.epsilon, self.momentum, self.name = module.eps, module.momentum or 0.0, name
-        assert module.running_mean is not None and module.running_var is not None
+        assert module.running_mean is not None
+        assert module.running_var is not None
         self.running_mean = module.running_mean.repeat(models, 1)
         self.running_variance = module.running_var.repeat(models, 1)
 

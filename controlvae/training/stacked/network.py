@@ -72,7 +72,7 @@ def _layers(room: str, modules: nn.Sequential, models: int, arithmetic: Arithmet
 _WITHIN = (nn.ReLU, nn.Flatten, nn.Unflatten)
 
 
-def _layer(
+def _layer(  # noqa: PLR0911
     name: str, module: nn.Module, models: int, arithmetic: Arithmetic, onto: tuple[int, ...] | None, channels: int,
     how: dict[str, bool],
 ) -> Layer:  # fmt: skip

@@ -155,7 +155,7 @@ def unpack(bits: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: to
 
 
 def unpack_bytes(rows: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
-    """Pictures from their bytes, in [0, 1], or the bytes themselves as uint8: (models, batch, height, width, channels)."""
+    """Pictures from their bytes, in [0, 1] or as they are: (models, batch, height, width, channels)."""
     channels, height, width = shape
     out = torch.empty(*indices.shape, height, width, channels, dtype=dtype, device=rows.device)
     scale = 1 if dtype == torch.uint8 else 1 / 255
