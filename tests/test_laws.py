@@ -6,6 +6,7 @@ import random
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import twin
@@ -53,6 +54,10 @@ CASES = [
     (cv.Linear(0.0, 1.0, steps=50), lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))]),
     (cv.Sigmoid(steps=50), lambda trace: [twin.sigmoid(50)(t + 1) for t in range(len(trace))]),
     (cv.Cyclical(period=20), lambda trace: [twin.cyclical(20, 0.5)(t + 1) for t in range(len(trace))]),
+    (
+        cv.Points((10, 40, 200), (100.0, 20.0, 2.5)),
+        lambda trace: [float(np.interp(t + 1, (10, 40, 200), (100.0, 20.0, 2.5))) for t in range(len(trace))],
+    ),
     (RAMP, lambda trace: [twin.staircase(0.5, 18.0, 0.15, 7)(t + 1) for t in range(len(trace))]),
 ]
 FEEDBACK = [law for law, _ in CASES if isinstance(law, cv.control.Feedback)]

@@ -232,3 +232,29 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
     assert len(lines) == 1, done.stderr
     assert message in lines[0]
     assert lines[0].startswith("controlvae: ")
+
+
+def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
+    words = ["train", "shapes2d-control-factor", *TINY, "--set", "objective.critic=(40,24)", "--set", "data.size=32"]
+    one, other = tmp_path / "straight", tmp_path / "stopped"
+    controlvae(*words, "--run", one)
+    controlvae(*words, "--run", other, "--time-limit", "0.3s")
+    done = controlvae("resume", other, "--device", "cpu")
+    assert "finished at step 400" in done.stdout, done.stderr
+    assert_same_run(one, other)
+    record = json.loads((one / "log.jsonl").read_text().splitlines()[-1])
+    assert record["target"] == pytest.approx(0.3)
+    assert {"tc", "tc_sd", "critic_accuracy"} <= record.keys()
+
+
+def test_a_recorded_weight_is_played_back(straight, tmp_path):
+    done = controlvae("train", "shapes2d-quick", *TINY, "--replay", straight, "--run", tmp_path / "replay")
+    assert done.returncode == 0, done.stderr
+    recorded, played = (
+        {r["step"]: r["beta"] for r in map(json.loads, (run / "log.jsonl").read_text().splitlines())}
+        for run in (straight, tmp_path / "replay")
+    )
+    # A log line averages seven steps and the playing is a line between such averages.
+    assert played[399] == pytest.approx(recorded[399], rel=0.05)
+    missing = controlvae("train", "shapes2d-quick", *TINY, "--replay", tmp_path / "nothing", "--run", tmp_path / "no")
+    assert missing.returncode == 2

@@ -7,6 +7,7 @@ import statistics
 import pytest
 from command import controlvae
 
+from controlvae.cli.reproducing import seed_folders, side_by_side
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
 
@@ -29,6 +30,14 @@ def test_the_papers_rmig_rows_average_to_their_last_column():
     for row in TABLES["table-rmig"].rows:
         factors = [row.printed[name].mean for name in ("x", "y", "shape", "scale", "orientation")]
         assert statistics.fmean(factors) == pytest.approx(row.printed["RMIG"].mean, abs=1e-4)
+
+
+def test_methods_that_differ_in_control_alone_train_side_by_side(tmp_path):
+    names = ["shapes2d-control-16", "shapes2d-beta-100", "shapes2d-control-18"]
+    groups = list(side_by_side([(name, seed_folders(name, tmp_path / name, 3)) for name in names]))
+    assert [(together, len(folders)) for together, folders in groups] == [([names[0], names[2]], 6), ([names[1]], 3)]
+    again = seed_folders(names[0], tmp_path / names[0], 3)
+    assert [folder.experiment().training.seed for folder in again] == [1, 2, 3]
 
 
 def test_a_table_shows_mean_spread_and_difference(tmp_path):

@@ -36,6 +36,10 @@ CheckpointEvery = Annotated[
     str, typer.Option("--checkpoint-every", help="How much work a crash may cost, e.g. 30s or 5m.")
 ]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files beside the log.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PART.FIELD=VALUE", help="Change a setting, e.g. control.target=20. Repeatable."),
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 
 
@@ -76,10 +80,7 @@ def presets() -> None:
 @app.command()
 def train(
     preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.", show_default=False)],
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PART.FIELD=VALUE", help="Change a setting, e.g. control.target=20. Repeatable."),
-    ] = None,
+    sets: Sets = None,
     run: Annotated[Path | None, typer.Option("--run", help="The run folder; by default runs/PRESET.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Train so many seeds, each in a folder of its own.")] = 1,
     replay: Annotated[
@@ -244,6 +245,7 @@ def reproduce(
 @app.command()
 def bench(
     preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.")] = "shapes2d-control-16",
+    sets: Sets = None,
     device: Device = "auto",
     models: Annotated[str, typer.Option("--models", help="Numbers of models side by side.")] = "1,5,25",
     batches: Annotated[str, typer.Option("--batches", help="Batch sizes to try with one model.")] = "",
@@ -254,11 +256,12 @@ def bench(
 ) -> None:
     """Steps per second here: the loop most people write, and ours for one and for many models."""
     from controlvae.cli import benching
+    from controlvae.experiments import override
     from controlvae.experiments import preset as named
 
     chosen = pick_device(device)
     lists = benching.Lists.parse(models, batches, precisions if chosen.type == "cuda" else "fp32")
-    benching.show(named(preset), chosen, lists, seconds, out, data_root)
+    benching.show(override(named(preset), sets or []), chosen, lists, seconds, out, data_root)
 
 
 def evaluate_run(path: Path, device: "torch.device", root: Path | None, examples: int = 10_000) -> None:

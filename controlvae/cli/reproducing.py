@@ -60,7 +60,7 @@ def _wanted(result: PaperTable | PaperFigure, only: list[str]) -> list[str]:
 def _train(presets: list[str], runs: Path, seeds: int, how: training.How) -> None:
     """Methods that share their network and differ in control alone train side by side, which suits a large GPU."""
     deadline = time.monotonic() + how.time_limit
-    for names, folders in _side_by_side([(name, _seeds(name, runs / name, seeds)) for name in presets]):
+    for names, folders in side_by_side([(name, seed_folders(name, runs / name, seeds)) for name in presets]):
         left = deadline - time.monotonic()
         if left <= 0:
             break
@@ -72,7 +72,7 @@ def _train(presets: list[str], runs: Path, seeds: int, how: training.How) -> Non
                 raise
 
 
-def _seeds(name: str, path: Path, seeds: int) -> list[RunFolder]:
+def seed_folders(name: str, path: Path, seeds: int) -> list[RunFolder]:
     """The run folders of a preset's seeds that are not at their end, made where they are not there yet."""
     folders = {folder.path: folder for folder in _runs(path)}
     for experiment, folder in zip(*training.plan_seeds(preset(name), path, max(2, seeds)), strict=True):
@@ -82,7 +82,7 @@ def _seeds(name: str, path: Path, seeds: int) -> list[RunFolder]:
     return [folder for folder in folders.values() if not folder.ended()]
 
 
-def _side_by_side(waiting: list[tuple[str, list[RunFolder]]]) -> Iterator[tuple[list[str], list[RunFolder]]]:
+def side_by_side(waiting: list[tuple[str, list[RunFolder]]]) -> Iterator[tuple[list[str], list[RunFolder]]]:
     """Groups of runs that one engine can train: alike but in seed and control, and at the same step."""
     groups: dict[str, tuple[list[str], list[RunFolder]]] = {}
     for name, folders in waiting:

@@ -38,7 +38,10 @@ def _unbounded(target: Target, **settings: float) -> PI:
 
 
 SHAPES2D = Experiment("shapes2d", data=Shapes2D(), model=ConvVAE(latents=10), training=Training())
-FACTOR = replace(SHAPES2D, model=ConvVAE(latents=10, hidden=128, initial="normal"), objective=TotalCorrelation())
+FACTOR = replace(
+    SHAPES2D, model=ConvVAE(latents=10, hidden=128, initial="normal"), objective=TotalCorrelation(),
+    training=Training(steps=700_000),  # the length of the script it is known from
+)  # fmt: skip
 CIFAR10_128 = Experiment(
     "cifar10", data=CIFAR10(size=128), model=ImageVAE(latents=100), objective=Elbo("squared-error"),
     training=Training(steps=200_000, batch=100),
