@@ -295,11 +295,14 @@ def _evaluate(opened: "Trained", examples: int) -> dict[str, object]:
 
 
 def _shown(value: object) -> str:
+    """A metric in a line or two; matrices are left to metrics.json."""
     match value:
         case dict():
-            return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in value.items())
+            kept = {name: part for name, part in value.items() if not (isinstance(part, list) and part and
+                    isinstance(part[0], list))}  # fmt: skip
+            return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in kept.items())
         case list():
-            return " ".join(_shown(part) if isinstance(part, list) else f"{part:.2f}" for part in value)
+            return " ".join(f"{part:.2f}" for part in value)
         case float():
             return f"{value:,.4g}"
         case int():

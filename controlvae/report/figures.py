@@ -86,6 +86,14 @@ def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     return figure
 
 
+def critic_figure(trace: Trace) -> Figure:
+    """How well the critic behind the total correlation tells joint from shuffled latents: at 0.5, not at all."""
+    figure, axis = _axes("critic's accuracy")
+    axis.plot(trace.column("step"), trace.column("critic_accuracy"), color=COLOURS[0], linewidth=1.4)
+    axis.axhline(0.5, linestyle="--", color="black", linewidth=1)
+    return figure
+
+
 def latents_figure(trace: Trace, factors: Sequence[str | None] = ()) -> Figure:
     """KL of each latent over training: factors appear one by one. `factors` names the latents, where known."""
     figure, axis = _axes("")

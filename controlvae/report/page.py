@@ -13,7 +13,15 @@ from matplotlib.figure import Figure
 from controlvae import __version__
 from controlvae.experiments import RunFolder, to_plain
 from controlvae.experiments.folder import write_text
-from controlvae.report.figures import HELD, Trace, beta_figure, held_figure, latents_figure, reconstruction_figure
+from controlvae.report.figures import (
+    HELD,
+    Trace,
+    beta_figure,
+    critic_figure,
+    held_figure,
+    latents_figure,
+    reconstruction_figure,
+)
 from controlvae.report.information import information_figure, latent_factors
 
 _STYLE = """
@@ -30,6 +38,13 @@ th:first-child, td:first-child { text-align: left; }
 pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
 .quiet { color: #55656f; }
 """
+
+
+_CRITIC = (
+    "The share the critic tells right of joint and shuffled latents; near 0.5 there is little left to tell. Its total "
+    "correlation is an estimate, not a bound: a critic that is behind may answer below zero, and the law takes that as "
+    "it is."
+)
 
 
 def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
@@ -70,6 +85,11 @@ def warnings_of(folder: RunFolder) -> list[str]:
             f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
             f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
         )
+    if records and records[-1].get("target") is not None and records[-1].get("tc_sd", 0.0) > records[-1]["target"]:
+        lines.append(
+            f"the target {records[-1]['target']:g} lies below the noise of the estimate, whose standard deviation from "
+            f"batch to batch is {records[-1]['tc_sd']:.2g}: the mean is held, a single batch says little"
+        )
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
     return lines
 
@@ -94,6 +114,7 @@ def _section(trace: Trace, folder: RunFolder) -> str:
         parts += [
             _drawing(beta_figure([trace]), f"The weight of the {HELD[trace.held]} and, under feedback, its two parts."),
             _drawing(reconstruction_figure([trace]), "Reconstruction error on the training batches."),
+            *([_drawing(critic_figure(trace), _CRITIC)] if "critic_accuracy" in trace.records[-1] else []),
             _drawing(latents_figure(trace, factors), f"KL of each latent: one in use lifts off zero.{named}"),
         ]
     if (heat := information_figure(metrics)) is not None:
