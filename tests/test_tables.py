@@ -7,7 +7,7 @@ import statistics
 import pytest
 from command import controlvae
 
-from controlvae.cli.reproducing import seed_folders, side_by_side
+from controlvae.cli.many import seed_folders, side_by_side
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
 
@@ -34,9 +34,10 @@ def test_the_papers_rmig_rows_average_to_their_last_column():
 
 def test_methods_that_differ_in_control_alone_train_side_by_side(tmp_path):
     names = ["shapes2d-control-16", "shapes2d-beta-100", "shapes2d-control-18"]
-    groups = list(side_by_side([(name, seed_folders(name, tmp_path / name, 3)) for name in names]))
-    assert [(together, len(folders)) for together, folders in groups] == [([names[0], names[2]], 6), ([names[1]], 3)]
-    again = seed_folders(names[0], tmp_path / names[0], 3)
+    made = [folder for name in names for folder in seed_folders(preset(name), tmp_path / name, 3, "")]
+    groups = [{folder.experiment().name for folder in together} for together in side_by_side(made)]
+    assert groups == [{names[0], names[2]}, {names[1]}]
+    again = seed_folders(preset(names[0]), tmp_path / names[0], 3, "")
     assert [folder.experiment().training.seed for folder in again] == [1, 2, 3]
 
 
@@ -75,3 +76,18 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert message in done.stderr
+
+
+def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
+    words = ["sweep", "shapes2d-quick", "--vary", "control.target=6,12", "--seeds", "2", "--run", tmp_path,
+             "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
+             "--set", "model.channels=(8,8,8)", "--device", "cpu"]  # fmt: skip
+    assert controlvae(*words, "--time-limit", "0.5s").returncode == 0
+    done = controlvae(*words)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))
+    assert [row["setting"] for row in rows] == ["target=6", "target=12"]
+    assert float(rows[0]["kl mean"]) < float(rows[1]["kl mean"])
+    assert len(list(tmp_path.rglob("experiment.json"))) == 4
+    assert (tmp_path / "sweep.png").stat().st_size > 5_000
+    assert controlvae(*words[:2], "--vary", "control.target", "--run", tmp_path).returncode == 2

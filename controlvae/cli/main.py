@@ -243,6 +243,31 @@ def reproduce(
 
 
 @app.command()
+def sweep(
+    preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.", show_default=False)],
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            "--vary", metavar="PART.FIELD=V,V,...", help="A setting and its values. Repeatable: all combined."
+        ),
+    ],
+    sets: Sets = None,
+    run: Annotated[Path | None, typer.Option("--run", help="The sweep's folder; by default runs/PRESET-sweep.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each.")] = 1,
+    device: Device = "auto",
+    time_limit: TimeLimit = None,
+    checkpoint_every: CheckpointEvery = "30s",
+    data_root: DataRoot = None,
+) -> None:
+    """Several values of a setting x seeds, trained side by side; rate against distortion. Go on by the same command."""
+    from controlvae.cli import sweeping, training
+
+    how = training.options(device, time_limit, checkpoint_every, False, data_root)
+    place = run or Path("runs") / f"{preset}-sweep"
+    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command())
+
+
+@app.command()
 def bench(
     preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.")] = "shapes2d-control-16",
     sets: Sets = None,

@@ -54,7 +54,7 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
             drawn.append(target)
     lines = [trace.column(held) for trace in traces] + drawn
     top = 1.15 * max(_late_peak(line) for line in lines)
-    axis.set_ylim(bottom=0, top=top)
+    axis.set_ylim(bottom=min(0.0, 1.1 * min(float(np.nanmin(line)) for line in lines)), top=top)
     peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
     if peak > top:
         axis.set_title(f"a first peak of {peak:.0f} nats is cut off", loc="left", fontsize=8, color="#55656f")

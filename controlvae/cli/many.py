@@ -1,0 +1,56 @@
+"""Many runs of one command: made where they are missing, grouped by what one engine can train, trained in turn."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer
+
+from controlvae.cli import training
+from controlvae.experiments import Experiment, RunFolder, find_runs
+from controlvae.training.checkpoint import latest_step
+from controlvae.training.engines import shared_settings
+
+_MOST_AT_ONCE = 25  # models side by side: more gain nothing on the largest card
+
+
+def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -> list[RunFolder]:
+    """The run folders of an experiment's seeds, made where they are not there yet."""
+    folders = {folder.path: folder for folder in runs_in(path)}
+    for one, folder in zip(*training.plan_seeds(experiment, path, max(2, seeds)), strict=True):
+        if folder.path not in folders and len(folders) < seeds:
+            folder.create(one, command)
+            folders[folder.path] = folder
+    return list(folders.values())
+
+
+def runs_in(path: Path) -> list[RunFolder]:
+    return find_runs(path) if path.exists() else []
+
+
+def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
+    """Trains what is not at its end yet, group by group, until all is done or the time is up."""
+    deadline = time.monotonic() + how.time_limit
+    for together in side_by_side(folders):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        names = dict.fromkeys(folder.experiment().name for folder in together)
+        typer.echo(f"{', '.join(names)}: {len(together)} runs side by side", err=True)
+        try:
+            training.resume(together, how._replace(time_limit=left))
+        except typer.Exit as leave:
+            if leave.exit_code:  # Ctrl-C: what is there is resumable
+                raise
+
+
+def side_by_side(folders: Sequence[RunFolder]) -> Iterator[list[RunFolder]]:
+    """Groups of runs that one engine can train: alike but in seed and control, and at the same step."""
+    groups: dict[str, list[RunFolder]] = {}
+    for folder in folders:
+        if not folder.ended():
+            key = f"{shared_settings(folder.experiment())} {latest_step(folder.checkpoints) or 0}"
+            groups.setdefault(key, []).append(folder)
+    for together in groups.values():
+        for start in range(0, len(together), _MOST_AT_ONCE):
+            yield together[start : start + _MOST_AT_ONCE]
