@@ -64,9 +64,11 @@ def test_no_pickle_anywhere():
     """No module imports a pickler, and nothing calls torch.load, torch.save or NumPy with pickles allowed.
 
     The published CIFAR-10 is pickled; its reader makes nothing but notes, and `test_pictures.py` tries to fool it.
+    So is the published Inception: of a file with its digest, torch's reader takes tensors and nothing else.
     """
     guilty = []
     for path in ROOT.rglob("*.py"):
+        source = path.read_text().splitlines()
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Import(names=names) if {n.name for n in names} & {"pickle", "joblib", "dill", "shelve"}:
@@ -74,7 +76,8 @@ def test_no_pickle_anywhere():
                 case ast.ImportFrom(module="pickle" | "joblib" | "dill" | "shelve") if path.name != "cifar10.py":
                     guilty.append(f"{path}:{node.lineno}")
                 case ast.Attribute(value=ast.Name(id="torch"), attr="load" | "save"):
-                    guilty.append(f"{path}:{node.lineno}")
+                    if path.name != "inception_weights.py" or "weights_only=True" not in source[node.lineno - 1]:
+                        guilty.append(f"{path}:{node.lineno}")
                 case ast.keyword(arg="allow_pickle", value=ast.Constant(value=True)):
                     guilty.append(f"{path}:{node.lineno}")
     assert not guilty

