@@ -1,7 +1,9 @@
 """Tables of the paper filled in from run folders, and the bench, through the command line."""
 
 import csv
+import importlib.util
 import json
+import re
 import statistics
 
 import pytest
@@ -55,11 +57,17 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
 
 def test_the_bench_writes_what_it_shows(tmp_path):
     out = tmp_path / "bench.json"
-    done = controlvae("bench", "shapes2d-quick", "--models", "1", "--seconds", "0.2", "--device", "cpu", "--out", out)
+    words = ["--models", "1", "--batches", "16", "--sizes", "64", "--seconds", "0.2", "--device", "cpu", "--out", out]
+    done = controlvae("bench", "shapes2d-quick", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    plain, ours = json.loads(out.read_text())["results"]
-    assert (plain["what"], ours["what"]) == ("plain eager loop", "controlvae")
-    assert min(plain["steps_per_second"], ours["steps_per_second"]) > 0
+    lines = json.loads(out.read_text())["results"]
+    pythae = importlib.util.find_spec("pythae") is not None
+    others = ["plain eager loop", "pythae's trainer"] if pythae else ["plain eager loop"]
+    assert [line["what"] for line in lines] == [*others, *["controlvae"] * 3]
+    assert [(line["batch"], line["pixels"]) for line in lines[-3:]] == [(64, 32), (16, 32), (64, 64)]
+    assert all(line["steps_per_second"] > 0 for line in lines)
+    assert ("pip install 'controlvae[bench]'" in done.stdout) != pythae
+    assert list(tmp_path.iterdir()) == [out]  # nothing left behind
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,7 @@ def test_the_bench_writes_what_it_shows(tmp_path):
         (["reproduce", "table-mgi"], "did you mean 'table-mig'"),
         (["reproduce", "table-mig", "--only", "shapes2d-vae"], "has no preset 'shapes2d-vae'"),
         (["bench", "--models", "one"], "got 'one'"),
+        (["bench", "--sizes", "48"], "size must be 64 or 32, got 48"),
         (["bench", "nonsense-of-a-name"], "nonsense-of-a-name"),
     ],
 )
@@ -91,3 +100,15 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     assert len(list(tmp_path.rglob("experiment.json"))) == 4
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
     assert controlvae(*words[:2], "--vary", "control.target", "--run", tmp_path).returncode == 2
+
+
+def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):
+    done = controlvae("target", "shapes2d-quick", "--steps", "200", "--run", tmp_path, "--device", "cpu",
+                      "--set", "data.images=500", "--set", "training.batch=16")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"plain VAE +β 1 +KL +(\d+\.\d+)", done.stdout)
+    assert re.search(r"at the lower bound +β 0 +KL", done.stdout)
+    assert re.search(r"controlvae train shapes2d-quick --set control.target=\d", done.stdout)
+    refused = controlvae("target", "shapes2d-factor", "--run", tmp_path / "no")
+    assert refused.returncode == 2
+    assert "holds tc" in refused.stderr

@@ -41,6 +41,13 @@ Sets = Annotated[
     typer.Option("--set", metavar="PART.FIELD=VALUE", help="Change a setting, e.g. control.target=20. Repeatable."),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+FidPictures = Annotated[
+    int | None,
+    typer.Option(
+        "--fid", min=0, help="Pictures of each set for FID and KID; by default 10,000 on a GPU, none on a CPU.",
+        show_default=False,
+    ),
+]  # fmt: skip
 
 
 def _show_version(wanted: bool) -> None:
@@ -120,17 +127,21 @@ def resume(
 def evaluate(
     run: RunArgument,
     examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
+    fid: FidPictures = None,
+    iwae: Annotated[
+        int, typer.Option("--iwae", min=0, help="Importance samples per example for the tighter bound; 0: without.")
+    ] = 50,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """Every metric that applies, into metrics.json."""
+    """Every metric that applies, into metrics.json; on the test part of the data where there is one."""
     from rich.console import Console
     from rich.table import Table
 
     from controlvae.experiments import find_runs
 
     for folder in find_runs(run):
-        metrics = _evaluate(_open(folder.path, device, data_root), examples)
+        metrics = _evaluate(_open(folder.path, device, data_root), examples, fid, iwae)
         table = Table(title=str(folder.path), show_header=False, box=None, title_justify="left")
         for name, value in metrics.items():
             table.add_row(name.replace("_", " "), _shown(value))
@@ -178,10 +189,48 @@ def reconstruct(
 
 
 @app.command()
+def sample(
+    run: RunArgument,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many pictures.")] = 64,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
+    columns: Annotated[int | None, typer.Option("--columns", min=1, help="Pictures in a row.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The PNG to write; else figures/samples.png.")] = None,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """A grid of pictures decoded from the prior, N(0, I)."""
+    from controlvae.report import samples, save_pixels
+
+    opened = _open(run, device, data_root)
+    pixels = samples(opened, count, seed=seed, columns=columns)
+    typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png"))
+
+
+@app.command()
+def interpolate(
+    run: RunArgument,
+    start: Annotated[int | None, typer.Option("--from", help="Index of an example; a random one by default.")] = None,
+    end: Annotated[int | None, typer.Option("--to", help="Index of another.")] = None,
+    columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures between them.")] = 10,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """Pictures on the way from one example to another."""
+    from controlvae.report import interpolation, save_figure
+    from controlvae.report.samples import endpoints
+
+    opened = _open(run, device, data_root)
+    first, last = endpoints(opened, start, end)
+    path = opened.folder.figures / f"interpolation-{first}-{last}.png"
+    typer.echo(save_figure(interpolation(opened, first, last, columns), path))
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.", show_default=False)],
     out: Annotated[Path | None, typer.Option("--out", help="The HTML file to write.")] = None,
     examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
+    fid: FidPictures = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
@@ -193,7 +242,7 @@ def report(
     folders = list(dict.fromkeys(folder for path in runs for folder in find_runs(path)))
     for folder in folders:
         if latest_step(folder.checkpoints) is not None:
-            evaluate_run(folder.path, pick_device(device), data_root, examples)
+            evaluate_run(folder.path, pick_device(device), data_root, examples, fid)
     if out is None:
         common = Path(os.path.commonpath([path.resolve() for path in runs]))
         out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(common)) / "report.html"
@@ -243,6 +292,25 @@ def reproduce(
 
 
 @app.command()
+def target(
+    preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.", show_default=False)],
+    sets: Sets = None,
+    steps: Annotated[int, typer.Option("--steps", min=10, help="How long to train before reading the KL.")] = 5_000,
+    run: Annotated[Path | None, typer.Option("--run", help="Where its runs go; by default runs/PRESET-target.")] = None,
+    device: Device = "auto",
+    time_limit: TimeLimit = None,
+    checkpoint_every: CheckpointEvery = "30s",
+    data_root: DataRoot = None,
+) -> None:
+    """What set point to choose: the plain VAE's KL, the range within reach, the paper's band, a recommendation."""
+    from controlvae.cli import targeting, training
+
+    how = training.options(device, time_limit, checkpoint_every, False, data_root)
+    place = run or Path("runs") / f"{preset}-target"
+    targeting.target(preset, sets or [], steps, place, how, shown_command())
+
+
+@app.command()
 def sweep(
     preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.", show_default=False)],
     vary: Annotated[
@@ -274,28 +342,32 @@ def bench(
     device: Device = "auto",
     models: Annotated[str, typer.Option("--models", help="Numbers of models side by side.")] = "1,5,25",
     batches: Annotated[str, typer.Option("--batches", help="Batch sizes to try with one model.")] = "",
+    sizes: Annotated[str, typer.Option("--sizes", help="Sides of pictures to try with one model.")] = "",
     precisions: Annotated[str, typer.Option("--precisions", help="Of fp32, tf32, bf16; a CPU has fp32.")] = "bf16,tf32",
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each line.")] = 5.0,
     out: Annotated[Path | None, typer.Option("--out", help="Write the table as JSON too.")] = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Steps per second here: the loop most people write, and ours for one and for many models."""
+    """Steps per second here: the loop most people write, pythae's trainer, and ours for one and for many models."""
     from controlvae.cli import benching
     from controlvae.experiments import override
     from controlvae.experiments import preset as named
 
     chosen = pick_device(device)
-    lists = benching.Lists.parse(models, batches, precisions if chosen.type == "cuda" else "fp32")
+    lists = benching.Lists.parse(models, batches, precisions if chosen.type == "cuda" else "fp32", sizes)
     benching.show(override(named(preset), sets or []), chosen, lists, seconds, out, data_root)
 
 
-def evaluate_run(path: Path, device: "torch.device", root: Path | None, examples: int = 10_000) -> None:
+def evaluate_run(
+    path: Path, device: "torch.device", root: Path | None, examples: int = 10_000, fid: int | None = None
+) -> None:
     """Metrics and pictures of a run, into its folder."""
     from controlvae.experiments import RunFolder
-    from controlvae.report import open_run, reconstructions, save_figure, traversals
+    from controlvae.report import open_run, reconstructions, samples, save_figure, save_pixels, traversals
 
     opened = open_run(RunFolder(path), root=root, device=device)
-    _evaluate(opened, examples)
+    _evaluate(opened, examples, fid)
+    save_pixels(samples(opened), opened.folder.figures / "samples.png")
     save_figure(reconstructions(opened), opened.folder.figures / "reconstruction.png")
     save_figure(traversals(opened), opened.folder.figures / "traversal.png")
 
@@ -307,13 +379,13 @@ def _open(path: Path, device: str, root: Path | None) -> "Trained":
     return open_run(RunFolder(path), root=root, device=pick_device(device))
 
 
-def _evaluate(opened: "Trained", examples: int) -> dict[str, object]:
+def _evaluate(opened: "Trained", examples: int, fid: int | None = None, iwae: int = 50) -> dict[str, object]:
     from controlvae.cli.bars import simple_bar
     from controlvae.report import evaluate, save_figure
     from controlvae.report.information import information_figure
 
     with simple_bar(f"evaluating {opened.folder.path}") as progress:
-        metrics = evaluate(opened, examples, progress)
+        metrics = evaluate(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
     if (figure := information_figure(metrics)) is not None:
         save_figure(figure, opened.folder.figures / "information.png")
     return metrics

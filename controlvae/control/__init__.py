@@ -7,9 +7,10 @@ from controlvae.control.law import Feedback, Law, Schedule, State, TuningWarning
 from controlvae.control.pi import PI
 from controlvae.control.pid import PID
 from controlvae.control.schedules import Constant, Cyclical, Linear, Points, Sigmoid, Staircase
-from controlvae.control.tuning import TargetRange, kp_limit, target_range
+from controlvae.control.tuning import Advice, TargetRange, advise, kp_limit, target_range
 
 __all__ = [
-    "PI", "PID", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier", "Law", "Linear",
-    "Points", "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "kp_limit", "target_range",
+    "PI", "PID", "Advice", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier", "Law",
+    "Linear", "Points", "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "advise",
+    "kp_limit", "target_range",
 ]  # fmt: skip

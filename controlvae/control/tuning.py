@@ -42,6 +42,42 @@ def target_range(kl_vae: float) -> TargetRange:
     return TargetRange(kl_vae, kl_vae + 2 + 2 * math.sqrt(2 * kl_vae + 1))
 
 
+class Advice(NamedTuple):
+    """Where a set point may lie, and one to begin with."""
+
+    target: float  # to begin with
+    band: TargetRange  # the paper's: from the plain VAE's KL up
+    reachable: TargetRange  # the KLs that weights between the law's bounds lead to
+    words: str
+
+
+def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Advice:
+    """A set point for a VAE whose own KL is `kl_vae`, when the ELBO or the pictures are what is wanted.
+
+    Four fifths up the paper's band, where its own choices lie (145 for a VAE at 118, 155 at 127), and within reach.
+
+    Args:
+        kl_vae: the KL at a weight of one, in nats per example.
+        lowest, highest: the KL at the largest and at the smallest weight the law may give, where they were measured.
+
+    >>> round(advise(118.0).target)
+    144
+    """
+    band = target_range(kl_vae)
+    if not lowest <= kl_vae <= highest:
+        raise ValueError(f"kl_vae must lie between lowest and highest, got {kl_vae} outside [{lowest}, {highest}]")
+    if kl_vae < 0.1:
+        start = min(3.0, highest)
+        words = "the code has collapsed: any set point within reach is better than none; begin low and raise it"
+        return Advice(start, band, TargetRange(lowest, highest), words)
+    wanted, ceiling = band.low + 0.8 * (band.high - band.low), kl_vae + 0.8 * (highest - kl_vae)
+    if ceiling < wanted:
+        words = "less than the band allows: with the weight near its lower bound the KL goes no higher"
+        return Advice(ceiling, band, TargetRange(lowest, highest), words)
+    words = "four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above"
+    return Advice(wanted, band, TargetRange(lowest, highest), words)
+
+
 def warn_about_gains(target: Target, kp: float, ki: float) -> None:
     """Warns where a PI law's gains are outside the rules, with the numbers."""
     lowest = target.lowest() if isinstance(target, Schedule) else target
