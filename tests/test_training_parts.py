@@ -1,10 +1,12 @@
 """The parts of a step: random streams, batch order, data, model, terms; and the loop's engine interface."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from scipy import stats
+from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from controlvae.data import shapes2d, sprites
@@ -13,7 +15,7 @@ from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D, override, preset
 from controlvae.models import ConvVAE, build
-from controlvae.models.layers import OutputUp
+from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
 from controlvae.objectives import bernoulli, divergence, elbo_terms
 from controlvae.training import EagerEngine
 from controlvae.training.noise import noise_key, normal_noise
@@ -89,15 +91,39 @@ def test_the_appendix_network_has_its_parameters():
         ConvVAE(shape=(1, 40, 40))
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_the_folded_layer_is_a_transposed_convolution(channels):
+LAYERS = [
+    (OutputUp(8, 1), (8, 5, 5)), (OutputUp(8, 3), (8, 5, 5)), (Up(8, 6), (8, 5, 5)),
+    (MapToVector(8, 6, 4), (8, 4, 4)), (VectorToMap(8, 6, 4), (8, 1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=str)
+def test_a_layer_of_ours_is_the_one_of_torch_it_stands_for(layer, shape, layout):
     torch.manual_seed(0)
-    layer, x = OutputUp(8, channels).double(), torch.randn(2, 8, 5, 5, dtype=torch.float64, requires_grad=True)
-    expected = F.conv_transpose2d(x, layer.weight, layer.bias, stride=2, padding=1)
-    torch.testing.assert_close(layer(x), expected)
-    parameters = (x, layer.weight, layer.bias)
-    got = torch.autograd.grad(layer(x).sin().sum(), parameters)
-    torch.testing.assert_close(got, torch.autograd.grad(expected.sin().sum(), parameters))
+    ours = nn.Sequential(copy.deepcopy(layer)).double().to(memory_format=layout)
+    torchs = copy.deepcopy(ours)
+    as_torch(torchs)
+    assert type(torchs[0]) in (nn.Conv2d, nn.ConvTranspose2d)
+    x = torch.randn(3, *shape, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    torch.testing.assert_close(ours(x), torchs(x))
+    got, expected = (torch.autograd.grad(m(x).sin().sum(), (x, *m.parameters())) for m in (ours, torchs))
+    torch.testing.assert_close(got, expected)
+
+
+def test_the_network_descends_as_with_layers_of_torch():
+    torch.manual_seed(0)
+    ours, x, noise_ = ConvVAE().to(memory_format=torch.channels_last), torch.rand(16, 1, 64, 64), torch.randn(16, 10)
+    torchs = copy.deepcopy(ours)
+    as_torch(torchs)
+    assert list(ours.state_dict()) == list(torchs.state_dict())
+    gradients = []
+    for model in (ours, torchs):
+        logits, posterior = model(x, noise_)
+        loss = bernoulli(logits, x).mean() + divergence(posterior).kl
+        gradients.append(torch.autograd.grad(loss, tuple(model.parameters())))
+    for got, expected in zip(*gradients, strict=True):
+        assert (got - expected).norm() <= 1e-5 * expected.norm()  # float32 rounding
 
 
 def test_a_seed_fixes_the_weights_and_leaves_the_global_generator_alone():

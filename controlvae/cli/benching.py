@@ -2,6 +2,7 @@
 
 import json
 import platform
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -15,7 +16,11 @@ from controlvae.errors import UserError
 from controlvae.experiments import Experiment
 from controlvae.experiments.experiment import Precision
 from controlvae.experiments.folder import write_text
-from controlvae.training.bench import Result, bench, gemm_gflops
+from controlvae.training.bench import Result, bench, gemm_gflops, has_pythae
+
+HEADS = (
+    "what", "models", "batch", "pixels", "precision", "steps/s", "seed-steps/s", "against plain", "images/s", "GiB",
+)  # fmt: skip
 
 
 class Lists(NamedTuple):
@@ -23,15 +28,17 @@ class Lists(NamedTuple):
 
     models: tuple[int, ...]
     batches: tuple[int, ...]
+    sizes: tuple[int, ...]
     precisions: tuple[str, ...]
 
     @classmethod
-    def parse(cls, models: str, batches: str, precisions: str) -> "Lists":
+    def parse(cls, models: str, batches: str, precisions: str, sizes: str = "") -> "Lists":
         wanted = tuple(word.strip() for word in precisions.split(",") if word.strip())
         for word in wanted:
             if word not in get_args(Precision):
                 raise UserError(f"--precisions takes {', '.join(get_args(Precision))}, got {word!r}")
-        return cls(_numbers("--models", models), _numbers("--batches", batches), wanted or ("fp32",))
+        numbers = (_numbers("--models", models), _numbers("--batches", batches), _numbers("--sizes", sizes))
+        return cls(*numbers, wanted or ("fp32",))
 
 
 def show(
@@ -42,18 +49,20 @@ def show(
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     title = f"{experiment.name} on {machine}{threads}, torch {torch.__version__}"
     table = Table(title=title, box=None, title_justify="left")
-    for head in ("what", "models", "batch", "precision", "steps/s", "seed-steps/s", "against plain", "images/s", "GiB"):
+    for head in HEADS:
         table.add_column(head, justify="left" if head in ("what", "precision") else "right")
     results: list[Result] = []
-    rounds = bench(
-        experiment, device, models=lists.models, batches=lists.batches, precisions=lists.precisions, seconds=seconds,
-        root=root,
-    )  # fmt: skip
-    with Live(table, console=Console(), refresh_per_second=4):
+    rounds = bench(experiment, device, **lists._asdict(), seconds=seconds, root=root)
+    console = Console() if sys.stdout.isatty() else Console(width=120)  # a file has no width of its own
+    with Live(table, console=console, refresh_per_second=4):
         for result in rounds:
             results.append(result)
             table.add_row(*_cells(result, results[0]))
+    if not console.is_terminal:
+        console.line()  # which it leaves out in a file
     rate = gemm_gflops(device)
+    if not has_pythae():
+        print("pythae's trainer is left out, as it is not installed: pip install 'controlvae[bench]'")
     print(f"A 2048 x 2048 float32 product runs at {rate:,.0f} GFLOP/s here.")
     if out is not None:
         content = {"title": title, "gemm_gflops": rate, "results": [asdict(result) for result in results]}
@@ -63,9 +72,9 @@ def show(
 def _cells(result: Result, plain: Result) -> list[str]:
     ratio = result.images_per_second / plain.images_per_second
     return [
-        result.what, str(result.models), str(result.batch), result.precision, f"{result.steps_per_second:,.1f}",
-        f"{result.seed_steps_per_second:,.1f}", f"{ratio:,.2f} x", f"{result.images_per_second:,.0f}",
-        f"{result.memory_gib:.2f}",
+        result.what, str(result.models), str(result.batch), str(result.pixels), result.precision,
+        f"{result.steps_per_second:,.1f}", f"{result.seed_steps_per_second:,.1f}", f"{ratio:,.2f} x",
+        f"{result.images_per_second:,.0f}", f"{result.memory_gib:.2f}",
     ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import nn
 
-from controlvae.models.layers import OutputUp
+from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap
 from controlvae.models.vae import VAE, initialise, small_map
 
 
@@ -38,23 +38,23 @@ class ConvVAE(VAE):
         self.latents = latents
         down: list[nn.Module] = []
         for width_in, width_out in zip((shape[0], *channels[:-1]), channels, strict=True):
-            down += [nn.Conv2d(width_in, width_out, 4, stride=2, padding=1), nn.ReLU()]
+            down += [nn.Conv2d(width_in, width_out, 4, stride=2, padding=1), nn.ReLU(inplace=True)]
         widths = (hidden, *dense)
         between = [layer for pair in zip(widths, dense, strict=False) for layer in (nn.Linear(*pair), nn.ReLU())]
         self.encoder = nn.Sequential(
-            *down, nn.Conv2d(channels[-1], hidden, size), nn.ReLU(), nn.Flatten(), *between,
+            *down, MapToVector(channels[-1], hidden, size), nn.ReLU(), nn.Flatten(), *between,
             nn.Linear(widths[-1], 2 * latents),
         )  # fmt: skip
         up: list[nn.Module] = []
         for width_in, width_out in zip(channels[:0:-1], channels[-2::-1], strict=True):
-            up += [nn.ReLU(), nn.ConvTranspose2d(width_in, width_out, 4, stride=2, padding=1)]
-        up += [nn.ReLU(), OutputUp(channels[0], shape[0])]
+            up += [Up(width_in, width_out), nn.ReLU(inplace=True)]
+        up = [nn.ReLU(), *up, OutputUp(channels[0], shape[0])]
         entry: list[nn.Module] = [nn.Linear(latents, widths[-1]), nn.ReLU()]
         for pair in zip(widths[::-1], widths[-2::-1], strict=False):
             entry += [nn.Linear(*pair), nn.ReLU()]
         if dense:
             entry += [nn.Linear(hidden, channels[-1] * size * size), nn.Unflatten(1, (channels[-1], size, size))]
         else:
-            entry += [nn.Unflatten(1, (hidden, 1, 1)), nn.ConvTranspose2d(hidden, channels[-1], size)]
+            entry += [nn.Unflatten(1, (hidden, 1, 1)), VectorToMap(hidden, channels[-1], size)]
         self.decoder = nn.Sequential(*entry, *up)
         initialise(self, initial)

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from controlvae.models.layers import OutputUp
+from controlvae.models.layers import OutputUp, Up
 from controlvae.models.vae import VAE, initialise, small_map
 
 
@@ -29,15 +29,13 @@ class ImageVAE(VAE):
         self.latents = latents
         down: list[nn.Module] = []
         for width_in, width_out in zip((shape[0], *channels[:-1]), channels, strict=True):
-            down += [nn.Conv2d(width_in, width_out, 4, stride=2, padding=1), nn.BatchNorm2d(width_out), nn.ReLU()]
+            down += [nn.Conv2d(width_in, width_out, 4, stride=2, padding=1), nn.BatchNorm2d(width_out)]
+            down += [nn.ReLU(inplace=True)]
         inner = channels[-1] * size * size
         self.encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(inner, 2 * latents))
         up: list[nn.Module] = []
         for width_in, width_out in zip(channels[:0:-1], channels[-2::-1], strict=True):
-            up += [
-                nn.ConvTranspose2d(width_in, width_out, 4, stride=2, padding=1),
-                nn.BatchNorm2d(width_out, eps=1e-3), nn.ReLU(),
-            ]  # fmt: skip
+            up += [Up(width_in, width_out), nn.BatchNorm2d(width_out, eps=1e-3), nn.ReLU(inplace=True)]
         self.decoder = nn.Sequential(
             nn.Linear(latents, inner), nn.ReLU(), nn.Unflatten(1, (channels[-1], size, size)),
             *up, OutputUp(channels[0], shape[0]),

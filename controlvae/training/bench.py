@@ -1,5 +1,6 @@
 """How fast training goes here: our engines beside the loop most people write, in one run on one machine."""
 
+import importlib.util
 import resource
 import sys
 import time
@@ -8,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from controlvae.control import Controller
 from controlvae.data.examples import Examples
 from controlvae.data.load import load
+from controlvae.errors import UserError
 from controlvae.experiments import Experiment
 from controlvae.models import build
-from controlvae.models.layers import OutputUp
+from controlvae.models.layers import as_torch
 from controlvae.objectives import LIKELIHOODS, divergence
 from controlvae.training.engines import make_engine
 
@@ -27,6 +29,7 @@ class Result:
     what: str
     models: int
     batch: int
+    pixels: int  # side of a picture
     precision: str
     steps_per_second: float  # of each model
     memory_gib: float
@@ -47,18 +50,42 @@ def bench(
     *,
     models: tuple[int, ...],
     batches: tuple[int, ...],
+    sizes: tuple[int, ...],
     precisions: tuple[str, ...],
     seconds: float,
     root: Path | None = None,
 ) -> Iterator[Result]:
-    """Measures the plain loop first, before our engine has touched the host's allocator, then ours."""
+    """Measures the others first, before our engine has touched the host's allocator, then ours."""
+    resized = [_resized(experiment, size) for size in sizes]  # before any time is spent
     examples = load(experiment.data, root).to(device)
-    yield _measure("plain eager loop", experiment, 1, device, seconds, plain_loop(experiment, examples, device))
+    shape = examples.shape
+    yield _measure("plain eager loop", experiment, shape, 1, device, seconds, plain_loop(experiment, examples, device))
+    if has_pythae() and device.type in ("cpu", "cuda"):
+        from controlvae.training.peers import pythae_loop
+
+        advance = pythae_loop(experiment, examples, device)
+        yield _measure("pythae's trainer", experiment, shape, 1, device, seconds, advance)
+        del advance  # its pictures and model
     for precision in precisions:
         for count in models:
             yield _ours(experiment, examples, device, count, experiment.training.batch, precision, seconds)
     for batch in batches:
         yield _ours(experiment, examples, device, 1, batch, precisions[0], seconds)
+    for other in resized:
+        examples = load(other.data, root).to(device)
+        yield _ours(other, examples, device, 1, other.training.batch, precisions[0], seconds)
+
+
+def has_pythae() -> bool:
+    """Whether the extra that brings the other trainer is installed."""
+    return importlib.util.find_spec("pythae") is not None
+
+
+def _resized(experiment: Experiment, size: int) -> Experiment:
+    try:
+        return replace(experiment, data=replace(experiment.data, size=size))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UserError(f"--sizes: {error}") from None
 
 
 def _ours(
@@ -68,15 +95,13 @@ def _ours(
     training = replace(experiment.training, batch=batch, precision=precision)  # type: ignore[arg-type]
     varied = [replace(experiment, training=replace(training, seed=seed + 1)) for seed in range(models)]
     engine = make_engine(varied, examples, device)
-    return _measure("controlvae", varied[0], models, device, seconds, engine.advance)
+    return _measure("controlvae", varied[0], examples.shape, models, device, seconds, engine.advance)
 
 
 def plain_loop(experiment: Experiment, examples: Examples, device: torch.device) -> Callable[[int], None]:
     """The usual loop: eager, default layouts and optimiser, `.item()` and a controller on the host at every step."""
     model = build(experiment, examples.shape)
-    for number, module in enumerate(model.decoder):
-        if isinstance(module, OutputUp):  # our own layer, which is faster than what it stands for
-            model.decoder[number] = nn.ConvTranspose2d(module.in_channels, module.out_channels, 4, stride=2, padding=1)
+    as_torch(model)
     model = model.to(device)
     adam = experiment.optimiser
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2))
@@ -105,6 +130,7 @@ def gemm_gflops(device: torch.device, size: int = 2048) -> float:
 def _measure(
     what: str,
     experiment: Experiment,
+    shape: tuple[int, ...],
     models: int,
     device: torch.device,
     seconds: float,
@@ -114,7 +140,7 @@ def _measure(
         torch.cuda.reset_peak_memory_stats(device)
     speed = _rate(advance, device, seconds)
     precision = experiment.training.precision if device.type == "cuda" and what == "controlvae" else "fp32"
-    return Result(what, models, experiment.training.batch, precision, speed, _memory(device))
+    return Result(what, models, experiment.training.batch, shape[-1], precision, speed, _memory(device))
 
 
 def _rate(advance: Callable[[int], object], device: torch.device, seconds: float) -> float:
