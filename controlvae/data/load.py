@@ -1,6 +1,7 @@
 """From the data settings of an experiment to its examples; and what each data set needs and found."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,16 @@ def load(settings: DataSettings, root: Path | None = None) -> Examples:
         case Images():
             return images.load(settings, root)
     raise TypeError(f"no loader for {settings!r}")
+
+
+def held_out(settings: DataSettings) -> DataSettings | None:
+    """The test part of the same data, all of it; None where there is none, or where it is what a run trains on."""
+    match settings:
+        case CIFAR10(split="train"):
+            return replace(settings, split="test", images=None)
+        case Images(part="train") if settings.held_out > 0:
+            return replace(settings, part="test", images=None)
+    return None
 
 
 class Source(NamedTuple):

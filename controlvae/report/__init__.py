@@ -3,7 +3,11 @@
 from controlvae.report.evaluate import evaluate
 from controlvae.report.page import write_report
 from controlvae.report.pictures import reconstructions, save_figure
+from controlvae.report.samples import interpolation, samples, save_pixels
 from controlvae.report.trained import Trained, open_run
 from controlvae.report.traversal import traversals
 
-__all__ = ["Trained", "evaluate", "open_run", "reconstructions", "save_figure", "traversals", "write_report"]
+__all__ = [
+    "Trained", "evaluate", "interpolation", "open_run", "reconstructions", "samples", "save_figure", "save_pixels",
+    "traversals", "write_report",
+]  # fmt: skip

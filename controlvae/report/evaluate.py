@@ -8,33 +8,59 @@ from typing import Any
 import torch
 
 from controlvae.data.examples import stream_key
+from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, step_response
 from controlvae.objectives import LIKELIHOODS, gaussian_kl
 from controlvae.report.disentangling import disentanglement
-from controlvae.report.trained import Trained, some_examples
+from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
+from controlvae.report.trained import Trained, on_test_examples, some_examples
 
 _BATCH = 500
 
 
-def evaluate(run: Trained, examples: int, progress: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
-    """Measures a run on so many examples (all of them if it has fewer) and writes `metrics.json`."""
+def evaluate(
+    run: Trained,
+    examples: int,
+    progress: Callable[[float], None] = lambda share: None,
+    *,
+    importance_samples: int = IMPORTANCE_SAMPLES,
+    fid_pictures: int | None = None,
+) -> dict[str, Any]:
+    """Measures a run on so many examples (all of them if it has fewer) and writes `metrics.json`.
+
+    Figures are those of the test part where the data has one, with those of the training part beside them.
+    """
+    try:
+        tested, missing = on_test_examples(run), {}
+    except UserError as error:  # what a run was trained on is here, its test part is not
+        tested, missing = None, {"test": {"skipped": str(error)}}
+    shown = tested or run
+    bound = _bound(shown, examples, lambda share: progress(0.2 * share))
     metrics = {
         "step": run.step,
         "units": "nats per example",
-        "data": run.examples.source,
-        **_bound(run, min(examples, len(run.examples)), lambda share: progress(0.3 * share)),
+        "data": shown.examples.source,
+        **bound,
+        **({"train": _of_training(run, examples)} if tested else missing),
         "step_response": tracking(run.folder),
-        **disentanglement(run, lambda share: progress(0.3 + 0.7 * share)),
+        **image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, lambda s: progress(0.3 + 0.3 * s)),
+        **disentanglement(run, lambda share: progress(0.6 + 0.4 * share)),
     }
     write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")
     return metrics
 
 
+def _of_training(run: Trained, examples: int) -> dict[str, Any]:
+    bound = _bound(run, examples, lambda share: None)
+    return {name: bound[name] for name in ("examples", "split", "elbo", "reconstruction", "kl")}
+
+
 @torch.no_grad()
-def _bound(run: Trained, count: int, progress: Callable[[float], None]) -> dict[str, Any]:
+def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> dict[str, Any]:
     """ELBO and its parts, with one sample of z per example."""
+    count = min(examples, len(run.examples))
     noise = torch.Generator().manual_seed(stream_key(0, 11))
     likelihood = LIKELIHOODS[run.experiment.objective.likelihood]
     reconstruction, kl_sums, means = 0.0, torch.zeros(run.model.latents, dtype=torch.float64), []

@@ -22,6 +22,7 @@ from controlvae.report.figures import (
     latents_figure,
     reconstruction_figure,
 )
+from controlvae.report.image_table import image_table
 from controlvae.report.information import information_figure, latent_factors
 
 _STYLE = """
@@ -58,7 +59,8 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
         if alike := [trace for trace in drawn if held in trace.records[-1]]:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
-    parts += [_numbers(names, folders), _commands(names, folders)]
+    parts += [_numbers(names, folders), image_table(names, [folder.metrics() for folder in folders])]
+    parts.append(_commands(names, folders))
     if len(folders) > 1 and drawn:
         parts.append(_drawing(beta_figure(drawn), "The weight."))
         parts.append(_drawing(reconstruction_figure(drawn), "Reconstruction error on the training batches."))
@@ -120,6 +122,9 @@ def _section(trace: Trace, folder: RunFolder) -> str:
     if (heat := information_figure(metrics)) is not None:
         parts.append(_drawing(heat, "Mutual information of each factor with each latent; latents are ordered by KL."))
     captions = {"reconstruction.png": "Data above, reconstructions from the posterior mean below.",
+                "samples*.png": "Decoded from the prior, N(0, I).",
+                "interpolation*.png": "From one example to another, straight through the latent space; they stand "
+                                      "at the ends.",
                 "traversal*.png": "Each row moves one latent and leaves the others; rows are ordered by KL.",
                 "traversal*.gif": "The same in motion: each picture moves one latent there and back."}  # fmt: skip
     parts += [_picture(path, words) for name, words in captions.items() for path in sorted(folder.figures.glob(name))]
@@ -137,16 +142,22 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     rows = [[html.escape(name), *_row(folder)] for name, folder in zip(names, folders, strict=True)]
     table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     found = [metrics for folder in folders if (metrics := folder.metrics())]
-    counts = {metrics["examples"] for metrics in found}
+    counts = {(m["examples"], m["split"]) for m in found}
     note = (
         f"Nats per example. ELBO, reconstruction, KL and active units (variance of the mean above 0.01): on "
-        f"{', '.join(f'{c:,}' for c in counts)} examples with the weights of the last step, one sample of z each. "
+        f"{', '.join(_examples(*each) for each in sorted(counts))} with the weights of the last step, one sample of z "
+        f"each. "
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
     )
     estimators = {m[name]["estimator"] for m in found for name in ("mig_sampled", "rmig") if name in m}
     note = " ".join([note, *(f"{sentence}." for sentence in sorted(estimators))])
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
+
+
+def _examples(count: int, split: str) -> str:
+    """`10,000 examples (the test set)`"""
+    return f"{count:,} examples" + ("" if split == "all" else f" ({split})")
 
 
 def _row(folder: RunFolder) -> list[str]:

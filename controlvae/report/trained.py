@@ -1,13 +1,13 @@
 """A trained run opened for looking at: its experiment, its data, and its model at the last good checkpoint."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from controlvae.data.examples import Examples, stream_key
-from controlvae.data.load import load
+from controlvae.data.load import held_out, load
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.models import Model, build
@@ -25,6 +25,7 @@ class Trained:
     examples: Examples
     step: int
     device: torch.device
+    root: Path | None = None  # where data files are looked for first
 
 
 def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.device | None = None) -> Trained:
@@ -40,13 +41,32 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
         raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
-    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device)
+    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root)
+
+
+def on_test_examples(run: Trained) -> Trained | None:
+    """The same run over the held-out part of its data; None where there is none."""
+    settings = held_out(run.experiment.data)
+    return None if settings is None else replace(run, examples=load(settings, run.root).to(run.device))
 
 
 def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
     """A fixed random choice of examples, the same at every call: indices (count,)."""
     generator = torch.Generator().manual_seed(stream_key(0, stream))
     return torch.randperm(len(run.examples), generator=generator)[:count].to(run.device)
+
+
+@torch.no_grad()
+def decoded(run: Trained, z: Tensor, batch: int = 250) -> Tensor:
+    """The decoder's mean of p(x|z), pictures in [0, 1]: (n, *shape)."""
+    return torch.cat([torch.sigmoid(run.model.decode(part)) for part in z.split(batch)])
+
+
+def prior_codes(run: Trained, count: int, seed: int = 0) -> Tensor:
+    """z from N(0, I), a function of the seed alone: the first ones are the same for any count. (count, latents)"""
+    generator = torch.Generator().manual_seed(stream_key(seed, 13))
+    whole = count + -count % 16  # torch fills sixteen at a time, and a remainder differently
+    return torch.randn(whole, run.model.latents, generator=generator)[:count].to(run.device)
 
 
 @torch.no_grad()

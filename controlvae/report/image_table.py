@@ -1,0 +1,63 @@
+"""The numbers of pictures in a report: one row per run, and in words what each was measured on or why it was not."""
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+# Heading, and where the number is in metrics.json, and how it is written.
+_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("ELBO", "elbo", "{:.2f}".format),
+    ("ELBO, training part", "train.elbo", "{:.2f}".format),
+    ("IWAE", "iwae.bound", "{:.2f}".format),
+    ("bits per dimension", "bits_per_dimension.iwae", "{:.4f}".format),
+    ("SSIM", "likeness.ssim", "{:.3f}".format),
+    ("PSNR, dB", "likeness.psnr", "{:.2f}".format),
+    ("FID, samples", "fid.samples.score", "{:.2f}".format),
+    ("FID, reconstructions", "fid.reconstructions.score", "{:.2f}".format),
+    ("KID x 1000, samples", "kid.samples.score", lambda value: f"{1000 * value:.2f}"),
+    ("KID x 1000, reconstructions", "kid.reconstructions.score", lambda value: f"{1000 * value:.2f}"),
+)
+
+
+def image_table(names: Sequence[str], measured: Sequence[Mapping[str, Any] | None]) -> str:
+    """HTML; nothing where no run has been measured on its pictures. A column that no run has is left out."""
+    runs = [(name, metrics) for name, metrics in zip(names, measured, strict=True) if metrics and "likeness" in metrics]
+    if not runs:
+        return ""
+    shown = [column for column in _COLUMNS if any(_number(metrics, column[1]) is not None for _, metrics in runs)]
+    rows = [["run", *(head for head, _, _ in shown)]]
+    for name, metrics in runs:
+        numbers = [(_number(metrics, path), written) for _, path, written in shown]
+        rows.append([name, *("–" if value is None else written(value) for value, written in numbers)])
+    cells = ["".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+             for tag, row in zip(["th"] + ["td"] * len(runs), rows, strict=True)]  # fmt: skip
+    notes = dict.fromkeys(note for _, metrics in runs for note in _notes(metrics))
+    table = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f'<h3>Pictures</h3><table>{table}</table><p class="quiet">{html.escape(" ".join(notes))}</p>'
+
+
+def _number(metrics: Mapping[str, Any], path: str) -> float | None:
+    value: Any = metrics
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Sentences on what was measured and how."""
+    notes = [f"ELBO: {metrics['examples']:,} examples ({metrics['split']})."]
+    if "train" in metrics:
+        notes.append(f"Training part: {metrics['train']['examples']:,} examples ({metrics['train']['split']}).")
+    if "iwae" in metrics:
+        bound = metrics["iwae"]
+        notes.append(f"{bound['estimator']}: {bound['examples']:,} examples ({bound['split']}).")
+    likeness, fid = metrics["likeness"], metrics.get("fid", {})
+    if "ssim" in likeness:
+        words = f"{likeness['examples']:,} reconstructions from {likeness['from']} ({likeness['split']})"
+        notes.append(f"SSIM and PSNR: {words}.")
+    if "extractor" in fid:
+        counts = f"{fid['pictures']:,} against {fid['reference_pictures']:,} examples ({fid['split']})"
+        notes.append(f"FID and KID: {counts}; {fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}.")
+    skipped = {"bits per dimension": "bits_per_dimension", "SSIM and PSNR": "likeness", "FID and KID": "fid"}
+    left_out = {name: metrics.get(key, {}).get("skipped") for name, key in skipped.items()}
+    return notes + [f"No {name}: {reason}." for name, reason in left_out.items() if reason]

@@ -1,0 +1,188 @@
+"""Metrics of a run's pictures: a tighter bound, likeness of reconstructions, FID and KID. Each says what it used."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from controlvae.data.examples import BinaryImages, stream_key
+from controlvae.metrics import bits_per_dimension, fid, iwae, kid, psnr, ssim
+from controlvae.metrics.inception import RESIZE, Inception
+from controlvae.metrics.inception_weights import NoWeights, load_inception
+from controlvae.models import Posterior
+from controlvae.objectives import LIKELIHOODS
+from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
+
+IMPORTANCE_SAMPLES, FID_PICTURES = 50, 10_000
+_BATCH = 100
+# On a CPU these take seconds for a small network and minutes for a large one. Each result says how many it used.
+_BOUND_EXAMPLES = {"cuda": 1_000, "cpu": 64}
+_LIKENESS_EXAMPLES = {"cuda": 10_000, "cpu": 1_000}
+
+Progress = Callable[[float], None]
+
+
+def image_metrics(
+    run: Trained, elbo: float, samples: int, pictures: int | None, progress: Progress = lambda share: None
+) -> dict[str, Any]:
+    """Of the examples `run` holds, which are the test part where there is one.
+
+    Args:
+        run: a trained run.
+        elbo: of the same examples, nats.
+        samples: importance samples per example; 0 leaves that bound out.
+        pictures: of each set for FID and KID; 0 leaves them out, None lets the device decide.
+        progress: told the share that is done.
+    """
+    if len(run.examples.shape) != 3:
+        return {}
+    network = _extractor(run, pictures)  # first: what is missing is said before time is spent
+    bound = _importance_weighted(run, samples, lambda share: progress(0.3 * share)) if samples else None
+    results = {
+        **({"iwae": bound} if bound else {}),
+        "bits_per_dimension": _bits(run, elbo, bound),
+        "likeness": _likeness(run, lambda share: progress(0.3 + 0.2 * share)),
+        **_distances(run, network, pictures or FID_PICTURES, lambda share: progress(0.5 + 0.5 * share)),
+    }
+    progress(1.0)
+    return results
+
+
+@torch.no_grad()
+def _importance_weighted(run: Trained, samples: int, progress: Progress) -> dict[str, Any]:
+    """IWAE-k, and beside it the ELBO of the very same samples: their difference is what k buys."""
+    count = min(_BOUND_EXAMPLES.get(run.device.type, 64), len(run.examples))
+    noise = torch.Generator().manual_seed(stream_key(0, 17))
+    bound, elbo, done = 0.0, 0.0, 0
+    for chosen in some_examples(run, count).split(max(1, _BATCH // samples)):
+        x = run.examples.batch(chosen)
+        posterior = run.model.encode(x)
+        chunks = _chunks(samples, max(1, _BATCH // len(x)))
+        weights = torch.cat([log_weights(run, x, posterior, k, noise) for k in chunks])  # (samples, n)
+        bound += iwae(weights).sum().item()
+        elbo += weights.mean(0).sum().item()
+        done += len(x)
+        progress(done / count)
+    constant = ", the Gaussian's constant left out, as in the ELBO" if _likelihood(run) == "squared-error" else ""
+    return {
+        "bound": bound / count,
+        "elbo_of_the_same": elbo / count,
+        "k": samples,
+        "examples": count,
+        "split": run.examples.split,
+        "estimator": f"IWAE-{samples} (Burda et al. 2016), nats per example{constant}",
+    }
+
+
+def log_weights(run: Trained, x: Tensor, posterior: Posterior, samples: int, noise: torch.Generator) -> Tensor:
+    """log p(x|z) + log p(z) - log q(z|x) for z from q(z|x): (samples, n), float64. The 2π of p and q cancel."""
+    e = torch.randn(samples, *posterior.mean.shape, generator=noise).to(run.device)
+    z = posterior.sample(e)
+    repeated = x.expand(samples, *x.shape).flatten(0, 1)
+    likelihood = LIKELIHOODS[_likelihood(run)](run.model.decode(z.flatten(0, 1)), repeated).view(samples, -1)
+    prior, own = -0.5 * z.square().sum(-1), -0.5 * (e.square() + posterior.log_variance).sum(-1)
+    return (prior - own).cpu().double() - likelihood.cpu().double()
+
+
+def _bits(run: Trained, elbo: float, bound: dict[str, Any] | None) -> dict[str, Any]:
+    if _likelihood(run) != "bernoulli" or not isinstance(run.examples, BinaryImages):
+        kind = "a cross-entropy of grey values" if _likelihood(run) == "bernoulli" else "the squared error"
+        return {"skipped": f"{kind} is not a likelihood of 8-bit pictures"}
+    pixels = math.prod(run.examples.shape)
+    bounds = {"elbo": elbo, **({"iwae": bound["bound"]} if bound else {})}
+    return {name: bits_per_dimension(nats, pixels) for name, nats in bounds.items()} | {"dimensions": pixels}
+
+
+@torch.no_grad()
+def _likeness(run: Trained, progress: Progress) -> dict[str, Any]:
+    """SSIM and PSNR of reconstructions from the posterior mean, each a mean over pictures."""
+    if min(run.examples.shape[1:]) < 11:
+        return {"skipped": f"SSIM's window is 11 x 11, pictures are {run.examples.shape[2]} x {run.examples.shape[1]}"}
+    count = min(_LIKENESS_EXAMPLES.get(run.device.type, 1_000), len(run.examples))
+    sums = torch.zeros(2, dtype=torch.float64)
+    for done, (x, rebuilt) in enumerate(_rebuilt(run, count), start=1):
+        # An error below half a grey level counts as that, 54 dB: one perfect picture must not make the mean infinite.
+        decibels = psnr(x, rebuilt).clamp(max=20 * math.log10(2 * 255))
+        sums += torch.stack([ssim(x, rebuilt).sum(), decibels.sum()]).cpu().double()
+        progress(min(1.0, done * _BATCH / count))
+    return {
+        "ssim": sums[0].item() / count,
+        "psnr": sums[1].item() / count,  # dB
+        "examples": count,
+        "split": run.examples.split,
+        "from": "the posterior mean",
+    }
+
+
+def _extractor(run: Trained, pictures: int | None) -> Inception | str:
+    """The network, or why there is none. Someone who asks for FID is told at once what it needs."""
+    if pictures == 0:
+        return "not asked for"
+    if pictures is None and run.device.type != "cuda":
+        return f"on a CPU it takes 0.2 s a picture; ask for it: --fid 1000 (a GPU takes {FID_PICTURES:,})"
+    if pictures is None and isinstance(run.examples, BinaryImages):
+        return "black and white pictures are far from what Inception knows; ask for it: --fid 10000"
+    if run.examples.shape[0] not in (1, 3):
+        return f"Inception takes 1 or 3 channels, pictures have {run.examples.shape[0]}"
+    try:
+        return load_inception(root=run.root).to(run.device)
+    except NoWeights as error:
+        if pictures is not None:
+            raise
+        return str(error)
+
+
+@torch.no_grad()
+def _distances(run: Trained, network: Inception | str, pictures: int, progress: Progress) -> dict[str, Any]:
+    """FID and KID of samples from N(0, I), and of reconstructions, both against the examples."""
+    if isinstance(network, str):
+        return _earlier(run) or {"fid": {"skipped": network}, "kid": {"skipped": network}}
+    count = min(pictures, len(run.examples))
+    if count < 2:
+        return {"fid": {"skipped": "one picture has no spread"}, "kid": {"skipped": "one picture has no spread"}}
+    real, rebuilt, drawn = [], [], []
+    for x, copy in _rebuilt(run, count):
+        real.append(network(x))
+        rebuilt.append(network(copy))
+        progress(0.6 * len(real) * _BATCH / count)
+    for z in prior_codes(run, count).split(_BATCH):
+        drawn.append(network(decoded(run, z)))
+        progress(0.6 + 0.3 * len(drawn) * _BATCH / count)
+    reference, sets = torch.cat(real), {"samples": torch.cat(drawn), "reconstructions": torch.cat(rebuilt)}
+    how = {
+        "pictures": count,
+        "reference_pictures": count,
+        "split": run.examples.split,
+        "of": "samples: z from N(0, I); reconstructions: of the reference itself, from the posterior mean",
+        "extractor": network.extractor,
+        "resize": RESIZE,
+    }
+    return {
+        "fid": {name: asdict(fid(reference, features)) for name, features in sets.items()} | how,
+        "kid": {name: asdict(kid(reference, features)) for name, features in sets.items()} | how,
+    }
+
+
+def _earlier(run: Trained) -> dict[str, Any] | None:
+    """What was measured before of the same weights and examples: a report on a CPU keeps what a GPU found."""
+    metrics = run.folder.metrics() or {}
+    same = metrics.get("step") == run.step and metrics.get("fid", {}).get("split") == run.examples.split
+    return {name: metrics[name] for name in ("fid", "kid")} if same else None
+
+
+def _rebuilt(run: Trained, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Examples and their reconstructions from the posterior mean, a batch at a time."""
+    for chosen in some_examples(run, count).split(_BATCH):
+        x = run.examples.batch(chosen)
+        yield x, decoded(run, run.model.encode(x).mean)
+
+
+def _chunks(total: int, size: int) -> list[int]:
+    return [min(size, total - start) for start in range(0, total, size)]
+
+
+def _likelihood(run: Trained) -> str:
+    return run.experiment.objective.likelihood

@@ -1,0 +1,64 @@
+"""Pictures nobody took: drawn from the prior, and between two examples."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from controlvae.errors import UserError
+from controlvae.report.pictures import CELL, channels_last, draw_grid, mosaic
+from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
+
+_SMALLEST = 64  # pixels a picture is shown with; smaller ones are enlarged by a whole number
+
+
+def samples(run: Trained, count: int = 64, *, seed: int = 0, columns: int | None = None) -> np.ndarray:
+    """A grid of decoded draws from N(0, I), row by row, white after the last: (height, width, 3) of bytes."""
+    columns = columns or math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    pictures = decoded(run, prior_codes(run, count, seed))
+    blank = pictures.new_ones(rows * columns - count, *pictures.shape[1:])
+    grid = torch.cat([pictures, blank]).unflatten(0, (rows, columns))
+    enlarge = math.ceil(_SMALLEST / run.examples.shape[2])
+    whole = (mosaic(channels_last(grid)) * 255).round().astype(np.uint8)
+    return whole.repeat(enlarge, 0).repeat(enlarge, 1)
+
+
+def save_pixels(pixels: np.ndarray, path: Path) -> Path:
+    """Writes a picture as it is, pixel by pixel."""
+    from PIL import Image
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+    return path
+
+
+@torch.no_grad()
+def interpolation(run: Trained, start: int | None = None, end: int | None = None, columns: int = 10) -> Figure:
+    """On the straight line between the posterior means of two examples; the examples themselves stand at its ends."""
+    chosen = endpoints(run, start, end)
+    x = run.examples.batch(torch.tensor(chosen, device=run.device))
+    first, last = run.model.encode(x).mean
+    shares = torch.linspace(0, 1, columns, device=run.device)
+    between = decoded(run, torch.lerp(first, last, shares.unsqueeze(1)))
+    row = torch.cat([x[:1], between, x[1:]]).unsqueeze(0)
+    names = [f"data\n{chosen[0]:,}", *(f"{share:.2f}" for share in shares.tolist()), f"data\n{chosen[1]:,}"]
+    figure = Figure(figsize=(CELL * len(names) + 0.4, CELL + 0.4), layout="constrained")
+    draw_grid(figure.subplots(), channels_last(row), [""], names, fontsize=6)
+    return figure
+
+
+def endpoints(run: Trained, start: int | None, end: int | None) -> tuple[int, int]:
+    """The examples to go between: by index, or else a fixed random choice."""
+    count, given = len(run.examples), {"--from": start, "--to": end}
+    for name, index in given.items():
+        if index is not None and not 0 <= index < count:
+            raise UserError(f"{name} must lie in 0..{count - 1}, got {index}")
+    others = iter(some_examples(run, 2, stream=5).tolist())
+    first, last = (next(others, 0) if index is None else index for index in given.values())
+    return first, last
