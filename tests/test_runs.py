@@ -189,7 +189,7 @@ def test_a_finished_run_evaluates_and_reports(straight):
     assert done.returncode == 0, done.stderr
     page = (straight / "report.html").read_text()
     assert page.count("<svg") == 5
-    assert page.count("data:image/png;base64,") == 2
+    assert page.count("data:image/png;base64,") == 3
     assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", "").replace("https://matplotlib.org", "")  # fmt: skip
     metrics = json.loads((straight / "metrics.json").read_text())

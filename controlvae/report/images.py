@@ -169,8 +169,10 @@ def _distances(run: Trained, network: Inception | str, pictures: int, progress: 
 def _earlier(run: Trained) -> dict[str, Any] | None:
     """What was measured before of the same weights and examples: a report on a CPU keeps what a GPU found."""
     metrics = run.folder.metrics() or {}
-    same = metrics.get("step") == run.step and metrics.get("fid", {}).get("split") == run.examples.split
-    return {name: metrics[name] for name in ("fid", "kid")} if same else None
+    for earlier in (metrics, metrics.get("best", {})):  # of the last weights, and of the best ones
+        if earlier.get("step") == run.step and earlier.get("fid", {}).get("split") == run.examples.split:
+            return {name: earlier[name] for name in ("fid", "kid")}
+    return None
 
 
 def _rebuilt(run: Trained, count: int) -> Iterator[tuple[Tensor, Tensor]]:
