@@ -258,3 +258,22 @@ def test_a_recorded_weight_is_played_back(straight, tmp_path):
     assert played[399] == pytest.approx(recorded[399], rel=0.05)
     missing = controlvae("train", "shapes2d-quick", *TINY, "--replay", tmp_path / "nothing", "--run", tmp_path / "no")
     assert missing.returncode == 2
+
+
+def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
+    words = ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"]
+    one, other = tmp_path / "straight", tmp_path / "stopped"
+    assert controlvae(*words, "--run", one).returncode == 0
+    controlvae(*words, "--run", other, "--time-limit", "0.3s")
+    assert controlvae("resume", other, "--device", "cpu").returncode == 0
+    assert_same_run(one, other)
+    assert (one / "validation.jsonl").read_bytes() == (other / "validation.jsonl").read_bytes()
+    looks = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
+    assert [look["step"] for look in looks] == list(range(35, 400, 35))
+    best = max(looks, key=lambda look: look["elbo"])
+    assert [path.name for path in (one / "best").glob("step-*")] == [f"step-{best['step']:010d}"]
+    controlvae("evaluate", one, "--device", "cpu")
+    assert json.loads((one / "metrics.json").read_text())["best"]["step"] == best["step"]
+    refused = controlvae(*words, "--set", "training.validation=256", "--run", tmp_path / "no")
+    assert refused.returncode == 2
+    assert "leaves nothing of 256 examples" in refused.stderr

@@ -28,6 +28,7 @@ from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard
+from controlvae.training.validation import Validator
 
 
 class How(NamedTuple):
@@ -81,13 +82,13 @@ def plan_seeds(experiment: Experiment, path: Path, seeds: int) -> Plan:
 
 def start(plan: Plan, how: How, command: str) -> None:
     """Trains from the beginning. The engine comes first: settings that do not fit together leave no folder behind."""
-    engine = _engine(plan.experiments, how)
+    engine, validator = _machinery(plan.experiments, how)
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
             folder.create(experiment, command)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
-    _go([Run.open(folder) for folder in plan.folders], engine, how)
+    _go([Run.open(folder) for folder in plan.folders], engine, validator, how)
 
 
 def resume(folders: Sequence[RunFolder], how: How) -> None:
@@ -99,15 +100,19 @@ def resume(folders: Sequence[RunFolder], how: How) -> None:
         typer.echo(f"every run in {home} has ended. See them with: controlvae report {home}")
         return
     runs = [Run.open(folder) for folder in folders]
-    _go(runs, _engine([run.experiment for run in runs], how), how)
+    _go(runs, *_machinery([run.experiment for run in runs], how), how)
 
 
-def _engine(experiments: Sequence[Experiment], how: How) -> Engine:
+def _machinery(experiments: Sequence[Experiment], how: How) -> tuple[Engine, Validator | None]:
+    """What trains these runs, and what looks at their validation examples where there are some."""
     check_alike(experiments)
-    return make_engine(experiments, load(experiments[0].data, how.data_root), how.device)
+    examples = load(experiments[0].data, how.data_root).to(how.device)
+    validated = experiments[0].training.validate_every > 0
+    engine = make_engine(experiments, examples, how.device)
+    return engine, Validator(experiments, examples, how.device) if validated else None
 
 
-def _go(runs: Sequence[Run], engine: Engine, how: How) -> None:
+def _go(runs: Sequence[Run], engine: Engine, validator: Validator | None, how: How) -> None:
     """Trains from wherever the folders stand to the end."""
     experiment, home = runs[0].experiment, _home([run.folder for run in runs])
     sinks = [TensorBoard(run.folder) for run in runs] if how.tensorboard else []
@@ -121,7 +126,7 @@ def _go(runs: Sequence[Run], engine: Engine, how: How) -> None:
         run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
     with _stop_signal() as stop, training_bar(experiment, began) as show:
         limits = {"time_limit": how.time_limit, "checkpoint_every": how.checkpoint_every}
-        for glance in train(runs, engine, **limits, stop=stop.is_set):
+        for glance in train(runs, engine, **limits, stop=stop.is_set, validator=validator):
             show(glance)
             for sink, record in zip(sinks, glance.records, strict=False):
                 if record is not None:

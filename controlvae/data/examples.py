@@ -100,11 +100,13 @@ class Order:
     Nothing about the position needs saving, and a model meets the same batches alone or beside others.
     """
 
-    def __init__(self, count: int, batch: int, seed: int, stream: int = 0) -> None:
+    def __init__(self, count: int, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> None:
+        count = count if among is None else len(among)
         if count < batch:
             raise UserError(f"a batch of {batch} needs at least as many examples, the data set has {count}")
         self.count, self.batch, self.seed = count, batch, seed
         self.stream = stream  # of a seed's independent orders
+        self.among = among  # the examples to order; None is all of them
         self.steps_per_epoch = count // batch  # the remainder is dropped, as in the released loaders
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
@@ -119,7 +121,8 @@ class Order:
         """All indices of an epoch in their order: (count,)."""
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(stream_key(self.seed, epoch + (self.stream << 32)))
-            self._permutation, self._epoch = torch.randperm(self.count, generator=generator), epoch
+            order = torch.randperm(self.count, generator=generator)
+            self._permutation, self._epoch = order if self.among is None else self.among[order], epoch
         return self._permutation
 
 

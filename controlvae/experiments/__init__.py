@@ -1,6 +1,6 @@
 """Experiments as values: what a run is, its JSON and overrides, the presets, and the folder a run lives in."""
 
-from controlvae.experiments.codec import from_plain, override, to_plain
+from controlvae.experiments.codec import differences, from_plain, override, to_plain
 from controlvae.experiments.experiment import (
     CIFAR10,
     Adam,
@@ -20,6 +20,7 @@ from controlvae.experiments.presets import PRESETS, preset
 
 __all__ = [
     "CIFAR10", "PRESETS", "Adam", "BetaTC", "ConvVAE", "DataSettings", "Elbo", "Experiment", "ImageVAE", "Images",
-    "RunFolder", "Shapes2D", "TotalCorrelation", "Training", "find_runs", "from_plain", "override", "preset",
+    "RunFolder", "Shapes2D", "TotalCorrelation", "Training",
+    "differences", "find_runs", "from_plain", "override", "preset",
     "to_plain",
 ]  # fmt: skip

@@ -25,6 +25,18 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def differences(value: Any) -> Any:
+    """`to_plain` without the fields that stand at their default: what is left when later versions add fields."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return to_plain(value)
+    said = {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != _default(f)}
+    return {"type": type(value).__name__, **{name: differences(part) for name, part in said.items()}}
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
 def from_plain(cls: type[T], plain: Any) -> T:
     """The settings value that `to_plain` wrote; a field it lacks takes its default."""
     with warnings.catch_warnings():

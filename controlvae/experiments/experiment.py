@@ -221,8 +221,19 @@ class Training:
     seed: int = 1
     log_every: int = 500  # steps averaged into one line of the log
     precision: Precision = "bf16"  # of the products on a GPU; a CPU computes in float32 whatever it says
+    validation: int = 0  # examples kept out of training, a fixed random choice, to tell when to stop
+    validate_every: int = 0  # steps between looks at them; 0 is never. The best model so far is kept beside the last
 
     def __post_init__(self) -> None:
+        require(self.validation >= 0, f"validation must be zero or a number of examples, got {self.validation}")
+        require(self.validate_every >= 0, f"validate_every must be zero or positive, got {self.validate_every}")
+        require(
+            self.validate_every == 0 or self.validation > 0, "validate_every needs validation, a number of examples"
+        )
+        require(
+            self.validate_every % self.log_every == 0,
+            f"validate_every must be a multiple of log_every, got {self.validate_every} and {self.log_every}",
+        )
         for name in ("steps", "batch", "log_every"):
             value = getattr(self, name)
             require(0 < value <= 10**12, f"{name} must be positive and at most 10**12, got {value}")

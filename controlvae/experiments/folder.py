@@ -43,6 +43,15 @@ class RunFolder:
         return self.path / "checkpoint"
 
     @property
+    def validation_file(self) -> Path:
+        return self.path / "validation.jsonl"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint that did best on the validation examples."""
+        return self.path / "best"
+
+    @property
     def metrics_file(self) -> Path:
         return self.path / "metrics.json"
 
@@ -100,6 +109,10 @@ class RunFolder:
     def records(self) -> list[dict[str, Any]]:
         """The log, one record per line; a line torn by a crash is not a record."""
         return list(_lines(self.log_file, numbers=("step", "kl", "beta", "reconstruction")))
+
+    def validations(self) -> list[dict[str, Any]]:
+        """Looks at the validation examples, one record per line."""
+        return list(_lines(self.validation_file, numbers=("step", "elbo")))
 
     def events(self) -> list[dict[str, Any]]:
         return list(_lines(self.events_file, words=("event",)))

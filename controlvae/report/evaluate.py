@@ -15,7 +15,7 @@ from controlvae.metrics import active_units, step_response
 from controlvae.objectives import LIKELIHOODS, gaussian_kl
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
-from controlvae.report.trained import Trained, on_test_examples, some_examples
+from controlvae.report.trained import Trained, best_by_validation, on_test_examples, some_examples
 
 _BATCH = 500
 
@@ -48,6 +48,14 @@ def evaluate(
         **image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, lambda s: progress(0.3 + 0.3 * s)),
         **disentanglement(run, lambda share: progress(0.6 + 0.4 * share)),
     }
+    if (best := best_by_validation(shown)) is not None:
+        bound = _bound(best, examples, lambda share: None)
+        metrics["best"] = {
+            "step": best.step,
+            "chosen": "by the ELBO on validation examples",
+            **bound,
+            **image_metrics(best, bound["elbo"], importance_samples, fid_pictures),
+        }
     write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")
     return metrics
 

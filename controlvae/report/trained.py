@@ -44,6 +44,16 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root)
 
 
+def best_by_validation(run: Trained) -> Trained | None:
+    """The same run with the weights that did best on its validation examples; None where none were kept."""
+    saved, _ = checkpoint.load(run.folder.best)
+    if saved is None:
+        return None
+    model = build(run.experiment, run.examples.shape)
+    model.load_state_dict(checkpoint.part(saved.tensors, "model."))
+    return replace(run, model=model.to(run.device).eval(), step=saved.step)
+
+
 def on_test_examples(run: Trained) -> Trained | None:
     """The same run over the held-out part of its data; None where there is none."""
     settings = held_out(run.experiment.data)

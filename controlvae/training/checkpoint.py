@@ -18,7 +18,6 @@ from torch import Tensor
 
 from controlvae.errors import RunError, UserError
 
-_KEEP = 2
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 
 
@@ -31,8 +30,8 @@ class Checkpoint:
     numbers: dict[str, Any]
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Writes a checkpoint whole or not at all, then drops all but the last two."""
+def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
+    """Writes a checkpoint whole or not at all, then drops all but the last few."""
     payload = safetensors.torch.save(checkpoint.tensors)
     content = {"step": checkpoint.step, "tensors": _digest(payload), "numbers": checkpoint.numbers}
     text = json.dumps(content, sort_keys=True)
@@ -56,7 +55,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         kept = f"the checkpoint of step {last[0]} is intact" if last else "there is no earlier checkpoint"
         raise RunError(f"cannot write the checkpoint of step {checkpoint.step} in {folder}: {error.strerror}; {kept}, "
                        f"make room and resume") from None  # fmt: skip
-    for step in _steps(folder)[_KEEP:]:
+    for step in _steps(folder)[keep:]:
         shutil.rmtree(folder / f"step-{step:010d}", ignore_errors=True)
     return final
 

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from controlvae.errors import RunError, UserError
-from controlvae.experiments import Experiment, RunFolder, to_plain
+from controlvae.experiments import Experiment, RunFolder, differences
 from controlvae.training import checkpoint
 from controlvae.training.journal import Journal
 from controlvae.training.measurements import first_bad_row, summarise, width
+from controlvae.training.validation import Validator
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
 _OUT_OF_REACH_LINES = 10  # log lines with the weight at its bound before it is called out of reach
@@ -114,9 +115,10 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
 
 
 def _identity(experiment: Experiment) -> str:
-    """What a checkpoint belongs to: all that decides the numbers, but how long to go on."""
-    endless = replace(experiment, name="", about="", paper="", training=replace(experiment.training, steps=1))
-    return hashlib.sha256(json.dumps(to_plain(endless), sort_keys=True).encode()).hexdigest()
+    """What a checkpoint belongs to: all that decides the numbers, but how long to go on and when to look."""
+    training = replace(experiment.training, steps=1, validate_every=0)
+    endless = replace(experiment, name="", about="", paper="", training=training)
+    return hashlib.sha256(json.dumps(differences(endless), sort_keys=True).encode()).hexdigest()
 
 
 def train(
@@ -126,6 +128,7 @@ def train(
     time_limit: float = math.inf,
     checkpoint_every: float = 30.0,
     stop: Callable[[], bool] = lambda: False,
+    validator: Validator | None = None,
 ) -> Iterator[Progress]:
     """Trains to the end, or until `stop` or the time limit; the run is then resumable at exactly this step.
 
@@ -143,6 +146,10 @@ def train(
         elapsed = max(now - before, 1e-9)
         speed = chunk / elapsed if speed == 0 else 0.8 * speed + 0.2 * chunk / elapsed
         records = _take_in(runs, engine.step, rows)
+        if validator is not None and validator.due(engine.step):
+            for model, run in enumerate(runs):
+                if run.diverged_at is None:
+                    validator.look(run.folder, run.experiment, engine.step, engine.snapshot(model))
         yield Progress(engine.step, rows[-1], records, speed)
         chunk = max(1, min(2 * chunk, int(_GLANCE_SECONDS * speed)))
         ending = stop() or now - began > time_limit

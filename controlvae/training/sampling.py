@@ -3,14 +3,26 @@
 import torch
 from torch import Tensor
 
-from controlvae.data.examples import Order
+from controlvae.data.examples import Order, stream_key
+from controlvae.errors import UserError
 from controlvae.experiments import Experiment, TotalCorrelation
+
+_VALIDATION = 0x76616C6964  # the stream that validation examples are drawn from
 
 
 def orders(experiment: Experiment, examples: int) -> list[Order]:
     """The orders its batches come in: one, and an independent second where a critic wants one."""
     training, batches = experiment.training, 2 if isinstance(experiment.objective, TotalCorrelation) else 1
-    return [Order(examples, training.batch, training.seed, stream) for stream in range(batches)]
+    among = parts(examples, training.validation)[0] if training.validation else None
+    return [Order(examples, training.batch, training.seed, stream, among) for stream in range(batches)]
+
+
+def parts(examples: int, validation: int) -> tuple[Tensor, Tensor]:
+    """Which examples to train on and which to validate with: a fixed random choice, the same for every seed."""
+    if validation >= examples:
+        raise UserError(f"training.validation={validation:,} leaves nothing of {examples:,} examples to train on")
+    order = torch.randperm(examples, generator=torch.Generator().manual_seed(stream_key(0, _VALIDATION)))
+    return order[validation:].sort().values, order[:validation].sort().values
 
 
 def noise_shape(experiment: Experiment) -> tuple[int, int, int]:
