@@ -25,7 +25,7 @@ def evaluated_run(path, seed, mig):
 def test_every_preset_a_table_names_exists():
     named = {row.preset for table in TABLES.values() for row in table.rows if row.preset}
     assert named <= set(PRESETS)
-    assert all(row.printed.keys() == table.columns.keys() for table in TABLES.values() for row in table.rows)
+    assert all(row.printed.keys() <= table.columns.keys() for table in TABLES.values() for row in table.rows)
 
 
 def test_the_papers_rmig_rows_average_to_their_last_column():

@@ -32,6 +32,7 @@ WINDOW = 2_000  # steps averaged into a point
 _WIDTH = 7.16  # inches: two columns of a journal page
 _SMALL = 6.5  # points; what is in the figure, printed at that width
 _QUIET = "#55656f"
+_CURVES = {"elbo": "ELBO", "reconstruction": "reconstruction", "kl": "KL"}
 
 
 def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None, device: torch.device) -> list[str]:
@@ -41,7 +42,36 @@ def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None
             return write_disentangling(paper, runs, out)
         case "figure-traversals":
             return write_traversals(paper, runs, out, root=root, device=device)
+    if paper.curves:
+        return write_curves(paper, runs, out)
     raise ValueError(f"no way to draw {paper.name!r}")
+
+
+def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
+    """A panel for each column of the log, every method's mean and spread over seeds in it. `NAME.png`, `NAME.csv`."""
+    notes = standing(paper, runs, least=WINDOW)
+    figure = Figure(figsize=(_WIDTH, 2.3), layout="constrained")
+    lines: list[list[Any]] = []
+    for axis, column, letter in zip(figure.subplots(1, len(paper.curves)), paper.curves, "abcdef", strict=False):
+        lows = []
+        for place, row in enumerate(paper.rows):
+            values = spread([folder.records() for folder in runs.get(row.preset or "", [])], column, WINDOW)
+            if not len(values.steps):
+                continue
+            _band(axis, values, row.method, place)
+            lows.append(np.quantile(values.mean, 0.05 if column == "elbo" else 0.0))
+            cells = zip(values.steps, values.seeds, values.mean, values.sd, strict=True)
+            lines += [[row.method, row.preset, column, *(_cell(value) for value in cell)] for cell in cells]
+        if column == "elbo" and lows:  # the first steps are far below all that follows
+            axis.set_ylim(bottom=min(lows))
+        _panel(axis, letter)
+        axis.set_ylabel(f"{_CURVES[column]} (nats per example)", fontsize=7)
+    _legend(figure, figure.axes[0])
+    about = f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd."
+    _say(figure, [about, *notes])
+    save_figure(figure, out / f"{paper.name}.png")
+    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "column", "step", "seeds", "mean", "sd"], lines)
+    return notes
 
 
 def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
@@ -58,18 +88,27 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     notes += _draw_example(paper, runs, right, out)
     right.set_ylabel("KL per latent (nats)")
     for axis, letter in zip((left, middle, right), "abc", strict=True):
-        axis.set_title(f"({letter}) {axis.get_title()}", loc="left", fontsize=7)
-        axis.set_title("")
-        step_axis(axis)
-        axis.tick_params(labelsize=_SMALL)
-        axis.xaxis.label.set_size(7)
-        axis.yaxis.label.set_size(7)
-    handles, labels = left.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=7)
+        _panel(axis, letter)
+    _legend(figure, left)
     _say(figure, [f"(a), (b): a point is the mean of {WINDOW:,} steps; line: mean over seeds, shade: ± sd.", *notes])
     save_figure(figure, out / f"{paper.name}.png")
     return notes
+
+
+def _panel(axis: Axes, letter: str) -> None:
+    """The look of one panel of a printed figure."""
+    axis.set_title(f"({letter}) {axis.get_title()}", loc="left", fontsize=7)
+    axis.set_title("")
+    step_axis(axis)
+    axis.tick_params(labelsize=_SMALL)
+    axis.xaxis.label.set_fontsize(7)
+    axis.yaxis.label.set_fontsize(7)
+
+
+def _legend(figure: Figure, axis: Axes) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=7)
 
 
 def write_traversals(

@@ -18,7 +18,7 @@ class Cell:
     """Our numbers for one place of a table, one per seed, and the paper's."""
 
     values: tuple[float, ...]
-    printed: Printed
+    printed: Printed | None  # None where the paper has no such number
 
     @property
     def mean(self) -> float | None:
@@ -31,11 +31,11 @@ class Cell:
 
     def words(self) -> str:
         """`0.5479 ± 0.0270 (paper 0.5628 ± 0.0222, -0.0149)`"""
-        paper = f"{self.printed.mean:.4f}" + (f" ± {self.printed.sd:.4f}" if self.printed.sd is not None else "")
-        if self.mean is None:
-            return f"– (paper {paper})"
-        spread = f" ± {self.sd:.4f}" if self.sd is not None else ""
-        return f"{self.mean:.4f}{spread} (paper {paper}, {self.mean - self.printed.mean:+.4f})"
+        ours = "–" if self.mean is None else _pair(self.mean, self.sd)
+        if self.printed is None:
+            return ours
+        paper = f"paper {_pair(self.printed.mean, self.printed.sd)}"
+        return f"{ours} ({paper})" if self.mean is None else f"{ours} ({paper}, {self.mean - self.printed.mean:+.4f})"
 
 
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
@@ -50,10 +50,10 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
         for folder, metrics in measured:
             seed = folder.experiment().training.seed
             values = [look_up(metrics, path) for path in table.columns.values()]
-            writer.writerow([row.method, row.preset, seed, metrics["step"], *values])
+            writer.writerow([row.method, row.preset, seed, metrics["step"], *("" if v is None else v for v in values)])
         steps = sorted({metrics["step"] for _, metrics in measured})
         cells = [
-            Cell(tuple(look_up(metrics, path) for _, metrics in measured), row.printed[name]).words()
+            Cell(tuple(v for _, m in measured if (v := look_up(m, path)) is not None), row.printed.get(name)).words()
             for name, path in table.columns.items()
         ]
         shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
@@ -65,9 +65,17 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
     return text
 
 
-def look_up(metrics: dict[str, Any], path: str) -> float:
-    """A number in nested metrics by its dotted path."""
+def look_up(metrics: dict[str, Any], path: str) -> float | None:
+    """A number in nested metrics by its dotted path; None where it was not measured."""
     value: Any = metrics
     for key in path.split("."):
+        if key not in value:
+            return None
         value = value[key]
     return float(value)
+
+
+def _pair(mean: float, sd: float | None) -> str:
+    """`0.5628 ± 0.0222`, or `-372.10 ± 0.64` where four decimals would be noise."""
+    digits = 2 if abs(mean) >= 10 else 4
+    return f"{mean:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
