@@ -12,6 +12,7 @@ from controlvae.metrics.sap import SAP, sap
 from controlvae.metrics.shared_value import BetaVAEScore, FactorVAEScore, beta_vae_score, factor_vae_score
 from controlvae.metrics.similarity import psnr, ssim
 from controlvae.metrics.step_response import StepResponse, step_response
+from controlvae.metrics.text import Distinct, distinct_n, perplexity, self_bleu
 
 __all__ = [
     "DCI",
@@ -20,6 +21,7 @@ __all__ = [
     "MIG",
     "SAP",
     "BetaVAEScore",
+    "Distinct",
     "FactorVAEScore",
     "Modularity",
     "Moments",
@@ -28,6 +30,7 @@ __all__ = [
     "beta_vae_score",
     "bits_per_dimension",
     "dci",
+    "distinct_n",
     "factor_vae_score",
     "fid",
     "iwae",
@@ -37,9 +40,11 @@ __all__ = [
     "mig_sampled",
     "modularity",
     "moments",
+    "perplexity",
     "psnr",
     "rmig",
     "sap",
+    "self_bleu",
     "ssim",
     "step_response",
 ]

@@ -1,0 +1,209 @@
+"""Sentences as rows of numbers: Penn Treebank, and any text file with one sentence a line.
+
+Penn Treebank is Mikolov's version (lower case, 9,999 word types, numbers as N, rare words as <unk>), as in the paper.
+Its text belongs to the LDC: it is read where it is found and never shipped.
+"""
+
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from controlvae.data.parts import Part, part_of
+from controlvae.data.roots import data_roots, find_file
+from controlvae.data.vocabulary import PAD, to_numbers, to_words, vocabulary
+from controlvae.errors import UserError
+
+Split = Literal["train", "valid", "test"]
+TooLong = Literal["skip", "refuse"]
+COUNTS = {"train": 42_068, "valid": 3_370, "test": 3_761}
+ARCHIVE = "ptb_mikolov.zip"
+_FOLDERS = ("", "ptb", "simple-examples/data", "ptb/simple-examples/data")
+NEEDS = f"ptb.train.txt, ptb.valid.txt and ptb.test.txt (Mikolov's, 6 MB), or {ARCHIVE}; here or in ptb/"
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences as `Examples`: a row holds a sentence's words, EOS, then PAD. BOS is the model's to put in front."""
+
+    tokens: Tensor  # (count, longest) int32
+    lengths: Tensor  # (count,) int64, words and EOS; stays on the host, where batches are planned
+    vocabulary: tuple[str, ...]
+    source: str
+    split: str = "all"
+    factors: np.ndarray | None = None
+    factor_names: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The tokens of a row, (longest,)."""
+        return (self.tokens.shape[1],)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def batch(self, indices: Tensor, width: int | None = None) -> Tensor:
+        """The rows at these indices: int64 (*indices.shape, longest), one shape for all, which a captured graph needs.
+
+        With a `width`, such as `BucketOrder` gives, only so many columns. On the host it is checked that nothing but
+        padding is cut off; on a device that would mean waiting for it.
+        """
+        if width is not None and indices.device.type == "cpu" and len(indices):
+            longest = int(self.lengths[indices].max())
+            if longest > width:
+                raise ValueError(f"width must be {longest} or more to hold these sentences, got {width}")
+        rows = self.tokens.index_select(0, indices.reshape(-1).to(self.tokens.device)).to(indices.device)
+        return rows[:, :width].long().view(*indices.shape, -1)
+
+    def to(self, device: torch.device) -> "Sentences":
+        return replace(self, tokens=self.tokens.to(device))
+
+    def words(self, row: Tensor | Iterable[int]) -> str:
+        """A row of tokens back as text."""
+        return to_words(row.tolist() if isinstance(row, Tensor) else row, self.vocabulary)
+
+
+class Chosen(NamedTuple):
+    """Sentences that are short enough, and a word on those that are not."""
+
+    sentences: list[list[str]]
+    note: str
+
+
+def penn_treebank(
+    split: Split = "train", root: Path | None = None, longest: int | None = None, too_long: TooLong = "skip"
+) -> Sentences:
+    """Penn Treebank, with the vocabulary of its training text: 10,003 with the four that stand for no word.
+
+    Args:
+        split: train, valid or test.
+        root: a folder to look in before the usual ones.
+        longest: the most words a sentence may have; None takes all (the longest of the training text has 82).
+        too_long: leave longer ones out and say so in `source`, or refuse.
+    """
+    if split not in COUNTS:
+        raise UserError(f"split must be {', '.join(COUNTS)}, got {split!r}")
+    place = find(root)
+    if place is None:
+        raise UserError(f"no Penn Treebank in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}")
+    texts = {name: _ptb_lines(place, name) for name in dict.fromkeys(("train", split))}
+    chosen = _short_enough(texts[split], longest, too_long, f"Penn Treebank ({split})")
+    words = vocabulary(texts["train"])
+    return _sentences(chosen, words, f"Penn Treebank from {place}", f"the {split} part")
+
+
+def text_file(
+    path: str, part: Part = "train", held_out: float = 0.1, root: Path | None = None, words: int | None = None,
+    lower: bool = False, longest: int | None = None, too_long: TooLong = "skip",
+) -> Sentences:  # fmt: skip
+    """Any UTF-8 text with one sentence a line, its words between white space.
+
+    The vocabulary is that of the training part. Which lines are held out is a fixed random choice, so that seeds of a
+    run differ in training alone.
+
+    Args:
+        path: the file, as given or inside a data folder.
+        part: train or test, of what `held_out` divides.
+        held_out: the share kept for testing.
+        root: a folder to look in before the usual ones.
+        words: the most frequent words to know; the others become UNK. None knows them all.
+        lower: take everything in lower case.
+        longest: the most words a sentence may have.
+        too_long: leave longer ones out and say so in `source`, or refuse.
+    """
+    if part not in ("train", "test"):
+        raise UserError(f"part must be train or test, got {part!r}")
+    if not 0 <= held_out < 1:
+        raise UserError(f"held_out must lie in [0, 1), got {held_out}")
+    file = Path(path).expanduser()
+    found = file if file.is_file() else find_file([path], root)
+    if found is None:
+        raise UserError(f"no file {path} here, nor in {', '.join(map(str, data_roots(root)))}")
+    try:
+        lines = _lines(_decoded(found.read_bytes(), found), lower)
+    except OSError as error:
+        raise UserError(f"{found} cannot be read: {error}") from None
+    chosen = _short_enough(lines, longest, too_long, str(found))
+    count = len(chosen.sentences)
+    tested = round(held_out * count)
+    if tested >= count or (part == "test" and not tested):
+        raise UserError(f"held_out={held_out:g} of {count:,} sentences leaves nothing to {part} on")
+    if held_out > 0 and not tested:
+        raise UserError(f"held_out={held_out:g} of {count:,} sentences holds none out; 0 says so")
+    rows = {name: [chosen.sentences[i] for i in part_of(count, name, held_out)] for name in ("train", part)}
+    split = f"{part}: {len(rows[part]):,} of {count:,} sentences" if tested else "all, no held-out sentences"
+    return _sentences(Chosen(rows[part], chosen.note), vocabulary(rows["train"], words), str(found), split)
+
+
+def find(root: Path | None = None) -> Path | None:
+    """The folder that holds the three files of Penn Treebank, or the archive of them."""
+    for folder in [given / inner for given in data_roots(root) for inner in _FOLDERS]:
+        if all((folder / f"ptb.{split}.txt").is_file() for split in COUNTS):
+            return folder
+        if (folder / ARCHIVE).is_file():
+            return folder / ARCHIVE
+    return None
+
+
+def found(root: Path | None = None) -> str:
+    """What of Penn Treebank is there, for people."""
+    place = find(root)
+    return "no file" if place is None else str(place)
+
+
+def _ptb_lines(place: Path, split: str) -> list[list[str]]:
+    name = f"ptb.{split}.txt"
+    try:
+        if place.is_dir():
+            data = (place / name).read_bytes()
+        else:
+            with zipfile.ZipFile(place) as archive:
+                data = archive.read(next(inner for inner in archive.namelist() if inner.split("/")[-1] == name))
+    except (OSError, zipfile.BadZipFile, StopIteration) as error:
+        raise UserError(f"{name} cannot be read from {place}: {str(error) or 'it is not there'}") from None
+    lines = _lines(_decoded(data, place / name))
+    if len(lines) != COUNTS[split]:
+        raise UserError(f"{place / name} holds {len(lines):,} sentences instead of {COUNTS[split]:,}")
+    return lines
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error}") from None
+
+
+def _lines(text: str, lower: bool = False) -> list[list[str]]:
+    """The words of every line that has any."""
+    split = (line.split() for line in (text.lower() if lower else text).split("\n"))
+    return [words for words in split if words]
+
+
+def _short_enough(lines: list[list[str]], longest: int | None, too_long: TooLong, where: str) -> Chosen:
+    if too_long not in ("skip", "refuse"):
+        raise UserError(f"too_long must be skip or refuse, got {too_long!r}")
+    if longest is not None and longest < 1:
+        raise UserError(f"longest must be 1 word or more, got {longest}")
+    kept = lines if longest is None else [words for words in lines if len(words) <= longest]
+    left_out = len(lines) - len(kept)
+    if left_out and too_long == "refuse":
+        most = max(map(len, lines))
+        raise UserError(f"{left_out:,} sentences in {where} have more than {longest} words, the longest {most}")
+    if not kept:
+        raise UserError(f"no sentences in {where}" + (f" of {longest} words or fewer" if lines else ""))
+    return Chosen(kept, f"; {left_out:,} of {len(lines):,} left out, longer than {longest} words" if left_out else "")
+
+
+def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) -> Sentences:
+    tokens, lengths, unknown = to_numbers(chosen.sentences, words)
+    note = chosen.note
+    if unknown:
+        share = unknown / int((tokens != PAD).sum() - len(tokens))
+        note += f"; {unknown:,} words ({share:.1%}) outside the vocabulary of {len(words):,}"
+    return Sentences(torch.from_numpy(tokens), torch.from_numpy(lengths), words, source + note, split)

@@ -1,0 +1,444 @@
+"""Text without an engine: metrics, sentences as numbers, a grammar and the model, against something independent."""
+
+import itertools
+import math
+import time
+import zipfile
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import controlvae as cv
+from controlvae.data import grammar, text
+from controlvae.data.buckets import BucketOrder, in_buckets
+from controlvae.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from controlvae.errors import UserError
+from controlvae.models.text import LSTMReader, TextVAE, TransformerWriter
+from controlvae.models.transformer import Dropout
+from controlvae.objectives.text import token_nll
+
+WORDS = 30
+NETWORKS = list(itertools.product(("lstm", "transformer"), repeat=2))
+
+
+def small(encoder="lstm", decoder="transformer", words=WORDS, dropout=0.0, sharp=1.0):
+    """A little network in evaluation mode; `sharp` makes its choices of words less even."""
+    torch.manual_seed(3)
+    model = TextVAE(words, latents=4, width=16, encoder=encoder, decoder=decoder, blocks=2, heads=4, inner=32,
+                    dropout=dropout).eval()  # fmt: skip
+    with torch.no_grad():
+        model.decoder.embedding.weight *= sharp
+    return model
+
+
+def rows(*lengths, width=None, seed=0):
+    """Random sentences of so many tokens, EOS included."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, WORDS, (len(lengths), width or max(lengths)), generator=generator)
+    for row, length in zip(tokens, lengths, strict=True):
+        row[length - 1], row[length:] = EOS, PAD
+    return tokens
+
+
+# Metrics
+
+
+@pytest.mark.parametrize(
+    ("sentences", "two", "three"),
+    [
+        (["a b c d", "a b x y"], math.sqrt(1 / 6), (1 / 2 * 1 / 3 * 0.05) ** (1 / 3)),
+        (["yeah", "yeah", "right"], 2 / 3 * math.sqrt(0.1), 2 / 3 * 0.01 ** (1 / 3)),
+        (["a b c d e f", "a b c"], 0.4075465183, 0.3681412955),
+        (["a a a a", "a a b"], 0.4109689178, 0.2166705956),
+        (["a b", "a b c d"], 0.3880638658, 0.1867472886),
+        (["a b", "c d"], 0.0, 0.0),
+        (["a b c", "a b c"], 1.0, 1.0),
+        (["", "a", "a"], 2 / 3 * math.sqrt(0.1), 2 / 3 * 0.01 ** (1 / 3)),
+    ],
+)
+def test_self_bleu_of_cases_worked_out_by_hand(sentences, two, three):
+    assert cv.metrics.self_bleu(sentences, 2) == pytest.approx(two, abs=1e-9)
+    assert cv.metrics.self_bleu(sentences, 3) == pytest.approx(three, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_self_bleu_is_nltks(n):
+    bleu = pytest.importorskip("nltk.translate.bleu_score")
+    odd = [["yeah"], ["yeah"], ["no", "no", "no", "no"], ["no", "no"], ["alone"], ["."] * 9]
+    sentences = [list(drawn.words) for drawn in grammar.draw(60)] + odd
+    smooth, weights = bleu.SmoothingFunction().method1, (1 / n,) * n
+    scores = [
+        bleu.sentence_bleu(sentences[:i] + sentences[i + 1 :], sentences[i], weights, smooth)
+        for i in range(len(sentences))
+    ]
+    assert cv.metrics.self_bleu(sentences, n) == pytest.approx(np.mean(scores), abs=1e-6)
+
+
+def test_self_bleu_of_a_thousand_sentences_takes_seconds_and_its_sample_is_seeded():
+    sentences = [drawn.words for drawn in grammar.draw(1_200)]
+    start = time.perf_counter()
+    first = cv.metrics.self_bleu(sentences, 3, sample=1_000, seed=1)
+    assert time.perf_counter() - start < 10
+    assert first == cv.metrics.self_bleu(sentences, 3, sample=1_000, seed=1)
+    assert first != cv.metrics.self_bleu(sentences, 3, sample=1_000, seed=2)
+
+
+def test_distinct_n_within_sentences_and_across_their_ends():
+    sentences = ["a b a b", "b a", "c"]
+    assert cv.metrics.distinct_n(sentences, 1) == (3, 7, 3 / 7)
+    assert cv.metrics.distinct_n(sentences, 2) == (2, 4, 0.5)  # ab, ba
+    assert cv.metrics.distinct_n(sentences, 2, across=True) == (4, 6, 4 / 6)  # ab, ba, bb, ac
+    assert cv.metrics.distinct_n(["c"], 2) == (0, 0, 0.0)
+
+
+def test_perplexity_of_even_odds_is_their_number():
+    assert cv.metrics.perplexity(torch.full((3,), 5 * math.log(4)), [5, 5, 5]) == pytest.approx(4)
+    assert cv.metrics.perplexity([math.log(2), 3 * math.log(2)], np.array([1, 3])) == pytest.approx(2)  # by token
+    assert cv.metrics.perplexity(1e6, 2) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cv.metrics.self_bleu(["a b"], 2), "two or more"),
+        (lambda: cv.metrics.self_bleu("a b c", 2), "one string"),
+        (lambda: cv.metrics.self_bleu(["a", "b"], 2, sample=3), r"2\.\.2"),
+        (lambda: cv.metrics.distinct_n(["a"], 0), "n must be 1"),
+        (lambda: cv.metrics.perplexity([1.0, 2.0], 3), "one shape"),
+        (lambda: cv.metrics.perplexity(float("nan"), 3), "finite"),
+        (lambda: cv.metrics.perplexity(-1.0, 3), "0 or more"),
+        (lambda: cv.metrics.perplexity(1.0, 0), "1 or more"),
+    ],
+)
+def test_metrics_refuse_what_makes_no_sense(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# Data
+
+
+@pytest.fixture
+def file(tmp_path):
+    lines = [f"the {'very ' * (i % 7)}cat number{i} sat" for i in range(40)]
+    path = tmp_path / "cats.txt"
+    path.write_text("\ufeff" + "\n\n".join(lines) + "\r\n", encoding="utf-8")
+    return path, lines
+
+
+def test_a_text_file_comes_back_word_for_word_each_line_in_one_part(file):
+    path, lines = file
+    train, test = (text.text_file(str(path), part, held_out=0.25) for part in ("train", "test"))
+    assert (len(train), len(test)) == (30, 10)
+    assert train.vocabulary == test.vocabulary
+    assert train.vocabulary[:5] == (*SPECIAL, "very")
+    known = {train.words(train.tokens[i]) for i in range(30)}
+    assert known <= set(lines)
+    heard = [test.words(row) for row in test.batch(torch.arange(10))]
+    assert {line.replace(line.split()[-2], "<UNK>") for line in set(lines) - known} == set(heard)
+    assert "10 words" in test.source  # outside the vocabulary, and it says so
+    batch = train.batch(torch.tensor([[3, 1], [4, 1]]))
+    assert batch.dtype == torch.int64
+    assert batch.shape == (2, 2, *train.shape)
+    assert ((batch[0, 0] != PAD).sum(), batch[0, 0, train.lengths[3] - 1]) == (train.lengths[3], EOS)
+
+
+def test_nothing_is_cut_in_silence(file):
+    path, _ = file
+    longest = text.text_file(str(path), longest=7, held_out=0)
+    assert longest.shape == (8,)
+    assert len(longest) == 24
+    assert "16 of 40 left out, longer than 7 words" in longest.source
+    with pytest.raises(UserError, match=r"16 sentences in .* the longest 10"):
+        text.text_file(str(path), longest=7, too_long="refuse")
+    with pytest.raises(ValueError, match="width must be 8"):
+        longest.batch(torch.arange(24), width=7)
+    few = text.text_file(str(path), held_out=0, words=3)
+    assert len(few.vocabulary) == 7
+    assert few.words(few.tokens[1]) == "<UNK> very cat <UNK> sat"  # "cat", "sat" and "the" are as frequent
+    assert "80 words (29.1%) outside the vocabulary of 7" in few.source
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        (b"a b\n", {"held_out": 0.1}, "holds none out"),
+        (b"a b\n", {"held_out": 0.9}, "nothing to train"),
+        (b"\n \n", {}, "no sentences"),
+        (b"a\xff\n", {}, "not UTF-8"),
+        (b"a <EOS>\nb\n", {"held_out": 0}, "meaning of its own"),
+        (b"a\n", {"part": "dev"}, "train or test"),
+    ],
+)
+def test_bad_text_is_refused_with_a_reason(tmp_path, content, settings, message):
+    (tmp_path / "bad.txt").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        text.text_file("bad.txt", root=tmp_path, **settings)
+
+
+def test_penn_treebank_is_all_there(tmp_path):
+    place = text.find()
+    if place is None:
+        pytest.skip("no Penn Treebank in the data folders; set CONTROLVAE_DATA")
+    parts = {split: text.penn_treebank(split) for split in text.COUNTS}
+    assert [len(part) for part in parts.values()] == [42_068, 3_370, 3_761]
+    assert all(len(part.vocabulary) == 10_003 for part in parts.values())
+    assert [int(part.lengths.sum()) for part in parts.values()] == [929_589, 73_760, 82_430]  # the known word counts
+    assert parts["train"].shape == (83,)
+    assert all(int((part.tokens == UNK).sum()) == 0 for part in parts.values())
+    if place.suffix == ".zip":
+        with zipfile.ZipFile(place) as archive:
+            archive.extractall(tmp_path)
+        assert torch.equal(text.penn_treebank("test", root=tmp_path).tokens, parts["test"].tokens)
+    assert "of 3,761 left out" in text.penn_treebank("test", longest=40).source
+    short = tmp_path / "short"
+    short.mkdir()
+    for split in text.COUNTS:
+        (short / f"ptb.{split}.txt").write_text("one sentence\n")
+    with pytest.raises(UserError, match="1 sentences instead of 42,068"):
+        text.penn_treebank("train", root=short)
+
+
+def test_a_missing_penn_treebank_says_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.delenv("CONTROLVAE_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"it needs ptb\.train\.txt"):
+        text.penn_treebank()
+
+
+@pytest.mark.parametrize("batch", [10, 32])
+def test_buckets_hold_every_sentence_once_an_epoch(batch):
+    lengths = grammar.grammar_sentences(500).lengths
+    order = BucketOrder(lengths, batch, seed=5)
+    dropped = np.zeros(len(lengths))
+    for epoch in range(3):
+        steps = range(epoch * order.steps_per_epoch, (epoch + 1) * order.steps_per_epoch)
+        taken = torch.cat([order.indices(step) for step in steps])
+        assert len(taken.unique()) == len(taken) == order.steps_per_epoch * batch
+        dropped[np.setdiff1d(np.arange(500), taken.numpy())] += 1
+        for step in steps:
+            assert lengths[order.indices(step)].max() <= order.width(step) <= lengths.max()
+            assert order.width(step) in order.widths
+    assert dropped.sum() == 3 * (500 % batch)
+    assert dropped.max() <= 2  # not the same ones every time
+    padded = sum(order.width(step) for step in range(order.steps_per_epoch)) * batch
+    assert padded < 1.35 * lengths[order.permutation(0)[: order.steps_per_epoch * batch]].sum()
+    fresh = BucketOrder(lengths, batch, seed=5)
+    assert torch.equal(fresh.indices(77), order.indices(77))  # a function of (seed, step) alone
+    assert not torch.equal(BucketOrder(lengths, batch, seed=6).indices(77), order.indices(77))
+    whole = list(in_buckets(lengths, batch))
+    assert torch.equal(torch.cat([bucket.indices for bucket in whole]).sort().values, torch.arange(500))
+    assert all(lengths[bucket.indices].max() <= bucket.width for bucket in whole)
+
+
+def derivations(words):
+    """How many ways the rules derive a sentence, by its meaning: counts, where `parse` only asks whether."""
+
+    @cache
+    def ways(symbol, start):
+        """Of deriving what lies between here and each end."""
+        if isinstance(symbol, str):
+            return Counter([start + 1] if start < len(words) and words[start] == symbol else [])
+        found = Counter()
+        for _, right in grammar.rules()[symbol]:
+            ends = Counter([start])
+            for part in right:
+                ends = sum(
+                    (Counter({e: n * m for e, m in ways(part, place).items()}) for place, n in ends.items()), Counter()
+                )
+            found += ends
+        return found
+
+    meanings = itertools.product(*(range(len(values)) for values in grammar.FACTORS.values()))
+    names = [
+        (meaning, tuple(v[f] for v, f in zip(grammar.FACTORS.values(), meaning, strict=True))) for meaning in meanings
+    ]
+    return {meaning: count for meaning, name in names if (count := ways(("sentence", *name), 0)[len(words)])}
+
+
+def test_a_sentence_of_the_grammar_has_one_derivation_and_parses_back():
+    drawn = grammar.draw(50)
+    assert all(derivations(sentence.words) == {sentence.factors: 1} for sentence in drawn)
+    assert all(grammar.parse(sentence.words) == sentence.factors for sentence in grammar.draw(150, seed=1))
+    words = list(drawn[0].words)
+    assert grammar.parse([*words[:-1], "the", "."]) is None
+    assert grammar.parse([]) is None
+
+
+def test_the_grammar_is_a_distribution_over_long_sentences_drawn_the_same_each_time():
+    assert all(sum(p for p, _ in options) == pytest.approx(1) for options in grammar.rules().values())
+    sentences = grammar.grammar_sentences(2_000, seed=1)
+    assert 200 < len(sentences.vocabulary) < 600
+    assert 15 < sentences.lengths.float().mean() < 25
+    assert int((sentences.tokens == UNK).sum()) == 0
+    assert np.allclose(np.bincount(sentences.factors[:, 0]) / 2_000, 1 / 8, atol=0.03)
+    again, fewer = grammar.draw(2_000, seed=1), grammar.draw(7, seed=1)
+    assert again[:7] == fewer
+    assert sentences.words(sentences.tokens[6]) == " ".join(fewer[6].words)
+    assert grammar.draw(7, seed=2) != fewer != grammar.draw(7, seed=1, part="test")
+    # Sentences are worth what their rules cost: the topic once, and much more for the rest.
+    assert np.mean([drawn.nats for drawn in again]) == pytest.approx(34, abs=1)
+
+
+# The model
+
+
+def test_with_penn_treebanks_words_it_is_the_released_network():
+    assert sum(parameter.numel() for parameter in TextVAE(10_003).parameters()) == 8_882_816
+
+
+def test_the_lstm_reader_is_torchs_on_packed_sentences():
+    reader, tokens, lengths = LSTMReader(WORDS, 8), rows(3, 9, 6), [3, 9, 6]
+    packed = nn.utils.rnn.pack_padded_sequence(
+        reader.embedding(tokens), lengths, batch_first=True, enforce_sorted=False
+    )
+    _, (hidden, cell) = reader.lstm(packed)
+    assert torch.allclose(reader(tokens, Dropout()), torch.cat([cell[0], hidden[0]], 1), atol=1e-6)
+
+
+def test_the_transformer_writer_is_torchs():
+    torch.manual_seed(0)
+    writer, z, tokens = TransformerWriter(WORDS, 4, 16, 2, 4, 32, 20), torch.randn(3, 4), rows(5, 9, 7)
+    x, memory = writer.embedding(tokens) * 4 + writer.places[:9], writer.memory(z)[:, None]
+    for block in writer.blocks:
+        layer = nn.TransformerDecoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True)
+        with torch.no_grad():
+            for theirs, ours in ((layer.self_attn, block.own), (layer.multihead_attn, block.memory)):
+                theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+                theirs.out_proj.weight.copy_(ours.output.weight)
+        layer.linear1, layer.linear2 = block.inner, block.outer
+        x = layer(x, memory, nn.Transformer.generate_square_subsequent_mask(9), tgt_is_causal=True)
+    assert torch.allclose(writer(z, tokens, Dropout()), writer.norm(x) @ writer.embedding.weight.T, atol=1e-5)
+
+
+def test_nll_is_the_sum_over_words_and_the_end():
+    logits, tokens = torch.randn(2, 3, 5, WORDS), torch.stack([rows(5, 2, 4), rows(3, 5, 1, seed=1)])
+    by_hand = torch.zeros(2, 3)
+    for place in itertools.product(range(2), range(3), range(5)):
+        if tokens[place] != PAD:
+            by_hand[place[:2]] -= torch.log_softmax(logits[place], 0)[tokens[place]]
+    assert torch.allclose(token_nll(logits, tokens), by_hand, atol=1e-4)
+    with pytest.raises(ValueError, match="logits must be"):
+        token_nll(logits[:, :, :4], tokens)
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), NETWORKS)
+def test_no_word_sees_a_later_one(encoder, decoder):
+    model, z, tokens = small(encoder, decoder), torch.randn(2, 4), rows(9, 9)
+    changed = tokens.clone()
+    changed[:, 5] = (changed[:, 5] - 4 + 1) % (WORDS - 4) + 4
+    before, after = model.decode(z, tokens), model.decode(z, changed)
+    assert torch.equal(before[:, :6], after[:, :6])
+    assert not torch.allclose(before[:, 6:], after[:, 6:])
+    assert not torch.allclose(before[:, 0], model.decode(z + 1, tokens)[:, 0])  # and every word sees z
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), NETWORKS)
+def test_padding_changes_nothing(encoder, decoder):
+    model, noise = small(encoder, decoder), torch.randn(3, 4)
+    tokens = rows(3, 9, 6)
+    longer = torch.nn.functional.pad(tokens, (0, 8), value=PAD)
+    (logits, posterior), (padded_logits, padded) = model(tokens, noise), model(longer, noise)
+    assert torch.allclose(posterior.mean, padded.mean, atol=1e-6)
+    assert torch.allclose(posterior.log_variance, padded.log_variance, atol=1e-6)
+    assert torch.allclose(token_nll(logits, tokens), token_nll(padded_logits, longer), atol=1e-4)
+    alone = model.encode(tokens[:1, :3])
+    assert torch.allclose(alone.mean, posterior.mean[:1], atol=1e-6)
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), NETWORKS)
+def test_dropout_may_be_given_and_reaches_every_parameter(encoder, decoder):
+    model, tokens, noise = small(encoder, decoder, dropout=0.5), rows(6, 9), torch.randn(2, 4)
+
+    def loss(make):
+        z = model.encode(tokens, make()).sample(noise)
+        return token_nll(model.decode(z, tokens, make()), tokens).sum()
+
+    def masks(seed=1):
+        generator = torch.Generator().manual_seed(seed)
+        return lambda x: x * (torch.rand(x.shape, generator=generator) < 0.5) * 2
+
+    plain = loss(lambda: None)
+    assert torch.allclose(loss(lambda: lambda x: x), plain, atol=1e-4)  # attention written out is the fused one
+    model.train()
+    assert loss(lambda: None) != loss(lambda: None)  # torch's own moves on
+    assert loss(masks) == loss(masks) != plain  # a given one is a function
+    loss(masks).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "transformer"])
+def test_what_it_writes_has_the_probability_of_reading_it(decoder):
+    model, z = small(decoder=decoder, sharp=8), torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+    ways = {"draw": {}, "cool": {"temperature": 0.7, "top_k": 5}, "greedy": {"temperature": 0}, "beam": {"beam": 4}}
+    for how in ways.values():
+        tokens, log_probability = model.generate(z, longest=12, **how)
+        assert not (tokens == BOS).any()
+        assert not (tokens[:, 0] == PAD).any()
+        with torch.no_grad():
+            read = -token_nll(model.decode(z, tokens), tokens)
+        assert torch.allclose(log_probability, read, atol=1e-3)
+        again = model.generate(z, longest=12, **how)
+        assert torch.equal(again.tokens, tokens)
+    assert not torch.equal(model.generate(z, 12, seed=1).tokens, model.generate(z, 12, seed=2).tokens)
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "transformer"])
+def test_the_narrowest_draws_are_greedy_and_a_beam_is_no_worse(decoder):
+    model, z = small(decoder=decoder, sharp=2), torch.randn(32, 4, generator=torch.Generator().manual_seed(2))
+    greedy = model.generate(z, longest=10, temperature=0)
+    for narrow in ({"temperature": 1e-6}, {"top_k": 1}, {"top_p": 1e-6}):
+        assert torch.equal(model.generate(z, longest=10, **narrow).tokens, greedy.tokens)
+    one, six = (model.generate(z, longest=10, beam=beam).log_probability for beam in (1, 6))
+    assert torch.allclose(one, greedy.log_probability, atol=1e-4)
+    assert (six >= greedy.log_probability).all()
+    assert (six > greedy.log_probability + 1e-3).any()
+
+
+def test_a_beam_as_wide_as_the_choices_finds_the_best_sentence_there_is():
+    model, z = small(words=8, sharp=6), torch.randn(3, 4, generator=torch.Generator().manual_seed(4))
+    best = torch.full((3,), -math.inf)
+    for length in (1, 2, 3):
+        for words in itertools.product((UNK, 4, 5, 6, 7), repeat=length - 1):
+            for last in (EOS,) if length < 3 else (EOS, UNK, 4, 5, 6, 7):  # the limit ends a sentence too
+                tokens = torch.tensor([[*words, last]]).expand(3, -1)
+                with torch.no_grad():
+                    best = torch.maximum(best, -token_nll(model.decode(z, tokens), tokens))
+    assert torch.allclose(model.generate(z, longest=3, beam=36).log_probability, best, atol=1e-4)
+
+
+def test_draws_follow_the_models_own_odds_and_the_cuts():
+    model, z = small(sharp=4), torch.zeros(20_000, 4)
+    with torch.no_grad():
+        odds = torch.softmax(model.decode(z[:1], torch.full((1, 1), EOS))[0, 0], 0)
+    odds[[PAD, BOS]] = 0
+    odds /= odds.sum()
+    share = model.generate(z, longest=1).tokens[:, 0].bincount(minlength=WORDS) / len(z)
+    assert torch.allclose(share, odds, atol=0.015)
+    ranked = odds.sort(descending=True)
+    three = set(model.generate(z, longest=1, top_k=3).tokens.flatten().tolist())
+    assert three == set(ranked.indices[:3].tolist())
+    enough = int((ranked.values.cumsum(0) < 0.6).sum()) + 1
+    assert set(model.generate(z, longest=1, top_p=0.6).tokens.flatten().tolist()) == set(
+        ranked.indices[:enough].tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1.0}, "temperature must be"),
+        ({"top_k": 0}, "top_k must be"),
+        ({"top_p": 0.0}, "top_p must lie"),
+        ({"beam": 4, "top_k": 2}, "stands alone"),
+        ({"longest": 0}, "longest must be"),
+        ({"longest": 400, "banned": (PAD, BOS, EOS)}, "positions=300 is too few"),
+    ],
+)
+def test_generate_refuses_what_makes_no_sense(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small().generate(torch.zeros(1, 4), **settings)
