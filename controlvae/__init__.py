@@ -10,7 +10,8 @@ __version__ = "0.1.0"
 
 _ROOMS = ("control", "experiments", "data", "models", "objectives", "training", "metrics", "report")
 _FROM_CONTROL = (
-    "PI", "PID", "Capacity", "Constant", "Controller", "Cyclical", "LagrangeMultiplier", "Linear", "Points", "Sigmoid",
+    "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "LagrangeMultiplier", "Linear", "Points",
+    "Sigmoid",
     "Staircase", "TuningWarning", "advise", "kp_limit", "target_range",
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import statistics
 import warnings
 from dataclasses import replace
 
@@ -49,6 +50,10 @@ CASES = [
     (
         cv.Capacity(cv.Linear(0.0, 15.0, steps=100), gamma=100.0),
         lambda trace: twin.capacity(trace, twin.linear(0, 15, 100), 100.0),
+    ),
+    (
+        cv.Auto(RAMP, 250, 1e-3, 2.0, 0.5),
+        lambda trace: twin.auto(trace, twin.staircase(0.5, 18.0, 0.15, 7), 250, 1e-3, 2.0, 0.5),
     ),
     (cv.Constant(4.0), lambda trace: [4.0 for _ in trace]),
     (cv.Linear(0.0, 1.0, steps=50), lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))]),
@@ -111,6 +116,46 @@ def test_feedback_settles_a_plant(law):
     for _ in range(60_000):
         kl = plant(control.step(kl), kl)
     assert kl == pytest.approx(reachable, rel=0.01)
+
+
+def linear_vae(variances, scale, lag):
+    """KL of a linear VAE, Lucas et al. 2019, whose reconstruction is in other units; it follows with a lag in steps."""
+    kl = 0.0
+
+    def answer(beta):
+        nonlocal kl
+        settled = sum(0.5 * math.log(v * scale / beta) for v in variances if v * scale > beta)
+        kl += (settled - kl) / lag
+        return kl
+
+    return answer
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("latents", "target"), [(10, 18.0), (100, 145.0), (64, 3.0)])
+def test_auto_reaches_its_target_in_time_whatever_the_units(latents, target, scale):
+    variances = [60.0 * 0.95**k for k in range(latents)]
+    model, control, dice = (
+        linear_vae(variances, scale, lag=60),
+        cv.Controller(cv.Auto(target, reach_in=2_000)),
+        random.Random(1),
+    )
+    beta, trace = control.beta, []
+    for _ in range(6_000):
+        trace.append(model(beta))
+        beta = control.step(trace[-1] * dice.gauss(1.0, 0.02))  # a batch's KL is noisy
+    response = cv.metrics.step_response([statistics.fmean(trace[k : k + 50]) for k in range(0, 6_000, 50)], target)
+    assert response.settling_time * 50 <= 2 * 2_000  # to 2 %, from a start that may be three orders of magnitude off
+    assert abs(response.steady_state_error) < 0.005
+
+
+def test_auto_moves_to_a_new_target_without_a_bump():
+    control, model = cv.Controller(cv.Auto(18.0, reach_in=400)), linear_vae([60.0] * 10, 1.0, lag=20)
+    beta = control.beta
+    for _ in range(3_000):
+        beta = control.step(model(beta))
+    control.set_target(12.0)
+    assert control.step(model(beta)) == pytest.approx(beta, rel=0.05)
 
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)

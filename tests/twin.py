@@ -84,3 +84,20 @@ def sigmoid(steps):
 
 def cyclical(period, ramp):
     return lambda t: min((t % period) / period / ramp, 1.0)
+
+
+def auto(trace, target, reach_in, low, high, start):
+    """beta(t) of the law on logarithms; `target` is a function of t."""
+    integral, beta, betas = math.log(start), start, []
+    for t, x in enumerate(smoothed(trace, 1 - 20 / reach_in), start=1):
+        if x is None:
+            betas.append(beta)
+            continue
+        relative = 2 * (target(t) - x) / (target(t) + abs(x))
+        trial = integral - 16 / reach_in * relative
+        asked = clip(trial - 2 * relative, -50, 50)
+        if not ((asked < math.log(low) and relative > 0) or (asked > math.log(high) and relative < 0)):
+            integral = trial
+        beta = clip(math.exp(asked), low, high)
+        betas.append(beta)
+    return betas

@@ -1,5 +1,6 @@
 """Laws, schedules and the controller that holds one. Needs torch alone."""
 
+from controlvae.control.auto import Auto
 from controlvae.control.capacity import Capacity
 from controlvae.control.controller import Controller
 from controlvae.control.lagrange import LagrangeMultiplier
@@ -10,7 +11,7 @@ from controlvae.control.schedules import Constant, Cyclical, Linear, Points, Sig
 from controlvae.control.tuning import Advice, TargetRange, advise, kp_limit, target_range
 
 __all__ = [
-    "PI", "PID", "Advice", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier", "Law",
-    "Linear", "Points", "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "advise",
+    "PI", "PID", "Advice", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier",
+    "Law", "Linear", "Points", "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning", "advise",
     "kp_limit", "target_range",
 ]  # fmt: skip

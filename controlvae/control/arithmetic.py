@@ -20,6 +20,7 @@ class Arithmetic(Protocol):
     """What a law may do with a value besides `+ - * /`, comparisons and `& |`."""
 
     def sigmoid(self, x: Value, /) -> Value: ...
+    def exp(self, x: Value, /) -> Value: ...
     def floor(self, x: Value, /) -> Value: ...
     def clip(self, x: Value, low: float, high: float) -> Value: ...
     def where(self, condition: Value, yes: Value, no: Value) -> Value: ...
@@ -38,6 +39,7 @@ class Floats:
         return grown / (1.0 + grown)
 
     floor = staticmethod(math.floor)
+    exp = staticmethod(math.exp)
 
     @staticmethod
     def clip(x: float, low: float, high: float) -> float:
@@ -57,6 +59,7 @@ class Tensors:
 
     sigmoid = staticmethod(torch.sigmoid)
     floor = staticmethod(torch.floor)
+    exp = staticmethod(torch.exp)
 
     @staticmethod
     def clip(x: Tensor, low: float, high: float) -> Tensor:

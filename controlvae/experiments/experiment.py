@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from controlvae.control import (
     PI,
     PID,
+    Auto,
     Capacity,
     Constant,
     Cyclical,
@@ -18,7 +19,9 @@ from controlvae.control import (
 )
 
 # The laws an experiment may name in its JSON. `Controller` takes any law; this list is what a file may ask for.
-LawSettings = PI | PID | Capacity | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
+LawSettings = (
+    PI | PID | Auto | Capacity | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
+)
 
 
 def require(condition: bool, message: str) -> None:
