@@ -70,10 +70,11 @@ def show(
 
 
 def _cells(result: Result, plain: Result) -> list[str]:
-    ratio = result.images_per_second / plain.images_per_second
+    alike = (result.batch, result.pixels) == (plain.batch, plain.pixels)  # else the work of a step differs
+    ratio = f"{result.seed_steps_per_second / plain.seed_steps_per_second:,.2f} x" if alike else "–"
     return [
         result.what, str(result.models), str(result.batch), str(result.pixels), result.precision,
-        f"{result.steps_per_second:,.1f}", f"{result.seed_steps_per_second:,.1f}", f"{ratio:,.2f} x",
+        f"{result.steps_per_second:,.1f}", f"{result.seed_steps_per_second:,.1f}", ratio,
         f"{result.images_per_second:,.0f}", f"{result.memory_gib:.2f}",
     ]  # fmt: skip
 
