@@ -277,3 +277,23 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     refused = controlvae(*words, "--set", "training.validation=256", "--run", tmp_path / "no")
     assert refused.returncode == 2
     assert "leaves nothing of 256 examples" in refused.stderr
+
+
+def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_path):
+    sets = ["data.sentences=300", "training.steps=60", "training.log_every=7", "model.width=16"]
+    words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
+    words += ["--device", "cpu", "--checkpoint-every", "0.02s"]
+    one, other = tmp_path / "straight", tmp_path / "stopped"
+    assert controlvae(*words, "--run", one).returncode == 0
+    controlvae(*words, "--run", other, "--time-limit", "0.3s")
+    assert "finished at step 60" in controlvae("resume", other, "--device", "cpu").stdout
+    assert_same_run(one, other)
+    done = controlvae("evaluate", one, "--examples", "50", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((one / "metrics.json").read_text())
+    assert metrics["split"] == "test: 300 sentences"
+    assert metrics["text"]["perplexity"] > metrics["text"]["reconstruction_perplexity"] > 1
+    assert len(controlvae("sample", one, "--count", "3", "--device", "cpu").stdout.splitlines()) == 3
+    assert "no pictures" in controlvae("traverse", one, "--device", "cpu").stderr
+    assert controlvae("report", one, "--device", "cpu", "--examples", "50").returncode == 0
+    assert "Sentences from the prior" in (one / "report.html").read_text()

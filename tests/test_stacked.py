@@ -104,9 +104,7 @@ def test_gradients_and_adam_are_those_of_the_plain_modules(build):
         torch.optim.Adam(model.parameters(), lr=1e-3).step()
         exported = stack.parameters.export(number)["weight"]
         for name, parameter in model.named_parameters():
-            if (
-                parameter.grad.abs().max() > 1e-4
-            ):  # a bias before a batch norm has none but rounding, which Adam scales up
+            if parameter.grad.abs().max() > 1e-4:  # before a batch norm a bias has rounding alone, which Adam scales up
                 torch.testing.assert_close(exported[name], parameter.detach(), rtol=1e-5, atol=1e-6)
         for name, buffer in stack.buffers.items():
             close(buffer[number], model.state_dict()[name])
@@ -144,7 +142,9 @@ def test_streamed_pictures_are_the_resident_ones(monkeypatch):
     monkeypatch.setattr(feed, "_STREAM_BYTES", 3 * 4 * 128)  # three steps a block
     experiment = override(preset("shapes2d-quick"), TINY)
     examples = load(experiment.data)
-    resident, streamed = (kind(examples, [orders(experiment, 64)], CPU) for kind in (feed.Resident, feed.Streamed))
+    resident, streamed = (
+        kind(examples, [orders(experiment, examples)], CPU) for kind in (feed.Resident, feed.Streamed)
+    )
     assert streamed.block_steps == 3
     resident.load(0)
     for block in (0, 1, 4, 5):

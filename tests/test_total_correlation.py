@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
+from controlvae.data.load import load
 from controlvae.experiments import override, preset
 from controlvae.models import Critic, Posterior
 from controlvae.objectives import divergence
@@ -101,6 +102,6 @@ def test_minibatch_terms_are_those_of_plain_loops():
 def test_the_published_critic_and_its_second_batch():
     assert sum(p.numel() for p in Critic(10).parameters()) == 4_017_002
     experiment = override(preset("shapes2d-factor"), ["data.images=640"])
-    first, second = orders(experiment, 640)
+    first, second = orders(experiment, load(experiment.data))
     same = sum(len(set(first.indices(step).tolist()) & set(second.indices(step).tolist())) for step in range(10))
     assert same < 120  # 64 a step are expected to share 6.4 by chance

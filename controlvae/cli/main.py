@@ -191,17 +191,21 @@ def reconstruct(
 @app.command()
 def sample(
     run: RunArgument,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many pictures.")] = 64,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 64,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     columns: Annotated[int | None, typer.Option("--columns", min=1, help="Pictures in a row.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The PNG to write; else figures/samples.png.")] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """A grid of pictures decoded from the prior, N(0, I)."""
+    """From the prior, N(0, I): a grid of pictures, or sentences."""
     from controlvae.report import samples, save_pixels
+    from controlvae.report.text import write
 
     opened = _open(run, device, data_root)
+    if len(opened.examples.shape) == 1:
+        typer.echo("\n".join(write(opened, count, seed=seed)))
+        return
     pixels = samples(opened, count, seed=seed, columns=columns)
     typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png"))
 
@@ -367,9 +371,10 @@ def evaluate_run(
 
     opened = open_run(RunFolder(path), root=root, device=device)
     _evaluate(opened, examples, fid)
-    save_pixels(samples(opened), opened.folder.figures / "samples.png")
-    save_figure(reconstructions(opened), opened.folder.figures / "reconstruction.png")
-    save_figure(traversals(opened), opened.folder.figures / "traversal.png")
+    if len(opened.examples.shape) == 3:  # sentences are in metrics.json
+        save_pixels(samples(opened), opened.folder.figures / "samples.png")
+        save_figure(reconstructions(opened), opened.folder.figures / "reconstruction.png")
+        save_figure(traversals(opened), opened.folder.figures / "traversal.png")
 
 
 def _open(path: Path, device: str, root: Path | None) -> "Trained":
@@ -399,7 +404,7 @@ def _shown(value: object) -> str:
                     isinstance(part[0], list))}  # fmt: skip
             return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in kept.items())
         case list():
-            return " ".join(f"{part:.2f}" for part in value)
+            return " ".join(f"{part:.2f}" if isinstance(part, float) else str(part) for part in value)
         case float():
             return f"{value:,.4g}"
         case int():

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from controlvae.data import cifar10, images, shapes2d
+from controlvae.data import cifar10, images, shapes2d, text
 from controlvae.data.examples import Examples
+from controlvae.data.grammar import grammar_sentences
 from controlvae.data.roots import data_roots
 from controlvae.errors import unknown
-from controlvae.experiments import CIFAR10, DataSettings, Images, Shapes2D
+from controlvae.experiments import CIFAR10, DataSettings, Grammar, Images, PennTreebank, Shapes2D, TextFile
 
 
 def load(settings: DataSettings, root: Path | None = None) -> Examples:
@@ -21,6 +22,12 @@ def load(settings: DataSettings, root: Path | None = None) -> Examples:
             return cifar10.load(settings, root)
         case Images():
             return images.load(settings, root)
+        case Grammar(sentences, part):
+            return grammar_sentences(sentences, part=part)
+        case PennTreebank(split):
+            return text.penn_treebank(split, root)
+        case TextFile(path, share, part, words, lower, longest):
+            return text.text_file(path, part, share, root, words, lower, longest)
     raise TypeError(f"no loader for {settings!r}")
 
 
@@ -31,6 +38,12 @@ def held_out(settings: DataSettings) -> DataSettings | None:
             return replace(settings, split="test", images=None)
         case Images(part="train") if settings.held_out > 0:
             return replace(settings, part="test", images=None)
+        case Grammar(part="train"):
+            return Grammar(min(settings.sentences, 2_000), part="test")
+        case PennTreebank(split="train"):
+            return PennTreebank("test")
+        case TextFile(part="train") if settings.held_out > 0:
+            return replace(settings, part="test")
     return None
 
 
@@ -69,5 +82,20 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
         "a folder or .zip of image files, or a .npy or .npz array: (N, H, W), (N, H, W, C) or (N, C, H, W) of uint8, "
         "bool, or floats in [0, 1]; a path as given, or inside a data folder",
         images.found,
+    ),
+    "grammar": (
+        "sentences drawn from a small grammar: 392 words, topic 8, tense 3, number 2, polarity 2",
+        "no files",
+        lambda root: "it is drawn when it is needed",
+    ),
+    "ptb": (
+        "Penn Treebank (Mikolov's): 42,068 sentences to train on, 3,370 and 3,761 held out",
+        text.NEEDS,
+        text.found,
+    ),
+    "text": (
+        "your own text, one sentence a line: --set data='TextFile(\"my/text.txt\")'",
+        "a UTF-8 text file; a path as given, or inside a data folder",
+        lambda root: "name it with --set data='TextFile(...)'",
     ),
 }

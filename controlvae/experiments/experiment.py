@@ -85,7 +85,50 @@ class Images:
         require(self.unreadable in ("refuse", "skip"), f"unreadable must be refuse or skip, got {self.unreadable!r}")
 
 
-DataSettings = Shapes2D | CIFAR10 | Images
+@dataclass(frozen=True)
+class Grammar:
+    """Sentences drawn from a small grammar, with their topic, tense, number and polarity: no download."""
+
+    sentences: int = 10_000
+    part: Literal["train", "test"] = "train"
+
+    def __post_init__(self) -> None:
+        require(self.sentences > 0, f"sentences must be positive, got {self.sentences}")
+        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+
+
+@dataclass(frozen=True)
+class PennTreebank:
+    """Mikolov's Penn Treebank, a sentence a line."""
+
+    split: Literal["train", "valid", "test"] = "train"
+
+    def __post_init__(self) -> None:
+        require(self.split in ("train", "valid", "test"), f"split must be train, valid or test, got {self.split!r}")
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """Your own text: UTF-8, one sentence a line, words between white space."""
+
+    path: str
+    held_out: float = 0.1  # the share kept for testing, a fixed random choice
+    part: Literal["train", "test"] = "train"  # of what held_out divides
+    words: int | None = None  # the most frequent words to know; None knows them all
+    lower: bool = False  # everything in lower case
+    longest: int | None = None  # in words; longer sentences are left out and counted
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "path must name a text file")
+        require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
+        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        require(self.words is None or self.words > 0, f"words must be positive, got {self.words}")
+        require(self.longest is None or self.longest > 0, f"longest must be positive, got {self.longest}")
+
+
+PictureSettings = Shapes2D | CIFAR10 | Images
+TextSettings = Grammar | PennTreebank | TextFile
+DataSettings = PictureSettings | TextSettings
 
 
 @dataclass(frozen=True)
@@ -118,6 +161,28 @@ class ImageVAE:
         _check_network(self.latents, self.channels)
 
 
+@dataclass(frozen=True)
+class TextVAE:
+    """The appendix network for text: an LSTM reads, a Transformer writes; or the other way round."""
+
+    latents: int = 64
+    width: int = 256
+    encoder: Literal["lstm", "transformer"] = "lstm"
+    decoder: Literal["lstm", "transformer"] = "transformer"
+    blocks: int = 3
+    heads: int = 8
+    inner: int = 1024
+    dropout: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name in ("latents", "width", "blocks", "heads", "inner"):
+            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("encoder", "decoder"):
+            require(getattr(self, name) in ("lstm", "transformer"), f"{name} must be lstm or transformer")
+        require(self.width % self.heads == 0, f"width must be a multiple of heads, got {self.width} and {self.heads}")
+        require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), got {self.dropout}")
+
+
 def _check_network(latents: int, channels: tuple[int, ...]) -> None:
     require(latents > 0, f"latents must be positive, got {latents}")
     require(len(channels) > 0, "channels must name at least one layer")
@@ -125,8 +190,8 @@ def _check_network(latents: int, channels: tuple[int, ...]) -> None:
 
 
 # -log p(x|z): binary cross-entropy; or the sum of squared errors of the released image code, a Gaussian of variance 1/2
-# without its constant.
-Likelihood = Literal["bernoulli", "squared-error"]
+# without its constant; or the cross-entropy of a sentence's tokens.
+Likelihood = Literal["bernoulli", "squared-error", "tokens"]
 
 
 def _check_likelihood(likelihood: str) -> None:
@@ -212,6 +277,8 @@ class BetaTC:
         return ("tc",)
 
 
+ObjectiveSettings = Elbo | TotalCorrelation | BetaTC
+
 Precision = Literal["fp32", "tf32", "bf16"]
 
 
@@ -252,8 +319,15 @@ class Experiment:
     about: str = ""
     paper: str = ""  # the table or figure it belongs to
     data: DataSettings = field(default_factory=Shapes2D)
-    model: ConvVAE | ImageVAE = field(default_factory=ConvVAE)
-    objective: Elbo | TotalCorrelation | BetaTC = field(default_factory=Elbo)
+    model: ConvVAE | ImageVAE | TextVAE = field(default_factory=ConvVAE)
+    objective: ObjectiveSettings = field(default_factory=Elbo)
     control: LawSettings = field(default_factory=lambda: Constant(1.0))
     optimiser: Adam = field(default_factory=Adam)
     training: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        text = isinstance(self.data, TextSettings)
+        fits = (isinstance(self.model, TextVAE), self.objective.likelihood == "tokens")
+        require(
+            all(fit == text for fit in fits), "text data, model=TextVAE and objective.likelihood=tokens go together"
+        )

@@ -4,7 +4,18 @@ import math
 import warnings
 from dataclasses import replace
 
-from controlvae.control import PI, Capacity, Constant, LagrangeMultiplier, Linear, Staircase, TuningWarning
+from controlvae.control import (
+    PI,
+    Auto,
+    Capacity,
+    Constant,
+    Cyclical,
+    LagrangeMultiplier,
+    Linear,
+    Sigmoid,
+    Staircase,
+    TuningWarning,
+)
 from controlvae.control.law import Target
 from controlvae.errors import unknown
 from controlvae.experiments.experiment import (
@@ -14,9 +25,12 @@ from controlvae.experiments.experiment import (
     ConvVAE,
     Elbo,
     Experiment,
+    Grammar,
     Images,
     ImageVAE,
+    PennTreebank,
     Shapes2D,
+    TextVAE,
     TotalCorrelation,
     Training,
 )
@@ -79,6 +93,16 @@ QUICK = replace(
     training=Training(steps=3_000, batch=64, log_every=20),
 )
 
+TEXT_QUICK = Experiment(
+    "text-quick", data=Grammar(), objective=Elbo("tokens"), optimiser=Adam(rate=2e-3),
+    model=TextVAE(latents=16, width=64, blocks=1, heads=4, inner=128, dropout=0.1),
+    training=Training(steps=1_500, batch=32, log_every=20),
+)  # fmt: skip
+PTB = Experiment(
+    "ptb", data=PennTreebank(), model=TextVAE(), objective=Elbo("tokens"), optimiser=Adam(rate=1e-3),
+    training=Training(steps=80_000, batch=32),
+)  # fmt: skip
+
 _PRESETS = [
     replace(QUICK, name="shapes2d-quick", about="ControlVAE held at 18 nats on small shapes: a minute on two cores",
             control=PI(18.0)),
@@ -119,6 +143,16 @@ _PRESETS = [
               about=f"ControlVAE, KL = 145, {latents} latents", model=ImageVAE(latents=latents))
       for latents in (200, 500)),
     *_image_methods(CELEBA_128, 155.0, 30.0, "Table 4"),
+    replace(TEXT_QUICK, name="text-quick", control=Auto(4.0, reach_in=300),
+            about="ControlVAE held at 4 nats on sentences of a small grammar: a minute on two cores"),
+    replace(TEXT_QUICK, name="text-quick-vae", about="the plain VAE on the same sentences, which collapses"),
+    replace(PTB, name="ptb-vae", about="plain VAE on Penn Treebank"),
+    *(replace(PTB, name=f"ptb-control-{target:g}", about=f"ControlVAE, KL = {target:g}", paper="Figure 6",
+              control=PI.paper("text", target)) for target in (1.5, 3.0)),
+    *(replace(PTB, name=f"ptb-cost-{steps // 1000}k", about=f"cost annealing over {steps:,} steps", paper="Figure 6",
+              control=Sigmoid(steps=steps)) for steps in (20_000, 50_000)),
+    *(replace(PTB, name=f"ptb-cyclical-{cycles}", about=f"cyclical annealing, {cycles} cycles", paper="Figure 6",
+              control=Cyclical(period=80_000 // cycles)) for cycles in (4, 8)),
 ]  # fmt: skip
 
 PRESETS = {experiment.name: experiment for experiment in _PRESETS}

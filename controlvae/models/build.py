@@ -6,26 +6,37 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from controlvae.data.examples import Examples
 from controlvae.experiments import ConvVAE as ConvVAESettings
 from controlvae.experiments import Experiment, TotalCorrelation
 from controlvae.experiments import ImageVAE as ImageVAESettings
+from controlvae.experiments import TextVAE as TextVAESettings
 from controlvae.models.conv import ConvVAE
 from controlvae.models.critic import Critic
 from controlvae.models.image import ImageVAE
+from controlvae.models.text import TextVAE
 from controlvae.models.vae import VAE
 
-Model = VAE
+Model = VAE | TextVAE
 M = TypeVar("M", bound=nn.Module)
 
 
-def build(experiment: Experiment, shape: tuple[int, ...]) -> Model:
-    """The model on the host, its weights drawn from the run's seed."""
+def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -> Model:
+    """The model on the host, its weights drawn from the run's seed. `shape` is an example's, `vocabulary` a text's."""
     match experiment.model:
+        case TextVAESettings(latents, width, encoder, decoder, blocks, heads, inner, dropout):
+            sizes = (latents, width, encoder, decoder, blocks, heads, inner, dropout)
+            return _seeded(experiment, lambda: TextVAE(vocabulary, *sizes, positions=shape[0] + 1))
         case ConvVAESettings(latents, channels, hidden, dense, initial):
             return _seeded(experiment, lambda: ConvVAE(shape, latents, channels, hidden, dense, initial))  # type: ignore[arg-type]
         case ImageVAESettings(latents, channels):
             return _seeded(experiment, lambda: ImageVAE(shape, latents, channels))  # type: ignore[arg-type]
     raise TypeError(f"no model for {experiment.model!r}")
+
+
+def build_for(experiment: Experiment, examples: Examples) -> Model:
+    """The model for these examples."""
+    return build(experiment, examples.shape, len(getattr(examples, "vocabulary", ())))
 
 
 def build_critic(experiment: Experiment) -> Critic:

@@ -71,6 +71,8 @@ def as_torch(model: nn.Module) -> None:
                 plain = kind(*widths, layer.kernel_size, stride=layer.stride, padding=layer.padding)  # type: ignore[arg-type]
                 plain.weight, plain.bias = layer.weight, layer.bias
                 setattr(parent, name, plain)
+            elif isinstance(layer, nn.ReLU):
+                layer.inplace = False  # in place the plain loop is a few per cent slower, in its mixed layouts
 
 
 def _pixels_first(x: Tensor) -> Tensor:

@@ -8,9 +8,11 @@ from controlvae.objectives.terms import (
     divergence,
     elbo_terms,
     gaussian_kl,
+    reconstruction_of,
     squared_error,
 )
 
 __all__ = [
-    "LIKELIHOODS", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl", "squared_error",
+    "LIKELIHOODS", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl", "reconstruction_of",
+    "squared_error",
 ]  # fmt: skip

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from controlvae.models import Posterior
+from controlvae.experiments.experiment import ObjectiveSettings
+from controlvae.models import Model, Posterior
+from controlvae.objectives.text import token_nll
 
 
 class Divergence(NamedTuple):
@@ -43,6 +45,14 @@ def squared_error(logits: Tensor, x: Tensor) -> Tensor:
 
 
 LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"bernoulli": bernoulli, "squared-error": squared_error}
+
+
+def reconstruction_of(objective: ObjectiveSettings) -> Callable[[Model, Tensor, Tensor], Tensor]:
+    """-log p(x|z) of each example, (batch,), as a function of model, z and x."""
+    if objective.likelihood == "tokens":
+        return lambda model, z, x: token_nll(model.decode(z, x), x)  # type: ignore[call-arg]
+    likelihood = LIKELIHOODS[objective.likelihood]
+    return lambda model, z, x: likelihood(model.decode(z), x)  # type: ignore[call-arg]
 
 
 def gaussian_kl(posterior: Posterior) -> Tensor:

@@ -12,12 +12,13 @@ from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, step_response
-from controlvae.objectives import LIKELIHOODS, gaussian_kl
+from controlvae.objectives import gaussian_kl, reconstruction_of
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
+from controlvae.report.text import text_metrics
 from controlvae.report.trained import Trained, best_by_validation, on_test_examples, some_examples
 
-_BATCH = 500
+_BATCH, _SENTENCES = 500, 50  # a sentence has logits for every word of the vocabulary at every place
 
 
 def evaluate(
@@ -47,6 +48,7 @@ def evaluate(
         "step_response": tracking(run.folder),
         **image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, lambda s: progress(0.3 + 0.3 * s)),
         **disentanglement(run, lambda share: progress(0.6 + 0.4 * share)),
+        **text_metrics(shown, bound),
     }
     if (best := best_by_validation(shown)) is not None:
         bound = _bound(best, examples, lambda share: None)
@@ -70,16 +72,17 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     """ELBO and its parts, with one sample of z per example."""
     count = min(examples, len(run.examples))
     noise = torch.Generator().manual_seed(stream_key(0, 11))
-    likelihood = LIKELIHOODS[run.experiment.objective.likelihood]
+    error = reconstruction_of(run.experiment.objective)
     reconstruction, kl_sums, means = 0.0, torch.zeros(run.model.latents, dtype=torch.float64), []
-    for indices in some_examples(run, count).split(_BATCH):
+    batch = _BATCH if len(run.examples.shape) == 3 else _SENTENCES
+    for indices in some_examples(run, count).split(batch):
         x = run.examples.batch(indices)
         posterior = run.model.encode(x)
         z = posterior.sample(torch.randn(len(x), run.model.latents, generator=noise).to(run.device))
-        reconstruction += likelihood(run.model.decode(z), x).double().sum().item()
+        reconstruction += error(run.model, z, x).double().sum().item()
         kl_sums += gaussian_kl(posterior).double().sum(0).cpu()
         means.append(posterior.mean.cpu())
-        progress(min(1.0, len(means) * _BATCH / count))
+        progress(min(1.0, len(means) * batch / count))
     kl = kl_sums / count
     return {
         "examples": count,

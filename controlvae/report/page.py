@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -128,11 +129,25 @@ def _section(trace: Trace, folder: RunFolder) -> str:
                 "traversal*.png": "Each row moves one latent and leaves the others; rows are ordered by KL.",
                 "traversal*.gif": "The same in motion: each picture moves one latent there and back."}  # fmt: skip
     parts += [_picture(path, words) for name, words in captions.items() for path in sorted(folder.figures.glob(name))]
+    if "text" in metrics:
+        parts.append(_sentences(metrics["text"]))
     settings = json.dumps(to_plain(folder.experiment()), indent=2, ensure_ascii=False)
     versions = ", ".join(f"{k} {v}" for k, v in dict(folder.manifest().get("versions", {})).items())
     parts.append(f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"
                  f'<p class="quiet">{html.escape(versions)}</p></details>')  # fmt: skip
     return "\n".join(parts)
+
+
+def _sentences(text: dict[str, Any]) -> str:
+    """What a model of sentences writes, and how well it reads."""
+    rows = "".join(f"<li>{html.escape(line)}</li>" for line in text["samples"])
+    numbers = (
+        f"Perplexity {text['perplexity']:.2f} ({text['perplexity_of']}); with the code known "
+        f"{text['reconstruction_perplexity']:.2f}. Of {text['written']} sentences from {text['written_from']}: "
+        f"distinct words {text['distinct_1']:.3f}, pairs {text['distinct_2']:.3f}; "
+        f"self-BLEU-2 {text['self_bleu_2']:.3f}."
+    )
+    return f'<h3>Sentences from the prior</h3><ol>{rows}</ol><p class="quiet">{html.escape(numbers)}</p>'
 
 
 def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
-from controlvae.report.trained import Trained, some_examples
+from controlvae.report.trained import Trained, picture_model, some_examples
 
 CELL = 0.44  # inches a picture takes up, its gap included
 _GAP = 1 / 16  # between pictures, as a share of their size
@@ -29,7 +29,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
 def reconstructions(run: Trained, columns: int = 12) -> Figure:
     """Examples above, their reconstructions (from the posterior mean) below."""
     x = run.examples.batch(some_examples(run, columns))
-    rebuilt = torch.sigmoid(run.model.decode(run.model.encode(x).mean))
+    rebuilt = torch.sigmoid(picture_model(run).decode(run.model.encode(x).mean))
     figure = Figure(figsize=(CELL * len(x) + 1.2, 2 * CELL + 0.2), layout="constrained")
     draw_grid(figure.subplots(), channels_last(torch.stack([x, rebuilt])), ["data", "reconstruction"])
     return figure

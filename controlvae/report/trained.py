@@ -10,7 +10,8 @@ from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder
-from controlvae.models import Model, build
+from controlvae.models import Model, build_for
+from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
 from controlvae.training import checkpoint
 
@@ -36,7 +37,7 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     if saved is None:
         raise UserError(f"{folder.path} has no checkpoint yet; train it first: controlvae resume {folder.path}")
     examples = load(experiment.data, root).to(device)
-    model = build(experiment, examples.shape)
+    model = build_for(experiment, examples)
     try:
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
@@ -49,7 +50,7 @@ def best_by_validation(run: Trained) -> Trained | None:
     saved, _ = checkpoint.load(run.folder.best)
     if saved is None:
         return None
-    model = build(run.experiment, run.examples.shape)
+    model = build_for(run.experiment, run.examples)
     model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     return replace(run, model=model.to(run.device).eval(), step=saved.step)
 
@@ -69,7 +70,15 @@ def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
 @torch.no_grad()
 def decoded(run: Trained, z: Tensor, batch: int = 250) -> Tensor:
     """The decoder's mean of p(x|z), pictures in [0, 1]: (n, *shape)."""
-    return torch.cat([torch.sigmoid(run.model.decode(part)) for part in z.split(batch)])
+    model = picture_model(run)
+    return torch.cat([torch.sigmoid(model.decode(part)) for part in z.split(batch)])
+
+
+def picture_model(run: Trained) -> VAE:
+    """The model of a run over pictures; a run over sentences has none to show."""
+    if not isinstance(run.model, VAE):
+        raise UserError(f"{run.folder.path} is a model of sentences, which has no pictures; see controlvae sample")
+    return run.model
 
 
 def prior_codes(run: Trained, count: int, seed: int = 0) -> Tensor:

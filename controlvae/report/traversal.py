@@ -14,7 +14,7 @@ from controlvae.experiments import Shapes2D
 from controlvae.experiments.paper import SEED_IMAGES
 from controlvae.report.information import latent_factors, latent_name
 from controlvae.report.pictures import CELL, channels_last, draw_grid
-from controlvae.report.trained import Trained, latent_kl, some_examples
+from controlvae.report.trained import Trained, latent_kl, picture_model, some_examples
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def traverse(run: Trained, image: str | int | None, values: Sequence[float] | np
     codes = code.repeat(len(order), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(order):
         codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
-    pictures = torch.sigmoid(run.model.decode(codes.flatten(0, 1))).unflatten(0, (len(order), len(values)))
+    pictures = torch.sigmoid(picture_model(run).decode(codes.flatten(0, 1))).unflatten(0, (len(order), len(values)))
     # Latents can change places while training goes on: names of an earlier step are not used.
     factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
     return Traversal(channels_last(pictures), np.asarray(values), order, kl[order].tolist(), factors)

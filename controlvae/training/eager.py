@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from controlvae.control import Controller, Feedback
-from controlvae.data.examples import Examples
+from controlvae.data.buckets import BucketOrder
+from controlvae.data.examples import Examples, stream_key
+from controlvae.data.text import Sentences
 from controlvae.experiments import Adam, BetaTC, Experiment, TotalCorrelation
-from controlvae.models import Posterior, build, build_critic
-from controlvae.objectives import LIKELIHOODS, Terms, divergence, elbo_terms
+from controlvae.models import Posterior, build_critic, build_for
+from controlvae.objectives import Terms, divergence, elbo_terms, reconstruction_of
 from controlvae.objectives.total_correlation import (
     critic_accuracy,
     critic_loss,
@@ -18,9 +20,12 @@ from controlvae.objectives.total_correlation import (
     shuffled,
 )
 from controlvae.training.checkpoint import part
-from controlvae.training.host import keep_freed_memory
+from controlvae.training.host import keep_freed_memory, one_thread
 from controlvae.training.noise import noise_key, normal_noise
 from controlvae.training.sampling import block_indices, noise_shape, orders, shuffling
+
+_SMALL = 128  # a text model up to this width is trained on one thread of a CPU
+_DROPOUT = 1 << 40  # the first stream of a seed's dropout, one per step
 
 
 class Network:
@@ -61,12 +66,13 @@ class Learner:
     def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
         self.experiment = experiment
         self.examples = examples
-        self.model = build(experiment, examples.shape)
-        self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = build_for(experiment, examples)
+        if len(examples.shape) == 3:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.networks = {"": Network(self.model, experiment.optimiser, device)}  # by their prefix in a snapshot
         self.control = Controller(experiment.control, sync_ranks=False)
-        self.likelihood = LIKELIHOODS[experiment.objective.likelihood]
-        self.orders = orders(experiment, len(examples))
+        self.reconstruction = reconstruction_of(experiment.objective)
+        self.orders = orders(experiment, examples)
         self.key = torch.tensor(noise_key(experiment.training.seed), device=device)
 
     def advance(self, first: int, steps: int) -> Tensor:
@@ -75,14 +81,14 @@ class Learner:
         # For all steps at once: many small operations become a few.
         noise = normal_noise(self.key, times, noise_shape(self.experiment))
         indices = block_indices(self.orders, first, steps).to(self.key.device)
-        return torch.stack([self.step(indices[t], noise[t]) for t in range(steps)])
+        return torch.stack([self.step(first + t, indices[t], noise[t]) for t in range(steps)])
 
-    def step(self, indices: Tensor, noise: Tensor) -> Tensor:
+    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
         """One optimiser step on indices (batches, batch) and noise (draws, batch, latents)."""
-        x = self._pictures(indices[0])
+        x = self.inputs(number, indices[0])
         posterior = self.model.encode(x)
         z = posterior.sample(noise[0])
-        reconstruction = self.likelihood(self.model.decode(z), x).mean()
+        reconstruction = self.reconstruction(self.model, z, x).mean()
         terms = self.terms(posterior, z, indices, noise)
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
         held = terms.held.detach()
@@ -96,7 +102,8 @@ class Learner:
             return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
         return elbo_terms(divergence(posterior))
 
-    def _pictures(self, indices: Tensor) -> Tensor:
+    def inputs(self, number: int, indices: Tensor) -> Tensor:
+        """The batch of a step."""
         return _channels_last(self.examples.batch(indices))
 
     def _row(self, reconstruction: Tensor, terms: Terms) -> Tensor:
@@ -123,18 +130,35 @@ class CriticLearner(Learner):
         self.critic = build_critic(experiment)
         self.networks["critic."] = Network(self.critic, experiment.objective.critic_optimiser, device)
 
-    def step(self, indices: Tensor, noise: Tensor) -> Tensor:
-        row = super().step(indices, noise)
+    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
+        row = super().step(number, indices, noise)
         self.networks["critic."].descend(self._critic_loss)
         return row
 
     def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         with torch.no_grad():
-            other = self.model.encode(self._pictures(indices[1])).sample(noise[1])
+            other = self.model.encode(self.inputs(0, indices[1])).sample(noise[1])
         joint, independent = self.critic(z.detach()), self.critic(shuffled(other, shuffling(noise[2])))
         self._critic_loss = critic_loss(joint, independent)
         accuracy = critic_accuracy(joint, independent)
         return critic_terms(divergence(posterior), self.critic(z), accuracy)
+
+
+class TextLearner(Learner):
+    """A model of sentences: batches of like length, each as wide as it must be, and dropout."""
+
+    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
+        # Dropout comes from torch's own generator: seeded for the step, so that it is a function of (seed, step) too.
+        devices = [self.key.device] if self.key.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(stream_key(self.experiment.training.seed, _DROPOUT + number))
+            return super().step(number, indices, noise)
+
+    def inputs(self, number: int, indices: Tensor) -> Tensor:
+        order = self.orders[0]
+        assert isinstance(order, BucketOrder)
+        assert isinstance(self.examples, Sentences)
+        return self.examples.batch(indices, order.width(number))
 
 
 class EagerEngine:
@@ -145,6 +169,10 @@ class EagerEngine:
             keep_freed_memory()
         examples = examples.to(device)
         kind = CriticLearner if isinstance(experiments[0].objective, TotalCorrelation) else Learner
+        if isinstance(examples, Sentences):
+            kind = TextLearner
+            if device.type == "cpu" and experiments[0].model.width <= _SMALL:  # type: ignore[union-attr]
+                one_thread()
         self.learners = [kind(experiment, examples, device) for experiment in experiments]
         self.step = 0
 

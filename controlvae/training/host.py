@@ -3,6 +3,8 @@
 import ctypes
 import sys
 
+import torch
+
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # glibc's names for them in malloc.h
 
 
@@ -16,3 +18,12 @@ def keep_freed_memory() -> None:
         if mallopt is not None:
             mallopt(_MMAP_THRESHOLD, 1 << 30)
             mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def one_thread() -> None:
+    """For steps made of many tiny operations, such as a small LSTM's, one after the other.
+
+    Shared among threads each of them waits for all; beside another busy process that made such steps a hundred times
+    slower on two cores, and alone it gains nothing.
+    """
+    torch.set_num_threads(1)

@@ -3,18 +3,24 @@
 import torch
 from torch import Tensor
 
-from controlvae.data.examples import Order, stream_key
+from controlvae.data.buckets import BucketOrder
+from controlvae.data.examples import Examples, Order, stream_key
+from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, TotalCorrelation
 
 _VALIDATION = 0x76616C6964  # the stream that validation examples are drawn from
 
 
-def orders(experiment: Experiment, examples: int) -> list[Order]:
+def orders(experiment: Experiment, examples: Examples) -> list[Order]:
     """The orders its batches come in: one, and an independent second where a critic wants one."""
     training, batches = experiment.training, 2 if isinstance(experiment.objective, TotalCorrelation) else 1
-    among = parts(examples, training.validation)[0] if training.validation else None
-    return [Order(examples, training.batch, training.seed, stream, among) for stream in range(batches)]
+    if isinstance(examples, Sentences):
+        if training.validation or batches > 1:
+            raise UserError("text is trained without validation examples and without a critic in this version")
+        return [BucketOrder(examples.lengths, training.batch, training.seed)]
+    among = parts(len(examples), training.validation)[0] if training.validation else None
+    return [Order(len(examples), training.batch, training.seed, stream, among) for stream in range(batches)]
 
 
 def parts(examples: int, validation: int) -> tuple[Tensor, Tensor]:

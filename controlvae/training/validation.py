@@ -10,8 +10,8 @@ from torch import Tensor
 from controlvae.data.examples import Examples, stream_key
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.experiments.folder import write_text
-from controlvae.models import build
-from controlvae.objectives import LIKELIHOODS, gaussian_kl
+from controlvae.models import build_for
+from controlvae.objectives import gaussian_kl, reconstruction_of
 from controlvae.training import checkpoint
 from controlvae.training.sampling import parts
 
@@ -44,9 +44,9 @@ class Validator:
     @torch.no_grad()
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
         """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
-        model = build(experiment, self.examples.shape).to(self.device).eval()
+        model = build_for(experiment, self.examples).to(self.device).eval()
         model.load_state_dict(weights)
-        likelihood = LIKELIHOODS[experiment.objective.likelihood]
+        reconstruction_error = reconstruction_of(experiment.objective)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
         totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         for chosen in self.indices.split(_BATCH):
@@ -54,7 +54,7 @@ class Validator:
             posterior = model.encode(x)
             z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(self.device))
             totals += torch.stack(
-                [likelihood(model.decode(z), x).double().sum(), gaussian_kl(posterior).double().sum()]
+                [reconstruction_error(model, z, x).double().sum(), gaussian_kl(posterior).double().sum()]
             )
         reconstruction, kl = (totals / len(self.indices)).tolist()
         return {"elbo": -(reconstruction + kl), "reconstruction": reconstruction, "kl": kl}

@@ -16,6 +16,7 @@ from controlvae.control import Controller, Feedback, Law
 from controlvae.data.examples import Pictures
 from controlvae.experiments import BetaTC, Experiment, TotalCorrelation
 from controlvae.models import Posterior, build, build_critic
+from controlvae.models.vae import VAE
 from controlvae.objectives import LIKELIHOODS, Divergence, Terms, divergence, elbo_terms
 from controlvae.objectives.total_correlation import (
     critic_accuracy,
@@ -44,6 +45,7 @@ class StackedEngine:
         self.device = device
         self.experiment = first  # what they share: all but seed and control
         models = [build(experiment, examples.shape) for experiment in experiments]
+        assert isinstance(models[0], VAE)
         self.network = StackedVAE(models[0], count, first.training.precision, device)
         self.trained = {"": (self.network.parameters, first.optimiser)}  # by their prefix in a snapshot
         for number, model in enumerate(models):
@@ -57,7 +59,7 @@ class StackedEngine:
                 self.critic.parameters.load(number, {"weight": dict(critic.named_parameters())})
         self.control = Controller([e.control for e in experiments], sync_ranks=False).to(device)
         examples = examples.to(device)
-        self.feed = make_feed(examples, [orders(e, len(examples)) for e in experiments], device)
+        self.feed = make_feed(examples, [orders(e, examples) for e in experiments], device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
         bounds = [_bounds(experiment.control) for experiment in experiments]
         self.low, self.high = torch.tensor(bounds, dtype=torch.float64, device=device).unbind(1)

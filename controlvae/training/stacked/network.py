@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from controlvae.models import Model
+from controlvae.models.vae import VAE
 from controlvae.training.stacked.layers import (
     Dense,
     Down,
@@ -23,7 +23,7 @@ from controlvae.training.stacked.products import Arithmetic
 class StackedVAE:
     """Encoder and decoder of `models` VAEs built like `template`, each with weights of its own."""
 
-    def __init__(self, template: Model, models: int, precision: str, device: torch.device) -> None:
+    def __init__(self, template: VAE, models: int, precision: str, device: torch.device) -> None:
         arithmetic = Arithmetic(precision)
         self.latents = template.latents
         self.maps = arithmetic.maps
