@@ -58,14 +58,21 @@ def show(
         for result in rounds:
             results.append(result)
             table.add_row(*_cells(result, results[0]))
+            _keep(out, title, results)  # as it grows: one line can take minutes, and a job may end before the last
+            if not console.is_terminal:
+                print("  ".join(_cells(result, results[0])), file=sys.stderr, flush=True)
     if not console.is_terminal:
         console.line()  # which it leaves out in a file
     rate = gemm_gflops(device)
+    _keep(out, title, results, gemm_gflops=rate)
     if not has_pythae():
         print("pythae's trainer is left out, as it is not installed: pip install 'controlvae[bench]'")
     print(f"A 2048 x 2048 float32 product runs at {rate:,.0f} GFLOP/s here.")
+
+
+def _keep(out: Path | None, title: str, results: list[Result], **more: float) -> None:
     if out is not None:
-        content = {"title": title, "gemm_gflops": rate, "results": [asdict(result) for result in results]}
+        content = {"title": title, **more, "results": [asdict(result) for result in results]}
         write_text(out, json.dumps(content, indent=2) + "\n")
 
 
