@@ -16,6 +16,11 @@ from controlvae.training.measurements import named
 _LINE_SECONDS = 10.0
 
 
+def wide_console(least: int = 120) -> Console:
+    """For tables: as wide as the terminal; a file has no width of its own."""
+    return Console() if sys.stdout.isatty() else Console(width=least)
+
+
 @contextmanager
 def simple_bar(title: str) -> Iterator[Callable[[float], None]]:
     """A bar for work with a known share done; silent where nobody watches."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import torch
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from controlvae.cli.bars import wide_console
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment
 from controlvae.experiments.experiment import Precision
@@ -53,7 +53,7 @@ def show(
         table.add_column(head, justify="left" if head in ("what", "precision") else "right")
     results: list[Result] = []
     rounds = bench(experiment, device, **lists._asdict(), seconds=seconds, root=root)
-    console = Console() if sys.stdout.isatty() else Console(width=120)  # a file has no width of its own
+    console = wide_console()
     with Live(table, console=console, refresh_per_second=4):
         for result in rounds:
             results.append(result)

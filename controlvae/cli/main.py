@@ -71,9 +71,9 @@ def _root(
 @app.command()
 def presets() -> None:
     """What can be run, and the table or figure of the paper it belongs to."""
-    from rich.console import Console
     from rich.table import Table
 
+    from controlvae.cli.bars import wide_console
     from controlvae.experiments import PRESETS
 
     table = Table(box=None, pad_edge=False)
@@ -81,7 +81,7 @@ def presets() -> None:
         table.add_column(head, justify="right" if head == "steps" else "left", no_wrap=head == "preset")
     for experiment in PRESETS.values():
         table.add_row(experiment.name, experiment.about, f"{experiment.training.steps:,}", experiment.paper)
-    Console().print(table)
+    wide_console(160).print(table)
 
 
 @app.command()

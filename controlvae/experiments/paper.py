@@ -177,6 +177,19 @@ _FIGURES = [
         TABLES["table-cifar10"].rows,
         curves=("elbo", "reconstruction", "kl"),
     ),
+    PaperFigure(
+        "figure-ptb",
+        "Figure 6: KL, reconstruction, the true ELBO beside the paper's curve, and weight on Penn Treebank",
+        (
+            Row("ControlVAE (KL = 1.5)", "ptb-control-1.5"),
+            Row("ControlVAE (KL = 3)", "ptb-control-3"),
+            Row("cost annealing, 20k", "ptb-cost-20k"),
+            Row("cost annealing, 50k", "ptb-cost-50k"),
+            Row("cyclical annealing, 4", "ptb-cyclical-4"),
+            Row("cyclical annealing, 8", "ptb-cyclical-8"),
+        ),
+        curves=("kl", "reconstruction", "elbo", "objective", "beta"),
+    ),
 ]
 
 FIGURES = {figure.name: figure for figure in _FIGURES}

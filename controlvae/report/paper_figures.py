@@ -32,7 +32,13 @@ WINDOW = 2_000  # steps averaged into a point
 _WIDTH = 7.16  # inches: two columns of a journal page
 _SMALL = 6.5  # points; what is in the figure, printed at that width
 _QUIET = "#55656f"
-_CURVES = {"elbo": "ELBO", "reconstruction": "reconstruction", "kl": "KL"}
+_CURVES = {
+    "elbo": "ELBO (nats per example)",
+    "objective": "−(reconstruction + β · KL)",
+    "reconstruction": "reconstruction (nats)",
+    "kl": "KL (nats per example)",
+    "beta": "weight β(t)",
+}
 
 
 def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None, device: torch.device) -> list[str]:
@@ -50,22 +56,27 @@ def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None
 def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     """A panel for each column of the log, every method's mean and spread over seeds in it. `NAME.png`, `NAME.csv`."""
     notes = standing(paper, runs, least=WINDOW)
-    figure = Figure(figsize=(_WIDTH, 2.3), layout="constrained")
+    tall = -(-len(paper.curves) // 3)
+    figure = Figure(figsize=(_WIDTH, 1.9 * tall + 0.4), layout="constrained")
+    axes = figure.subplots(tall, 3, squeeze=False).flatten()
     lines: list[list[Any]] = []
-    for axis, column, letter in zip(figure.subplots(1, len(paper.curves)), paper.curves, "abcdef", strict=False):
+    for axis in axes[len(paper.curves) :]:
+        axis.axis("off")
+    for axis, column, letter in zip(axes, paper.curves, "abcdef", strict=False):
         lows = []
         for place, row in enumerate(paper.rows):
-            values = spread([folder.records() for folder in runs.get(row.preset or "", [])], column, WINDOW)
+            logs = [_with_objective(folder.records()) for folder in runs.get(row.preset or "", [])]
+            values = spread(logs, column, WINDOW)
             if not len(values.steps):
                 continue
             _band(axis, values, row.method, place)
-            lows.append(np.quantile(values.mean, 0.05 if column == "elbo" else 0.0))
+            lows.append(np.quantile(values.mean, 0.05))
             cells = zip(values.steps, values.seeds, values.mean, values.sd, strict=True)
             lines += [[row.method, row.preset, column, *(_cell(value) for value in cell)] for cell in cells]
-        if column == "elbo" and lows:  # the first steps are far below all that follows
+        if column in ("elbo", "objective") and lows:  # the first steps are far below all that follows
             axis.set_ylim(bottom=min(lows))
         _panel(axis, letter)
-        axis.set_ylabel(f"{_CURVES[column]} (nats per example)", fontsize=7)
+        axis.set_ylabel(_CURVES[column], fontsize=7)
     _legend(figure, figure.axes[0])
     about = f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd."
     _say(figure, [about, *notes])
@@ -93,6 +104,11 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     _say(figure, [f"(a), (b): a point is the mean of {WINDOW:,} steps; line: mean over seeds, shade: ± sd.", *notes])
     save_figure(figure, out / f"{paper.name}.png")
     return notes
+
+
+def _with_objective(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was maximised, beside the ELBO it is at times mistaken for: a low weight flatters it."""
+    return [{**r, "objective": -(r["reconstruction"] + r["beta"] * r["kl"])} for r in records]
 
 
 def _panel(axis: Axes, letter: str) -> None:
