@@ -279,8 +279,11 @@ def test_missing_and_damaged_weights_say_what_to_do(tmp_path, monkeypatch):
 
 def small_run(folder, array, *sets):
     np.save(folder / "x.npy", array)
-    sets = [f'data=Images("{folder / "x.npy"}", held_out=0.25)', "model=ImageVAE(3, (4, 4))", "control=Constant(0.5)",
-            "training.steps=3", "training.batch=8", "training.log_every=1", *sets]  # fmt: skip
+    sets = [
+        f'data=Images("{folder / "x.npy"}", held_out=0.25)', "model=ImageVAE(3, (4, 4))", "control=Constant(0.5)",
+        "training.validate_every=0", "training.validation=0", "training.steps=3", "training.batch=8",
+        "training.log_every=1", *sets,
+    ]  # fmt: skip
     how = training.options("cpu", None, "30s", False, None)
     training.start(training.plan("cifar10-vae", sets, folder / "run", 1), how, "controlvae train ...")
     return open_run(RunFolder(folder / "run"))
