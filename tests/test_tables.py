@@ -10,6 +10,8 @@ import pytest
 from command import controlvae
 
 from controlvae.cli.many import seed_folders, side_by_side
+from controlvae.cli.sweeping import assignments
+from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
 
@@ -102,13 +104,30 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     assert controlvae(*words[:2], "--vary", "control.target", "--run", tmp_path).returncode == 2
 
 
+def test_values_of_a_sweep_may_hold_dots_and_commas():
+    assert assignments("control.target=14.5,16") == ["control.target=14.5", "control.target=16"]
+    assert assignments('data=Images("a,b", size=8), PI(6, ki=0.1)') == [
+        'data=Images("a,b", size=8)',
+        "data=PI(6, ki=0.1)",
+    ]
+
+
+def test_a_folder_with_other_settings_is_not_taken_for_ones_own(tmp_path):
+    seed_folders(preset("shapes2d-quick"), tmp_path, 1, "")
+    changed = override(preset("shapes2d-quick"), ["training.batch=32"])
+    with pytest.raises(UserError, match="other settings"):
+        seed_folders(changed, tmp_path, 1, "")
+
+
 def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):
     done = controlvae("target", "shapes2d-quick", "--steps", "200", "--run", tmp_path, "--device", "cpu",
                       "--set", "data.images=500", "--set", "training.batch=16")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert re.search(r"plain VAE +β 1 +KL +(\d+\.\d+)", done.stdout)
     assert re.search(r"at the lower bound +β 0 +KL", done.stdout)
-    assert re.search(r"controlvae train shapes2d-quick --set control.target=\d", done.stdout)
-    refused = controlvae("target", "shapes2d-factor", "--run", tmp_path / "no")
-    assert refused.returncode == 2
-    assert "holds tc" in refused.stderr
+    command = r"controlvae train shapes2d-quick --set data.images=500 --set training.batch=16 --set control.target=\d"
+    assert re.search(command, done.stdout)
+    for name, reason in (("shapes2d-factor", "holds tc"), ("shapes2d-control-16", "never goes below 1")):
+        refused = controlvae("target", name, "--run", tmp_path / "no")
+        assert refused.returncode == 2
+        assert reason in refused.stderr

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from controlvae.cli import training
+from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder, find_runs
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.engines import shared_settings
@@ -15,13 +17,24 @@ _MOST_AT_ONCE = 25  # models side by side: more gain nothing on the largest card
 
 
 def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -> list[RunFolder]:
-    """The run folders of an experiment's seeds, made where they are not there yet."""
-    folders = {folder.path: folder for folder in runs_in(path)}
-    for one, folder in zip(*training.plan_seeds(experiment, path, max(2, seeds)), strict=True):
-        if folder.path not in folders and len(folders) < seeds:
-            folder.create(one, command)
-            folders[folder.path] = folder
-    return list(folders.values())
+    """The run folders of an experiment's seeds, made where they are missing; one that is there must be of its making."""
+    planned = training.plan_seeds(experiment, path, max(2, seeds))
+    folders = []
+    for one, folder in list(zip(*planned, strict=True))[:seeds]:
+        if not folder.experiment_file.is_file():
+            try:
+                folder.create(one, command)
+            except OSError as error:
+                raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
+        elif _numbers_of(folder.experiment()) != _numbers_of(one):
+            raise UserError(f"{folder.path} holds a run with other settings; choose another --run, or delete it")
+        folders.append(folder)
+    return folders
+
+
+def _numbers_of(experiment: Experiment) -> Experiment:
+    """What decides its numbers, without the words."""
+    return replace(experiment, name="", about="", paper="")
 
 
 def runs_in(path: Path) -> list[RunFolder]:
@@ -36,7 +49,7 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
         if left <= 0:
             break
         names = dict.fromkeys(folder.experiment().name for folder in together)
-        typer.echo(f"{', '.join(names)}: {len(together)} runs side by side", err=True)
+        typer.echo(f"{', '.join(names)}: {len(together)} run{'s side by side' if len(together) > 1 else ''}", err=True)
         try:
             training.resume(together, how._replace(time_limit=left))
         except typer.Exit as leave:

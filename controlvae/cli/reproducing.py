@@ -31,6 +31,8 @@ def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, h
     Methods that share their network and differ in control alone train side by side, which suits a large GPU.
     """
     result = paper_result(name)
+    if runs.is_file():
+        raise UserError(f"{runs} is a file; --runs takes a folder")
     presets = _wanted(result, only)
     if train:
         made = [seed_folders(preset(p), runs / p, seeds, f"controlvae train {p} --seeds {seeds}") for p in presets]

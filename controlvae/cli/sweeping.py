@@ -1,5 +1,6 @@
 """`sweep`: one preset at several values of a setting, x seeds, and what each costs and gives."""
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -15,20 +16,39 @@ from controlvae.report.sweep import write_sweep
 def sweep(name: str, sets: list[str], vary: list[str], run: Path, seeds: int, how: training.How, command: str) -> None:
     """Trains every combination, side by side where they differ in control alone, and draws rate against distortion."""
     base = override(preset(name), sets)
-    settings = [_values(text) for text in vary]
-    folders = {}
-    for chosen in product(*settings):
-        label = ", ".join(assignment.rsplit(".", 1)[-1] for assignment in chosen)
-        folders[label] = seed_folders(override(base, list(chosen)), run / label.replace(", ", "-"), seeds, command)
+    settings = [assignments(text) for text in vary]
+    paths = [own[0].partition("=")[0] for own in settings]
+    if len(set(paths)) < len(paths):
+        raise UserError(f"--vary names a setting twice: {', '.join(paths)}")
+    # All of them before any folder is made: a wrong value leaves nothing behind.
+    chosen = {_label(each): override(base, list(each)) for each in product(*settings)}
+    folders = {
+        label: seed_folders(experiment, run / re.sub(r"[^\w=.,()+-]", "_", label), seeds, command)
+        for label, experiment in chosen.items()
+    }
     train_all([folder for own in folders.values() for folder in own], how)
     for line in write_sweep(folders, run):
         typer.echo(line)
 
 
-def _values(text: str) -> list[str]:
-    """`control.target=14,16,18` -> its three assignments."""
+def assignments(text: str) -> list[str]:
+    """`control.target=14,16.5` -> its two assignments; commas within parentheses or quotes belong to a value."""
     path, equals, values = text.partition("=")
-    each = [value.strip() for value in values.split(",") if value.strip()]
-    if not equals or not path or not each:
+    pieces, depth, quoted = [""], 0, ""
+    for character in values:
+        quoted = "" if character == quoted else quoted or (character if character in "'\"" else "")
+        depth += (character in "([") - (character in ")]") if not quoted else 0
+        if character == "," and depth == 0 and not quoted:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    each = [piece.strip() for piece in pieces if piece.strip()]
+    if not equals or not path.strip() or not each:
         raise UserError(f"--vary takes part.field=value,value,..., got {text!r}")
     return [f"{path.strip()}={value}" for value in each]
+
+
+def _label(each: tuple[str, ...]) -> str:
+    """`target=14.5, ki=0.001`: the last name of each path, and its value."""
+    pairs = (assignment.partition("=") for assignment in each)
+    return ", ".join(f"{path.rsplit('.', 1)[-1]}={value}" for path, _, value in pairs)

@@ -3,13 +3,14 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import typer
 
 from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
-from controlvae.control import Constant, Feedback, advise
+from controlvae.control import Capacity, Constant, Feedback, advise
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder, override, preset
 
@@ -19,36 +20,44 @@ def target(name: str, sets: list[str], steps: int, run: Path, how: training.How,
     base = override(preset(name), [*sets, f"training.steps={steps}"])
     if base.objective.holds != "kl":
         raise UserError(f"{name} holds {base.objective.holds}, not the KL; the paper's band is about the KL")
-    weights = {"plain VAE": 1.0, **_bounds(base)}
+    low, high = _bounds(base)
+    if low >= 1:
+        raise UserError(
+            f"the weight of {name} never goes below {low:g}, so its KL stays below the plain VAE's and the paper's "
+            f"band does not apply; to measure the plain VAE all the same: --set 'control=PI(1)'"
+        )
+    weights = {"plain VAE": 1.0, "at the lower bound": low}
+    weights |= {"at the upper bound": high} if 1 < high < math.inf else {}
     folders = {
         what: seed_folders(replace(base, control=Constant(weight)), run / f"beta-{weight:g}", 1, command)[0]
         for what, weight in weights.items()
     }
     train_all(list(folders.values()), how)
+    for folder in folders.values():
+        if not folder.records():
+            raise UserError(f"{folder.path} has no log yet; give it more time")
     measured = {what: _last(folder) for what, folder in folders.items()}
-    typer.echo(f"after {steps:,} of {preset(name).training.steps:,} steps, means over the last tenth:")
+    reached = min(folder.records()[-1]["step"] for folder in folders.values())
+    typer.echo(f"after {reached:,} steps{'' if reached >= steps else f' of {steps:,}'}, means over the last tenth:")
     for what, (kl, reconstruction) in measured.items():
         typer.echo(f"  {what:24s} β {weights[what]:<6g} KL {kl:9.2f}   reconstruction {reconstruction:10.2f}   nats")
-    kls = [kl for kl, _ in measured.values()]
-    advice = advise(measured["plain VAE"][0], min(kls), max(kls) if len(kls) > 1 else math.inf)
+    own, top = measured["plain VAE"][0], measured["at the lower bound"][0]
+    lowest = measured["at the upper bound"][0] if 1 < high < math.inf else own if high == 1 else 0.0
+    advice = advise(own, min(lowest, own), max(top, own))
     typer.echo(f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats")
     typer.echo(f"a set point to begin with: {advice.target:.3g} nats ({advice.words})")
-    held = isinstance(base.control, Feedback)
+    held = isinstance(base.control, Feedback) and not isinstance(base.control, Capacity)
     setting = f"control.target={advice.target:.3g}" if held else f"'control=PI({advice.target:.3g})'"
-    typer.echo(f"controlvae train {name} --set {setting}")
+    typer.echo(" ".join([f"controlvae train {name}", *(f"--set {quote(text)}" for text in sets), f"--set {setting}"]))
 
 
-def _bounds(experiment: Experiment) -> dict[str, float]:
-    """The ends of what the law may give; a weight without an upper bound has no lowest KL to measure."""
+def _bounds(experiment: Experiment) -> tuple[float, float]:
+    """The ends of what the law may give; a schedule or a capacity stands for a law between 0 and 1."""
     law = experiment.control
-    low, high = (law.beta_min, law.beta_max) if isinstance(law, Feedback) else (0.0, 1.0)
-    ends = {"at the lower bound": low, "at the upper bound": high}
-    return {what: weight for what, weight in ends.items() if math.isfinite(weight) and weight != 1.0}
+    return (law.beta_min, law.beta_max) if isinstance(law, Feedback) and not isinstance(law, Capacity) else (0.0, 1.0)
 
 
 def _last(folder: RunFolder) -> tuple[float, float]:
     records = folder.records()
-    if not records:
-        raise UserError(f"{folder.path} has no log yet; give it more time")
     tail = records[-max(1, len(records) // 10) :]
     return tuple(float(np.mean([record[name] for record in tail])) for name in ("kl", "reconstruction"))  # type: ignore[return-value]

@@ -62,6 +62,8 @@ def plan(name: str, sets: list[str], run: Path | None, seeds: int, replay: Path 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
         experiment = override(preset(name), sets)
+        if replay is not None and any(text.startswith("control") for text in sets):
+            raise UserError("--replay gives the weight; leave --set control out")
         if replay is not None:
             experiment = replace(experiment, control=recorded_weight(find_runs(replay)))
     for message in {str(warning.message) for warning in caught if sets}:

@@ -46,12 +46,26 @@ def from_plain(cls: type[T], plain: Any) -> T:
 
 def override(value: T, assignments: list[str]) -> T:
     """The value with `part.field=text` assignments applied, each typed and checked against its dataclass."""
-    for assignment in assignments:
-        path, equals, text = assignment.partition("=")
-        if not equals or not path:
-            raise UserError(f"--set takes part.field=value, got {assignment!r}")
-        value = _assign(value, path.strip().split("."), text.strip(), path.strip())
+    waiting, refused = list(assignments), None
+    while waiting:
+        left = []
+        for assignment in waiting:
+            try:
+                value = _apply(value, assignment)
+            except UserError as error:  # two settings that only fit together: the other may come first
+                refused = refused or error
+                left.append(assignment)
+        if len(left) == len(waiting):
+            raise refused or UserError("settings do not fit together")
+        waiting, refused = left, None
     return value
+
+
+def _apply(value: T, assignment: str) -> T:
+    path, equals, text = assignment.partition("=")
+    if not equals or not path:
+        raise UserError(f"--set takes part.field=value, got {assignment!r}")
+    return _assign(value, path.strip().split("."), text.strip(), path.strip())
 
 
 def _assign(value: Any, path: list[str], text: str, full: str) -> Any:

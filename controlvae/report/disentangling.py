@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from controlvae.experiments import Shapes2D
 from controlvae.metrics import (
     beta_vae_score,
     dci,
@@ -39,7 +40,8 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
     table = factors[indices.cpu().numpy()]
     varying = [column for column in range(len(names)) if len(np.unique(table[:, column])) > 1]  # in a small subset
     table, names = table[:, varying], tuple(names[column] for column in varying)
-    kept = [column for column, name in enumerate(names) if name not in _NOT_IN_MIG]
+    left_out = _NOT_IN_MIG if isinstance(run.experiment.data, Shapes2D) else ()
+    kept = [column for column, name in enumerate(names) if name not in left_out]
     if not kept:
         return {}
     results = {

@@ -21,16 +21,17 @@ def write_sweep(runs: Mapping[str, Sequence[RunFolder]], out: Path) -> list[str]
     points = {label: _points(folders) for label, folders in runs.items()}
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["setting", "seeds", *(f"{name} {what}" for name in _COLUMNS for what in ("mean", "sd"))])
+    writer.writerow(["setting", "seeds", "steps", *(f"{name} {what}" for name in _COLUMNS for what in ("mean", "sd"))])
     lines = []
     for label, own in points.items():
         if len(own) == 0:
             lines.append(f"{label}: nothing trained yet")
             continue
         mean, sd = own.mean(0), own.std(0, ddof=1) if len(own) > 1 else np.full(len(_COLUMNS), np.nan)
-        writer.writerow([label, len(own), *(f"{v:.6g}" for pair in zip(mean, sd, strict=True) for v in pair)])
+        steps = min(folder.records()[-1]["step"] for folder in runs[label] if folder.records())
+        writer.writerow([label, len(own), steps, *(f"{v:.6g}" for pair in zip(mean, sd, strict=True) for v in pair)])
         numbers = "  ".join(f"{name} {value:.3f}" for name, value in zip(_COLUMNS, mean, strict=True))
-        lines.append(f"{label:24s} {len(own)} seeds  {numbers}")
+        lines.append(f"{label:24s} {len(own)} seed{'s' if len(own) > 1 else ' '}  step {steps:,}  {numbers}")
     write_text(out / "sweep.csv", table.getvalue())
     save_figure(sweep_figure(points), out / "sweep.png")
     return [*lines, f"written to {out / 'sweep.csv'} and .png"]
@@ -47,7 +48,8 @@ def sweep_figure(points: Mapping[str, np.ndarray]) -> Figure:
         axis.set_ylabel(f"{_COLUMNS[column].replace('elbo', 'ELBO')} (nats per example)")
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    if figure.axes[0].get_legend_handles_labels()[0]:
+        figure.axes[0].legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -146,7 +146,7 @@ def train(
         elapsed = max(now - before, 1e-9)
         speed = chunk / elapsed if speed == 0 else 0.8 * speed + 0.2 * chunk / elapsed
         records = _take_in(runs, engine.step, rows)
-        if validator is not None and validator.due(engine.step):
+        if validator is not None and (validator.due(engine.step) or engine.step == settings.steps):
             for model, run in enumerate(runs):
                 if run.diverged_at is None:
                     validator.look(run.folder, run.experiment, engine.step, engine.snapshot(model))
