@@ -300,3 +300,18 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     assert "no pictures" in controlvae("traverse", one, "--device", "cpu").stderr
     assert controlvae("report", one, "--device", "cpu", "--examples", "50").returncode == 0
     assert "Sentences from the prior" in (one / "report.html").read_text()
+
+
+def test_text_that_changed_under_a_run_is_noticed(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"the {animal} sat on the mat" for animal in ("cat", "dog", "bird") * 40))
+    sets = [f'data=TextFile("{text}")', "training.steps=4", "training.log_every=2", "model.width=16"]
+    words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
+    words += ["--run", tmp_path / "run", "--device", "cpu"]
+    assert controlvae(*words).returncode == 0
+    assert controlvae("sample", tmp_path / "run", "--count", "2", "--device", "cpu").returncode == 0
+    text.write_text(text.read_text().replace("mat", "another mat"))
+    for verb in ("sample", "evaluate"):
+        refused = controlvae(verb, tmp_path / "run", "--device", "cpu")
+        assert refused.returncode == 2
+        assert "not what it was" in refused.stderr

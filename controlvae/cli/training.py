@@ -84,13 +84,13 @@ def plan_seeds(experiment: Experiment, path: Path, seeds: int) -> Plan:
 
 def start(plan: Plan, how: How, command: str) -> None:
     """Trains from the beginning. The engine comes first: settings that do not fit together leave no folder behind."""
-    engine, validator = _machinery(plan.experiments, how)
+    engine, validator, data = _machinery(plan.experiments, how)
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
             folder.create(experiment, command)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
-    _go([Run.open(folder) for folder in plan.folders], engine, validator, how)
+    _go([Run.open(folder, data) for folder in plan.folders], engine, validator, how)
 
 
 def resume(folders: Sequence[RunFolder], how: How) -> None:
@@ -102,16 +102,20 @@ def resume(folders: Sequence[RunFolder], how: How) -> None:
         typer.echo(f"every run in {home} has ended. See them with: controlvae report {home}")
         return
     runs = [Run.open(folder) for folder in folders]
-    _go(runs, *_machinery([run.experiment for run in runs], how), how)
+    engine, validator, data = _machinery([run.experiment for run in runs], how)
+    for run in runs:
+        run.data = data
+    _go(runs, engine, validator, how)
 
 
-def _machinery(experiments: Sequence[Experiment], how: How) -> tuple[Engine, Validator | None]:
-    """What trains these runs, and what looks at their validation examples where there are some."""
+def _machinery(experiments: Sequence[Experiment], how: How) -> tuple[Engine, Validator | None, str]:
+    """What trains these runs, what looks at their validation examples where there are some, and their data's print."""
     check_alike(experiments)
     examples = load(experiments[0].data, how.data_root).to(how.device)
     validated = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
-    return engine, Validator(experiments, examples, how.device) if validated else None
+    validator = Validator(experiments, examples, how.device) if validated else None
+    return engine, validator, examples.fingerprint()
 
 
 def _go(runs: Sequence[Run], engine: Engine, validator: Validator | None, how: How) -> None:

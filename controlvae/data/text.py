@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from controlvae.data.examples import digest
 from controlvae.data.parts import Part, part_of
 from controlvae.data.roots import data_roots, find_file
 from controlvae.data.vocabulary import PAD, to_numbers, to_words, vocabulary
@@ -62,6 +63,9 @@ class Sentences:
 
     def to(self, device: torch.device) -> "Sentences":
         return replace(self, tokens=self.tokens.to(device))
+
+    def fingerprint(self) -> str:
+        return digest(f"{len(self)} {' '.join(self.vocabulary)}", self.tokens)
 
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
+from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.models import Model, build_for
@@ -37,6 +38,9 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     if saved is None:
         raise UserError(f"{folder.path} has no checkpoint yet; train it first: controlvae resume {folder.path}")
     examples = load(experiment.data, root).to(device)
+    print_then = saved.numbers.get("data")
+    if isinstance(examples, Sentences) and print_then and print_then != examples.fingerprint():
+        raise UserError(f"the text of {folder.path} is not what it was when training began: words would be mistaken")
     model = build_for(experiment, examples)
     try:
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))

@@ -42,6 +42,7 @@ class Run:
     window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
     saturated_lines: int = 0
     diverged_at: int | None = None
+    data: str = ""  # fingerprint of what it is trained on; a checkpoint keeps it
 
     @property
     def out_of_reach(self) -> bool:
@@ -49,8 +50,8 @@ class Run:
         return self.saturated_lines >= _OUT_OF_REACH_LINES
 
     @classmethod
-    def open(cls, folder: RunFolder) -> "Run":
-        return cls(folder.experiment(), folder, Journal(folder))
+    def open(cls, folder: RunFolder, data: str = "") -> "Run":
+        return cls(folder.experiment(), folder, Journal(folder), data=data)
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     try:
         if saved.numbers["experiment"] != _identity(run.experiment):
             raise ValueError("it was written by other settings")
+        if run.data and saved.numbers.get("data", run.data) != run.data:
+            raise ValueError("its data is not what it was when training began")
         position, window = saved.numbers["log_position"], saved.tensors["window"]
         engine.restore(model, saved.step, {k: v for k, v in saved.tensors.items() if k != "window"})
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
@@ -233,6 +236,7 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
         run.journal.sync()
         numbers = {
             "experiment": _identity(run.experiment),
+            "data": run.data,
             "log_position": run.journal.position,
             "saturated_lines": run.saturated_lines,
         }
