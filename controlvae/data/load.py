@@ -86,7 +86,7 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
     "grammar": (
         "sentences drawn from a small grammar: 392 words, topic 8, tense 3, number 2, polarity 2",
         "no files",
-        lambda root: "it is drawn when it is needed",
+        lambda root: "drawn when it is needed: no file",
     ),
     "ptb": (
         "Penn Treebank (Mikolov's): 42,068 sentences to train on, 3,370 and 3,761 held out",
@@ -96,6 +96,6 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
     "text": (
         "your own text, one sentence a line: --set data='TextFile(\"my/text.txt\")'",
         "a UTF-8 text file; a path as given, or inside a data folder",
-        lambda root: "name it with --set data='TextFile(...)'",
+        lambda root: "named by the setting itself: no file",
     ),
 }
