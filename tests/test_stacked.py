@@ -16,12 +16,19 @@ from controlvae.experiments import override, preset
 from controlvae.models import ConvVAE, ImageVAE
 from controlvae.training import EagerEngine
 from controlvae.training.sampling import orders
-from controlvae.training.stacked import feed, products
+from controlvae.training.stacked import feed, layers, products
 from controlvae.training.stacked.engine import StackedEngine
 from controlvae.training.stacked.network import StackedVAE
 
 CPU = torch.device("cpu")
 EXACT = products.Arithmetic("fp32")
+
+
+@pytest.fixture(autouse=True)
+def few_parts(monkeypatch):
+    """A large card wants sums in hundreds of parts; the interpreter runs them one after the other."""
+    monkeypatch.setattr(layers, "_parts", lambda *sizes: 3)
+    monkeypatch.setattr(layers, "_norm_parts", lambda models: 3)
 
 
 def maps(models, batch, size, channels):

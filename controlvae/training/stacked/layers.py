@@ -141,7 +141,7 @@ class Norm(Layer):
 
     def __init__(self, name: str, module: nn.BatchNorm2d, models: int, arithmetic: Arithmetic, **how: bool) -> None:
         super().__init__(arithmetic, **how)
-        self.parts = max(16, 512 // models)
+        self.parts = _norm_parts(models)
         self.slots = [
             Slot(f"{name}.{part}", (module.num_features,), self.parts, _same, _same) for part in ("weight", "bias")
         ]
@@ -190,6 +190,11 @@ def _parts(large: int, small: int, models: int) -> int:
     if large * small <= 1024:
         return max(8, min(32, 80 // models))
     return max(4, min(16 if large * small > 2048 else 32, 40 // models))
+
+
+def _norm_parts(models: int) -> int:
+    """Into how many parts a batch norm's sums over pixels are split."""
+    return max(16, 512 // models)
 
 
 def linear_slots(name: str, module: nn.Linear) -> list[Slot]:
