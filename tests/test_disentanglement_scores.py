@@ -346,7 +346,9 @@ def evaluated(count):
         latents=4, encode=lambda x: SimpleNamespace(mean=x, log_variance=torch.full_like(x, -6.0))
     )  # fmt: skip
     experiment = SimpleNamespace(data=Shapes2D())  # whose shape the paper's MIG leaves out
-    run = SimpleNamespace(examples=Examples(count), model=model, experiment=experiment, device=torch.device("cpu"))
+    run = SimpleNamespace(
+        examples=Examples(count), among=None, model=model, experiment=experiment, device=torch.device("cpu")
+    )
     return disentanglement(run)
 
 

@@ -4,17 +4,12 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from controlvae import __version__
 from controlvae.errors import RunError, UserError
-
-if TYPE_CHECKING:
-    import torch
-
-    from controlvae.report import Trained
 
 app = typer.Typer(
     name="controlvae",
@@ -135,17 +130,12 @@ def evaluate(
     data_root: DataRoot = None,
 ) -> None:
     """Every metric that applies, into metrics.json; on the test part of the data where there is one."""
-    from rich.console import Console
-    from rich.table import Table
-
+    from controlvae.cli import runs
     from controlvae.experiments import find_runs
 
     for folder in find_runs(run):
-        metrics = _evaluate(_open(folder.path, device, data_root), examples, fid, iwae)
-        table = Table(title=str(folder.path), show_header=False, box=None, title_justify="left")
-        for name, value in metrics.items():
-            table.add_row(name.replace("_", " "), _shown(value))
-        Console(soft_wrap=True).print(table)
+        metrics = runs.evaluate(runs.open_at(folder.path, device, data_root), examples, fid, iwae)
+        runs.show_metrics(str(folder.path), metrics)
         typer.echo(f"written to {folder.metrics_file}")
 
 
@@ -164,9 +154,10 @@ def traverse(
     data_root: DataRoot = None,
 ) -> None:
     """A picture of what each latent does, rows ordered by KL: from one image and, of all shapes, the paper's three."""
+    from controlvae.cli.runs import open_at
     from controlvae.report import animation, save_figure, traversal, traversals
 
-    opened = _open(run, device, data_root)
+    opened = open_at(run, device, data_root)
     for start in traversal.seed_images(opened) if image is None else [image]:
         path = opened.folder.figures / (f"traversal-{start}.png" if start else "traversal.png")
         typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns), path))
@@ -182,9 +173,10 @@ def reconstruct(
     data_root: DataRoot = None,
 ) -> None:
     """A picture of data above and reconstructions below."""
+    from controlvae.cli.runs import open_at
     from controlvae.report import reconstructions, save_figure
 
-    opened = _open(run, device, data_root)
+    opened = open_at(run, device, data_root)
     typer.echo(save_figure(reconstructions(opened, columns), opened.folder.figures / "reconstruction.png"))
 
 
@@ -194,17 +186,23 @@ def sample(
     count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 64,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     columns: Annotated[int | None, typer.Option("--columns", min=1, help="Pictures in a row.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The PNG to write; else figures/samples.png.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
     """From the prior, N(0, I): a grid of pictures, or sentences."""
+    from controlvae.cli.runs import open_at
+    from controlvae.experiments.folder import write_text
     from controlvae.report import samples, save_pixels
     from controlvae.report.text import write
 
-    opened = _open(run, device, data_root)
+    opened = open_at(run, device, data_root)
     if len(opened.examples.shape) == 1:
-        typer.echo("\n".join(write(opened, count, seed=seed)))
+        lines = "\n".join(write(opened, count, seed=seed))
+        if out is None:
+            typer.echo(lines)
+        else:
+            write_text(out, lines + "\n")
         return
     pixels = samples(opened, count, seed=seed, columns=columns)
     typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png"))
@@ -220,10 +218,11 @@ def interpolate(
     data_root: DataRoot = None,
 ) -> None:
     """Pictures on the way from one example to another."""
+    from controlvae.cli.runs import open_at
     from controlvae.report import interpolation, save_figure
     from controlvae.report.samples import endpoints
 
-    opened = _open(run, device, data_root)
+    opened = open_at(run, device, data_root)
     first, last = endpoints(opened, start, end)
     path = opened.folder.figures / f"interpolation-{first}-{last}.png"
     typer.echo(save_figure(interpolation(opened, first, last, columns), path))
@@ -239,6 +238,7 @@ def report(
     data_root: DataRoot = None,
 ) -> None:
     """One HTML file: curves, pictures, numbers, and the command that makes them again."""
+    from controlvae.cli.runs import evaluate_run, pick_device
     from controlvae.experiments import find_runs
     from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
@@ -354,79 +354,13 @@ def bench(
 ) -> None:
     """Steps per second here: the loop most people write, pythae's trainer, and ours for one and for many models."""
     from controlvae.cli import benching
+    from controlvae.cli.runs import pick_device
     from controlvae.experiments import override
     from controlvae.experiments import preset as named
 
     chosen = pick_device(device)
     lists = benching.Lists.parse(models, batches, precisions if chosen.type == "cuda" else "fp32", sizes)
     benching.show(override(named(preset), sets or []), chosen, lists, seconds, out, data_root)
-
-
-def evaluate_run(
-    path: Path, device: "torch.device", root: Path | None, examples: int = 10_000, fid: int | None = None
-) -> None:
-    """Metrics and pictures of a run, into its folder."""
-    from controlvae.experiments import RunFolder
-    from controlvae.report import open_run, reconstructions, samples, save_figure, save_pixels, traversals
-
-    opened = open_run(RunFolder(path), root=root, device=device)
-    _evaluate(opened, examples, fid)
-    if len(opened.examples.shape) == 3:  # sentences are in metrics.json
-        save_pixels(samples(opened), opened.folder.figures / "samples.png")
-        save_figure(reconstructions(opened), opened.folder.figures / "reconstruction.png")
-        save_figure(traversals(opened), opened.folder.figures / "traversal.png")
-
-
-def _open(path: Path, device: str, root: Path | None) -> "Trained":
-    from controlvae.experiments import RunFolder
-    from controlvae.report import open_run
-
-    return open_run(RunFolder(path), root=root, device=pick_device(device))
-
-
-def _evaluate(opened: "Trained", examples: int, fid: int | None = None, iwae: int = 50) -> dict[str, object]:
-    from controlvae.cli.bars import simple_bar
-    from controlvae.report import evaluate, save_figure
-    from controlvae.report.information import information_figure
-
-    with simple_bar(f"evaluating {opened.folder.path}") as progress:
-        metrics = evaluate(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
-    if (figure := information_figure(metrics)) is not None:
-        save_figure(figure, opened.folder.figures / "information.png")
-    return metrics
-
-
-def _shown(value: object) -> str:
-    """A metric in a line or two; matrices are left to metrics.json."""
-    match value:
-        case dict():
-            kept = {name: part for name, part in value.items() if not (isinstance(part, list) and part and
-                    isinstance(part[0], list))}  # fmt: skip
-            return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in kept.items())
-        case list():
-            return " ".join(f"{part:.2f}" if isinstance(part, float) else str(part) for part in value)
-        case float():
-            return f"{value:,.4g}"
-        case int():
-            return f"{value:,}"
-    return str(value)
-
-
-def pick_device(name: str) -> "torch.device":
-    """The device of that name, or the best there is for `auto`."""
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda", "mps"):
-            raise RuntimeError("models are trained on cpu, cuda or mps")
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0][:100]
-        raise UserError(f"device {name!r} is not available here ({reason}); try --device auto") from None
-    return device
 
 
 def shown_command() -> str:

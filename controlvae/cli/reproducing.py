@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from controlvae.cli import training
-from controlvae.cli.main import evaluate_run
 from controlvae.cli.many import runs_in, seed_folders, train_all
+from controlvae.cli.runs import evaluate_run
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, preset
 from controlvae.experiments.paper import RESULTS, PaperFigure, PaperTable, paper_result

@@ -17,7 +17,7 @@ import torch
 import typer
 
 from controlvae.cli.bars import training_bar
-from controlvae.cli.main import pick_device
+from controlvae.cli.runs import pick_device
 from controlvae.control import TuningWarning
 from controlvae.data.load import load
 from controlvae.data.roots import data_roots

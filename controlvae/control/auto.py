@@ -64,7 +64,7 @@ class Auto(Feedback):
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         error = _relative(now.target, now.measured)
-        p = -_KP * error
+        p = self.proportional(now.target, now.measured, xp)
         i = state.i - _KI / self.reach_in * error
         asked = xp.clip(p + i, -_LARGEST, _LARGEST)
         low, high = math.log(self.beta_min), math.log(self.beta_max) if self.beta_max < math.inf else math.inf
@@ -77,19 +77,8 @@ class Auto(Feedback):
         )  # fmt: skip
         return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))
 
-    def proportional(self, error: Value, xp: Arithmetic) -> Value:
-        raise NotImplementedError("the proportional term needs target and measurement, not their difference alone")
-
-    def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:
-        p = -_KP * _relative(target, state.measured)
-        started = state.seen > 0
-        return state._replace(
-            held=state.held * 0 + 1,
-            target=target,
-            error=xp.where(started, target - state.measured, state.error),
-            p=xp.where(started, p, state.p),
-            i=xp.where(started, state.i + state.p - p, state.i),
-        )
+    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+        return -_KP * _relative(target, measured)
 
 
 def _relative(target: Value, measured: Value) -> Value:

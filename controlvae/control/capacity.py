@@ -45,8 +45,9 @@ class Capacity(Feedback):
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)
-        p = self.proportional(now.error, xp)
+        p = self.proportional(now.target, now.measured, xp)
         return self.actuate(state, now, p, state.i, 0 * p, xp)  # the integral stays at -beta_min: the output is p
 
-    def proportional(self, error: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+        error = target - measured
         return xp.where(error < 0, self.gamma + 0 * error, xp.where(error > 0, -self.gamma + 0 * error, 0 * error))

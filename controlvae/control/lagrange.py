@@ -30,8 +30,8 @@ class LagrangeMultiplier(Feedback):
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         multiplier = state.i - self.alpha * now.error
-        zero = self.proportional(now.error, xp)
+        zero = self.proportional(now.target, now.measured, xp)
         return self.actuate(state, now, zero, multiplier, zero, xp)
 
-    def proportional(self, error: Value, xp: Arithmetic) -> Value:
-        return 0 * error
+    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+        return 0 * (target - measured)

@@ -130,8 +130,8 @@ class Feedback(Law):
         return State(0.0, 0.0, 0.0, target, 0.0, 0.0, 0.0, beta - self.beta_min, 0.0, beta, beta)
 
     @abstractmethod
-    def proportional(self, error: Value, xp: Arithmetic) -> Value:
-        """The term that depends on the present error alone."""
+    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+        """The term that depends on the present alone."""
 
     def target_at(self, step: Value, xp: Arithmetic) -> Value:
         return self.target.at(step, xp) if isinstance(self.target, Schedule) else self.target
@@ -170,7 +170,7 @@ class Feedback(Law):
     def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:
         """The state with its set point pinned at `target`, and the integral moved so that beta does not jump."""
         error = target - state.measured
-        p = self.proportional(error, xp)
+        p = self.proportional(target, state.measured, xp)
         return state._replace(
             held=state.held * 0 + 1,
             target=target,

@@ -54,12 +54,12 @@ class PI(Feedback):
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)  # lines 5-6: sample the KL, e(t) = v - KL(t)
-        p = self.proportional(now.error, xp)  # line 7:    P(t) = Kp / (1 + exp(e(t)))
+        p = self.proportional(now.target, now.measured, xp)  # line 7: P(t) = Kp / (1 + exp(e(t)))
         i = state.i - self.ki * now.error  # line 9:    I(t) = I(t-1) - Ki e(t)
         return self.actuate(state, now, p, i, 0 * p, xp)  # lines 8, 10-19: anti-windup, sum, clamp
 
-    def proportional(self, error: Value, xp: Arithmetic) -> Value:
-        return self.kp * xp.sigmoid(-error)
+    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+        return self.kp * xp.sigmoid(measured - target)
 
     @classmethod
     def paper(cls, task: Task, target: Target | None = None) -> "PI":

@@ -35,11 +35,11 @@ class PID(Feedback):
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)
-        p = self.proportional(now.error, xp)
+        p = self.proportional(now.target, now.measured, xp)
         i = state.i - self.ki * now.error
         slope = xp.where(state.seen > 0, now.error - state.error, 0 * now.error)
         d = self.derivative_ema * state.d - (1 - self.derivative_ema) * self.kd * slope
         return self.actuate(state, now, p, i, d, xp)
 
-    def proportional(self, error: Value, xp: Arithmetic) -> Value:
-        return -self.kp * error
+    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+        return -self.kp * (target - measured)

@@ -1,5 +1,6 @@
 """Likelihoods, KL, total correlation and the terms of an objective, in nats per example."""
 
+from controlvae.objectives.bound import Bound, measure_bound
 from controlvae.objectives.terms import (
     LIKELIHOODS,
     Divergence,
@@ -13,6 +14,6 @@ from controlvae.objectives.terms import (
 )
 
 __all__ = [
-    "LIKELIHOODS", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl", "reconstruction_of",
-    "squared_error",
+    "LIKELIHOODS", "Bound", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl",
+    "measure_bound", "reconstruction_of", "squared_error",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, step_response
-from controlvae.objectives import gaussian_kl, reconstruction_of
+from controlvae.objectives import measure_bound
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
 from controlvae.report.text import text_metrics
@@ -67,32 +67,25 @@ def _of_training(run: Trained, examples: int) -> dict[str, Any]:
     return {name: bound[name] for name in ("examples", "split", "elbo", "reconstruction", "kl")}
 
 
-@torch.no_grad()
 def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> dict[str, Any]:
     """ELBO and its parts, with one sample of z per example."""
     count = min(examples, len(run.examples))
     noise = torch.Generator().manual_seed(stream_key(0, 11))
-    error = reconstruction_of(run.experiment.objective)
-    reconstruction, kl_sums, means = 0.0, torch.zeros(run.model.latents, dtype=torch.float64), []
     batch = _BATCH if len(run.examples.shape) == 3 else _SENTENCES
-    for indices in some_examples(run, count).split(batch):
-        x = run.examples.batch(indices)
-        posterior = run.model.encode(x)
-        z = posterior.sample(torch.randn(len(x), run.model.latents, generator=noise).to(run.device))
-        reconstruction += error(run.model, z, x).double().sum().item()
-        kl_sums += gaussian_kl(posterior).double().sum(0).cpu()
-        means.append(posterior.mean.cpu())
-        progress(min(1.0, len(means) * batch / count))
-    kl = kl_sums / count
+    chosen = some_examples(run, count)
+    bound = measure_bound(
+        run.model, run.experiment.objective, (run.examples.batch(few) for few in chosen.split(batch)), noise,
+        lambda done: progress(done / count),
+    )  # fmt: skip
     return {
-        "examples": count,
+        "examples": len(chosen),
         "split": run.examples.split,
         "likelihood": run.experiment.objective.likelihood,
-        "elbo": -(reconstruction / count + kl.sum().item()),
-        "reconstruction": reconstruction / count,
-        "kl": kl.sum().item(),
-        "kl_per_latent": kl.tolist(),
-        "active_units": active_units(torch.cat(means)),
+        "elbo": bound.elbo,
+        "reconstruction": bound.reconstruction,
+        "kl": bound.kl,
+        "kl_per_latent": bound.kl_per_latent.tolist(),
+        "active_units": active_units(bound.means),
     }
 
 

@@ -4,6 +4,8 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from controlvae.report.tables import look_up
+
 # Heading, and where the number is in metrics.json, and how it is written.
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("ELBO", "elbo", "{:.2f}".format),
@@ -24,23 +26,16 @@ def image_table(names: Sequence[str], measured: Sequence[Mapping[str, Any] | Non
     runs = [(name, metrics) for name, metrics in zip(names, measured, strict=True) if metrics and "likeness" in metrics]
     if not runs:
         return ""
-    shown = [column for column in _COLUMNS if any(_number(metrics, column[1]) is not None for _, metrics in runs)]
+    shown = [column for column in _COLUMNS if any(look_up(metrics, column[1]) is not None for _, metrics in runs)]
     rows = [["run", *(head for head, _, _ in shown)]]
     for name, metrics in runs:
-        numbers = [(_number(metrics, path), written) for _, path, written in shown]
+        numbers = [(look_up(metrics, path), written) for _, path, written in shown]
         rows.append([name, *("–" if value is None else written(value) for value, written in numbers)])
     cells = ["".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
              for tag, row in zip(["th"] + ["td"] * len(runs), rows, strict=True)]  # fmt: skip
     notes = dict.fromkeys(note for _, metrics in runs for note in _notes(metrics))
     table = "".join(f"<tr>{row}</tr>" for row in cells)
     return f'<h3>Pictures</h3><table>{table}</table><p class="quiet">{html.escape(" ".join(notes))}</p>'
-
-
-def _number(metrics: Mapping[str, Any], path: str) -> float | None:
-    value: Any = metrics
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _notes(metrics: Mapping[str, Any]) -> list[str]:

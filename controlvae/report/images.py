@@ -13,8 +13,8 @@ from controlvae.metrics import bits_per_dimension, fid, iwae, kid, psnr, ssim
 from controlvae.metrics.inception import RESIZE, Inception
 from controlvae.metrics.inception_weights import NoWeights, load_inception
 from controlvae.models import Posterior
-from controlvae.objectives import LIKELIHOODS
-from controlvae.report.trained import Trained, decoded, picture_model, prior_codes, some_examples
+from controlvae.objectives import reconstruction_of
+from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
 
 IMPORTANCE_SAMPLES, FID_PICTURES = 50, 10_000
 _BATCH = 100
@@ -82,7 +82,8 @@ def log_weights(run: Trained, x: Tensor, posterior: Posterior, samples: int, noi
     e = torch.randn(samples, *posterior.mean.shape, generator=noise).to(run.device)
     z = posterior.sample(e)
     repeated = x.expand(samples, *x.shape).flatten(0, 1)
-    likelihood = LIKELIHOODS[_likelihood(run)](picture_model(run).decode(z.flatten(0, 1)), repeated).view(samples, -1)
+    error = reconstruction_of(run.experiment.objective)
+    likelihood = error(run.model, z.flatten(0, 1), repeated).view(samples, -1)
     prior, own = -0.5 * z.square().sum(-1), -0.5 * (e.square() + posterior.log_variance).sum(-1)
     return (prior - own).cpu().double() - likelihood.cpu().double()
 

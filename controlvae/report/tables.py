@@ -65,14 +65,12 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
     return text
 
 
-def look_up(metrics: dict[str, Any], path: str) -> float | None:
+def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
     """A number in nested metrics by its dotted path; None where it was not measured."""
     value: Any = metrics
     for key in path.split("."):
-        if key not in value:
-            return None
-        value = value[key]
-    return float(value)
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value is None else float(value)
 
 
 def _pair(mean: float, sd: float | None) -> str:

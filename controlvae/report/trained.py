@@ -15,6 +15,7 @@ from controlvae.models import Model, build_for
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
 from controlvae.training import checkpoint
+from controlvae.training.sampling import parts
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Trained:
     step: int
     device: torch.device
     root: Path | None = None  # where data files are looked for first
+    among: Tensor | None = None  # the examples it was trained on, where some were kept for validation
 
 
 def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.device | None = None) -> Trained:
@@ -46,7 +48,8 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
         raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
-    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root)
+    among = parts(len(examples), experiment.training.validation)[0] if experiment.training.validation else None
+    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among)
 
 
 def best_by_validation(run: Trained) -> Trained | None:
@@ -62,13 +65,14 @@ def best_by_validation(run: Trained) -> Trained | None:
 def on_test_examples(run: Trained) -> Trained | None:
     """The same run over the held-out part of its data; None where there is none."""
     settings = held_out(run.experiment.data)
-    return None if settings is None else replace(run, examples=load(settings, run.root).to(run.device))
+    return None if settings is None else replace(run, examples=load(settings, run.root).to(run.device), among=None)
 
 
 def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
     """A fixed random choice of examples, the same at every call: indices (count,)."""
     generator = torch.Generator().manual_seed(stream_key(0, stream))
-    return torch.randperm(len(run.examples), generator=generator)[:count].to(run.device)
+    among = torch.arange(len(run.examples)) if run.among is None else run.among
+    return among[torch.randperm(len(among), generator=generator)[:count]].to(run.device)
 
 
 @torch.no_grad()

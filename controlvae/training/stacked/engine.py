@@ -115,7 +115,7 @@ class StackedEngine:
             kl, per_latent = (term.detach() for term in terms.divergence)
             self._record(reconstruction.detach(), kl, per_latent, terms.extras)
         (reconstruction + terms.given + beta * terms.held).sum().backward()
-        if self.critic is not None:
+        if self.critic is not None and critic_gradient is not None:
             self.critic.weight_gradients(critic_gradient)
         for parameters, adam in self.trained.values():
             parameters.step(counter, adam.rate, adam.beta1, adam.beta2)
@@ -124,7 +124,7 @@ class StackedEngine:
 
     def _terms(
         self, divergence: Divergence, encoded: Tensor, z: Tensor, position: Tensor, noise: Tensor
-    ) -> tuple[Terms, Tensor]:
+    ) -> tuple[Terms, Tensor | None]:
         """The terms of the objective, and the gradient of the critic's loss at its logits where there is one."""
         if self.critic is not None:
             with torch.no_grad():
@@ -133,8 +133,8 @@ class StackedEngine:
             joint, other = Judged.apply(z, independent, self.critic)
             return self._critic_step(divergence, joint, other)
         if isinstance(self.experiment.objective, BetaTC):
-            return self._minibatch(divergence, encoded, z), z
-        return elbo_terms(divergence), z
+            return self._minibatch(divergence, encoded, z), None
+        return elbo_terms(divergence), None
 
     def _write_row(self, reconstruction: Tensor, kl: Tensor, per_latent: Tensor, extras: tuple[Tensor, ...]) -> None:
         """This step's row of measurements, where the host will find it."""

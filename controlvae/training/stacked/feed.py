@@ -35,7 +35,8 @@ class Resident:
         if isinstance(self.examples, BinaryImages):
             x = products.unpack(self.rows, indices, shape, dtype)
             return x, x
-        return tuple(products.unpack_bytes(self.rows, indices, shape, kind) for kind in (dtype, torch.uint8))  # type: ignore[return-value]
+        exact = products.unpack_bytes(self.rows, indices, shape, torch.uint8)
+        return products.unpack_bytes(self.rows, indices, shape, dtype), exact
 
     def prepare(self, block: int) -> None:
         """The host's share of a block, done while the device is busy with the one before."""

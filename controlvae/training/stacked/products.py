@@ -28,11 +28,7 @@ def _padded(channels: int) -> int:
 
 
 def _tile(channels: int) -> int:
-    return min(64, _padded(channels))
-
-
-def _depth(channels: int) -> int:
-    """Channels summed at once; wider maps take several turns, so that float32 tiles still fit."""
+    """Channels a program takes at once, of its result or of a sum; wider maps take turns, so that float32 fits."""
     return min(64, _padded(channels))
 
 
@@ -60,7 +56,7 @@ def gather(
     kernels.gather_kernel[grid](
         large, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
         height // 2, width // 2,
-        CL=cl, CS=cs, DEPTH=_padded(16 * cl) if patch else _depth(cl), TILE=_tile(cs), **config,
+        CL=cl, CS=cs, DEPTH=_padded(16 * cl) if patch else _tile(cl), TILE=_tile(cs), **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, PATCH=patch,
         DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
@@ -81,7 +77,7 @@ def spread(
     kernel = kernels.spread_few_kernel if few else kernels.spread_kernel
     kernel[(blocks, 1 if few else 4 * triton.cdiv(cl, _tile(cl)), models)](
         small, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
-        height, width, CL=cl, CS=cs, DEPTH=_padded(cs) if few else _depth(cs), TILE=16 if few else _tile(cl), **config,
+        height, width, CL=cl, CS=cs, DEPTH=_padded(cs) if few else _tile(cs), TILE=16 if few else _tile(cl), **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
     return out

@@ -1,0 +1,79 @@
+"""A run opened by a command: the device, the model, its metrics and pictures, and how metrics are shown."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from controlvae import report
+from controlvae.cli.bars import simple_bar
+from controlvae.errors import UserError
+from controlvae.experiments import RunFolder
+from controlvae.report import Trained, open_run, save_figure
+from controlvae.report.images import IMPORTANCE_SAMPLES
+from controlvae.report.information import information_figure
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name, or the best there is for `auto`."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError("models are trained on cpu, cuda or mps")
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0][:100]
+        raise UserError(f"device {name!r} is not available here ({reason}); try --device auto") from None
+    return device
+
+
+def open_at(path: Path, device: str, root: Path | None) -> Trained:
+    return open_run(RunFolder(path), root=root, device=pick_device(device))
+
+
+def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int = IMPORTANCE_SAMPLES) -> dict[str, Any]:
+    """Every metric that applies, with a bar, and the heat map of what latents tell."""
+    with simple_bar(f"evaluating {opened.folder.path}") as progress:
+        metrics = report.evaluate(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
+    if (figure := information_figure(metrics)) is not None:
+        save_figure(figure, opened.folder.figures / "information.png")
+    return metrics
+
+
+def evaluate_run(
+    path: Path, device: torch.device, root: Path | None, examples: int = 10_000, fid: int | None = None
+) -> None:
+    """Metrics and pictures of a run, into its folder."""
+    opened = open_run(RunFolder(path), root=root, device=device)
+    evaluate(opened, examples, fid)
+    if len(opened.examples.shape) == 3:  # sentences are in metrics.json
+        report.save_pixels(report.samples(opened), opened.folder.figures / "samples.png")
+        save_figure(report.reconstructions(opened), opened.folder.figures / "reconstruction.png")
+        save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
+
+
+def show_metrics(title: str, metrics: dict[str, Any]) -> None:
+    table = Table(title=title, show_header=False, box=None, title_justify="left")
+    for name, value in metrics.items():
+        table.add_row(name.replace("_", " "), _shown(value))
+    Console(soft_wrap=True).print(table)
+
+
+def _shown(value: object) -> str:
+    """A metric in a line or two; matrices are left to metrics.json."""
+    match value:
+        case dict():
+            kept = {name: part for name, part in value.items() if not (isinstance(part, list) and part and
+                    isinstance(part[0], list))}  # fmt: skip
+            return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in kept.items())
+        case list():
+            return " ".join(f"{part:.2f}" if isinstance(part, float) else str(part) for part in value)
+        case float():
+            return f"{value:,.4g}"
+        case int():
+            return f"{value:,}"
+    return str(value)

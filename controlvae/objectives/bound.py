@@ -1,0 +1,46 @@
+"""The ELBO of a model over many examples: what validation looks at and evaluation reports."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from controlvae.experiments.experiment import ObjectiveSettings
+from controlvae.models import Model
+from controlvae.objectives.terms import gaussian_kl, reconstruction_of
+
+
+class Bound(NamedTuple):
+    """Means over the examples, in nats; on the host, in float64."""
+
+    reconstruction: float
+    kl_per_latent: Tensor  # (latents,)
+    means: Tensor  # of q(z|x), one row per example
+
+    @property
+    def kl(self) -> float:
+        return self.kl_per_latent.sum().item()
+
+    @property
+    def elbo(self) -> float:
+        return -(self.reconstruction + self.kl)
+
+
+@torch.no_grad()
+def measure_bound(
+    model: Model, objective: ObjectiveSettings, batches: Iterable[Tensor], noise: torch.Generator,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Bound:  # fmt: skip
+    """With one sample of z per example, from a generator on the host; `progress` is told how many examples are done."""
+    error, means = reconstruction_of(objective), []
+    reconstruction, kl = 0.0, torch.zeros(model.latents, dtype=torch.float64)
+    for x in batches:
+        posterior = model.encode(x)
+        z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(x.device))
+        reconstruction += error(model, z, x).double().sum().item()
+        kl += gaussian_kl(posterior).double().sum(0).cpu()
+        means.append(posterior.mean.cpu())
+        progress(sum(map(len, means)))
+    every = torch.cat(means)
+    return Bound(reconstruction / len(every), kl / len(every), every)
