@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Trace(NamedTuple):
-    """What an example shows: the KL of every step against the set point, and the weight that did it."""
+    """What an example shows: the KL of every step or epoch against the set point, and the weight that did it."""
 
     target: float
     kl: list[float]
@@ -23,7 +23,7 @@ class Trace(NamedTuple):
         last = self.kl[-max(1, len(self.kl) // 5) :]
         return sum(last) / len(last)
 
-    def draw(self, path: Path, units: str = "nats per example") -> None:
+    def draw(self, path: Path, units: str = "nats per example", time: str = "step") -> None:
         import matplotlib
 
         matplotlib.use("Agg")
@@ -35,7 +35,7 @@ class Trace(NamedTuple):
         above.set(ylabel=f"KL ({units})", ylim=(0, 2.5 * self.target))
         above.legend()
         below.plot(self.beta, linewidth=0.8, color="tab:orange")
-        below.set(xlabel="step", ylabel="β")
+        below.set(xlabel=time, ylabel="β")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
         plt.close(figure)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from common import SmallVAE, Trace, arguments, binary_vectors
 from torch import Tensor, nn
-from transformers import TrainingArguments
+from transformers import PrinterCallback, TrainingArguments
 
 import controlvae as cv
 from controlvae.integrations.huggingface import ControlledTrainer
@@ -37,6 +37,7 @@ def main(given: Sequence[str] | None = None) -> Trace:
         )  # fmt: skip
         torch.manual_seed(0)
         trainer = ControlledTrainer(Model(), settings, train_dataset=data, law=cv.Auto(target=8.0, reach_in=500))
+        trainer.remove_callback(PrinterCallback)
         trainer.train()
     lines = [line for line in trainer.state.log_history if "kl" in line]
     trace = Trace(8.0, [line["kl"] for line in lines], [line["beta"] for line in lines])

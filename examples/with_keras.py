@@ -11,7 +11,7 @@ from common import Trace, arguments, binary_vectors
 from keras import ops
 
 import controlvae as cv
-from controlvae.integrations.keras import KLControl
+from controlvae.integrations.keras import KLControl, KLControlLog
 
 
 class VAE(keras.Model):
@@ -21,9 +21,10 @@ class VAE(keras.Model):
         self.noise = keras.random.SeedGenerator(0)
         self.control = KLControl(law)
 
-    def call(self, x: Any, training: bool = False) -> Any:  # without `training` Keras tells no layer that it trains
+    def call(self, x: Any, training: bool = False) -> Any:
         mean, log_variance = ops.split(self.encoder(x), 2, axis=1)
-        self.control(ops.sum(mean**2 + ops.exp(log_variance) - 1 - log_variance, axis=1) / 2)  # adds β · KL to the loss
+        kl = ops.sum(mean**2 + ops.exp(log_variance) - 1 - log_variance, axis=1) / 2
+        self.control(kl, training=training)  # adds β · KL to the loss
         return self.decoder(mean + ops.exp(log_variance / 2) * keras.random.normal(ops.shape(mean), seed=self.noise))
 
 
@@ -32,26 +33,29 @@ def summed_cross_entropy(x: Any, logits: Any) -> Any:
     return ops.sum(ops.binary_crossentropy(x, logits, from_logits=True), axis=-1)
 
 
-class Recorder(keras.callbacks.Callback):
-    def __init__(self, target: float) -> None:
-        super().__init__()
-        self.trace = Trace(target, [], [])
+class Recorder(KLControlLog):
+    """Looks at every batch, for the figure."""
+
+    def __init__(self, control: KLControl, trace: Trace) -> None:
+        super().__init__(control)
+        self.trace = trace
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        state = cv.control.State(*ops.convert_to_numpy(self.model.control.state).tolist())
-        self.trace.kl.append(state.measured)
-        self.trace.beta.append(state.beta)
+        stats = self.now()
+        self.trace.kl.append(stats["kl"])
+        self.trace.beta.append(stats["beta"])
 
 
 def main(given: Sequence[str] | None = None) -> Trace:
     options = arguments(given, __doc__)
     keras.utils.set_random_seed(0)
-    data, recorder = binary_vectors(), Recorder(8.0)
+    data, trace = binary_vectors(), Trace(8.0, [], [])
     model = VAE(cv.Auto(target=8.0, reach_in=500))
     model.compile(keras.optimizers.Adam(0.01), loss=summed_cross_entropy)
-    model.fit(data, data, batch_size=128, epochs=max(1, options.steps * 128 // len(data)), callbacks=[recorder], verbose=0)
-    recorder.trace.draw(options.out)
-    return recorder.trace
+    epochs = max(1, options.steps * 128 // len(data))
+    model.fit(data, data, batch_size=128, epochs=epochs, callbacks=[Recorder(model.control, trace)], verbose=0)
+    trace.draw(options.out)
+    return trace
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ class KLControl(keras.layers.Layer):
     """Holds a KL at its target: takes the KL of each example, adds β times their mean to the model's losses.
 
     >>> self.control = KLControl(cv.PI(target=18.0))  # in the model's __init__
-    >>> self.control(kl)  # in its call: shape (batch,), summed over latents, in nats
+    >>> self.control(kl, training=training)  # in its call: shape (batch,), summed over latents, in nats
 
-    Returns its input. The law moves with every training batch, and not in evaluation. `kl`, `beta` and `target` are
-    among the model's metrics. The state is a float32 variable, saved with the weights; the law with the model.
-    The reconstruction belongs in the same units: summed over the data's dimensions, averaged over the batch.
+    Returns its input. The law moves with every training batch, and not in evaluation; pass `training` on, because some
+    backends do not. The state is a float32 variable, saved with the weights; the law is saved with the model. The
+    reconstruction belongs in the same units: summed over the data's dimensions, averaged over the batch.
     """
 
     def __init__(self, law: Law, **kwargs: Any) -> None:
@@ -48,7 +48,6 @@ class KLControl(keras.layers.Layer):
             shape=(len(start),), initializer=lambda shape, dtype: ops.convert_to_tensor(start, dtype),
             dtype="float32", trainable=False, autocast=False, name="state",
         )  # fmt: skip
-        self._means = [keras.metrics.Mean(name=name) for name in ("kl", "beta", "target")]
 
     def call(self, kl: Any, training: bool = False) -> Any:
         mean = ops.mean(ops.cast(kl, "float32"))
@@ -56,10 +55,13 @@ class KLControl(keras.layers.Layer):
         if training:
             state = self.law.update(state, ops.stop_gradient(mean), TENSORS)
             self.state.assign(ops.stack(state))
-        self.add_loss(ops.stop_gradient(state.beta) * mean)
-        for metric, value in zip(self._means, (mean, state.beta, state.target), strict=True):
-            metric.update_state(value)
+        self.add_loss(state.beta * mean)
         return kl
+
+    def stats(self) -> dict[str, float]:
+        """Target, KL and β of the last training batch. On the JAX backend, within `fit`, see `KLControlLog`."""
+        state = State(*ops.convert_to_numpy(self.state).tolist())
+        return {"target": state.target, "kl": state.measured, "beta": state.beta}
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -70,6 +72,23 @@ class KLControl(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "KLControl":
         return cls(**{**config, "law": _from_config(config["law"])})
+
+
+class KLControlLog(keras.callbacks.Callback):
+    """Puts target, KL and β at the end of each epoch into the logs, and so into `History`, CSV files and TensorBoard."""
+
+    def __init__(self, control: KLControl) -> None:
+        super().__init__()
+        self.control = control
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs.update(self.now())
+
+    def now(self) -> dict[str, float]:
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()  # within `fit` the JAX backend keeps variables to itself
+        return self.control.stats()
 
 
 def _to_config(value: Any) -> Any:
