@@ -196,7 +196,7 @@ def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
 # --- Hugging Face -----------------------------------------------------------------------------------------------------
 
 
-def huggingface_fit(folder, steps, resume=None, **settings):
+def huggingface_fit(folder, steps, resume=None, by_items=False, **settings):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the trainer)."""
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -208,18 +208,19 @@ def huggingface_fit(folder, steps, resume=None, **settings):
             torch.manual_seed(0)
             self.layer, self.seen = torch.nn.Linear(3, 3), []
 
-        def forward(self, x):
+        def forward(self, x, **kwargs):
             kl = 2 * self.layer(x).square().sum(dim=1).mean()
             if self.training:
                 self.seen.append(kl.item())
-            return {"loss": (self.layer(x) - 3).square().sum(dim=1).mean(), "kl": kl}
+            loss = (self.layer(x) - 3).square().sum(dim=1)
+            return {"loss": loss.sum() / kwargs["num_items_in_batch"] if by_items else loss.mean(), "kl": kl}
 
     data = torch.randn(28, 3, generator=torch.Generator().manual_seed(1))
     arguments = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=0.02, logging_steps=1, report_to=[],
         lr_scheduler_type="constant", disable_tqdm=True, use_cpu=True, optim="sgd", **settings,
     )  # fmt: skip
-    rows = [{"x": row} for row in data]
+    rows = [{"x": row, "labels": 0} if by_items else {"x": row} for row in data]
     trainer = ControlledTrainer(Model(), arguments, train_dataset=rows, eval_dataset=rows[:4], law=LAW)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=resume)
@@ -236,6 +237,14 @@ def test_huggingface_moves_once_per_optimiser_step_also_in_short_windows(tmp_pat
     before = trainer.controller.state_dict()
     trainer.evaluate()
     assert trainer.controller.state_dict() == before
+
+
+def test_huggingface_models_that_count_items_train_alike(tmp_path):
+    """Such a model divides its loss by the items of the whole optimiser step, and the Trainer then does not."""
+    settings = {"gradient_accumulation_steps": 3, "save_strategy": "no"}
+    plain, _ = huggingface_fit(tmp_path, 2, **settings)
+    counting, _ = huggingface_fit(tmp_path, 2, by_items=True, **settings)
+    assert counting == pytest.approx(plain, rel=1e-6)
 
 
 def test_huggingface_loss_holds_the_weighted_kl(tmp_path):
