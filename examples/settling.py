@@ -8,7 +8,7 @@ and how far the KL overshot it, as a share.
 import warnings
 
 import torch
-import torch.nn.functional as F
+from common import SmallVAE
 
 import controlvae as cv
 
@@ -19,15 +19,11 @@ def trace(law: cv.control.Law, scale: float = 1.0, seed: int = 0) -> list[float]
     """The KL of every step; `scale` puts the reconstruction into other units."""
     torch.manual_seed(seed)
     data = (torch.rand(4096, 64) < torch.rand(16, 64).repeat(256, 1)).float()
-    encoder, decoder = torch.nn.Linear(64, 16), torch.nn.Linear(8, 64)
-    optimiser = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=0.01)
+    model = SmallVAE()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     control, kls = cv.Controller(law), []
     for _ in range(STEPS):
-        x = data[torch.randint(len(data), (128,))]
-        mean, log_variance = encoder(x).chunk(2, dim=1)
-        logits = decoder(mean + torch.exp(log_variance / 2) * torch.randn_like(mean))
-        recon = F.binary_cross_entropy_with_logits(logits, x, reduction="sum") / len(x)
-        kl = (mean**2 + log_variance.exp() - 1 - log_variance).sum() / 2 / len(x)
+        recon, kl = model(data[torch.randint(len(data), (128,))])
         optimiser.zero_grad()
         (scale * recon + control.step(kl.item()) * kl).backward()
         optimiser.step()

@@ -103,7 +103,7 @@ def test_jax_models_side_by_side_and_no_gradient_through_the_weight():
 # --- Lightning --------------------------------------------------------------------------------------------------------
 
 
-def lightning_fit(steps, callbacks=(), ckpt=None, **trainer_settings):
+def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, **trainer_settings):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the weight each was given, the callback)."""
     pytest.importorskip("lightning")
     import lightning.pytorch as lightning
@@ -115,13 +115,18 @@ def lightning_fit(steps, callbacks=(), ckpt=None, **trainer_settings):
             super().__init__()
             torch.manual_seed(0)
             self.layer, self.seen = torch.nn.Linear(3, 3), []
-            self.register_buffer("beta", torch.zeros((), dtype=torch.float64))
+            if buffer:
+                self.register_buffer("beta", torch.zeros(()))
+            else:
+                self.beta = 0.0
 
         def training_step(self, x, _):
             kl = 2 * self.layer(x).square().sum(dim=1).mean()
-            self.seen.append((kl.item(), self.beta.item()))
+            self.seen.append((kl.item(), float(self.beta)))
             self.log("kl", kl)
-            return (self.layer(x) - 3).square().sum(dim=1).mean() + self.beta * kl
+            loss = (self.layer(x) - 3).square().sum(dim=1).mean() + self.beta * kl
+            assert loss.dtype == torch.float32
+            return loss
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.02)
@@ -176,7 +181,7 @@ class Write(Callback):
         control = trainer.callbacks[0].controller
         with open(f"{sys.argv[1]}/{trainer.global_rank}.json", "w") as file:
             json.dump({"seen": module.seen, "beta": float(control.beta), "step": float(control.state.step)}, file)
-t.lightning_fit(4, callbacks=[Write()], strategy="ddp_fork", devices=2, accumulate_grad_batches=2,
+t.lightning_fit(4, buffer=True, callbacks=[Write()], strategy="ddp_fork", devices=2, accumulate_grad_batches=2,
                 enable_checkpointing=False)
 """
 

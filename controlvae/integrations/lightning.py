@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -57,11 +58,12 @@ class KLControl(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.kl not in trainer.callback_metrics:
+        logged = trainer.callback_metrics
+        if self.kl not in logged:
             raise UserError(
                 f"training_step logged no {self.kl!r}: write self.log({self.kl!r}, kl) there, with on_step=True"
             )
-        self.steps.add(trainer.callback_metrics[self.kl])
+        self.steps.add(logged[self.kl])
         if trainer.global_step == self._optimiser_steps:
             return
         self._optimiser_steps = trainer.global_step
@@ -69,13 +71,13 @@ class KLControl(Callback):
         self._write(pl_module)
         state = self.controller.state
         held = {} if self.controller.target is None else {"control/target": state.target}
-        pl_module.log_dict(
-            {**held, "control/kl": state.measured, "control/beta": state.beta}, on_step=True, on_epoch=False
-        )
+        values = {**held, "control/kl": state.measured, "control/beta": state.beta}
+        pl_module.log_dict(values, on_step=True, on_epoch=False)
 
     def _write(self, module: LightningModule) -> None:
-        weight, held = self.controller.beta, getattr(module, self.weight)
+        held = getattr(module, self.weight)
         if isinstance(held, Tensor):
-            held.copy_(weight) if isinstance(weight, Tensor) else held.fill_(weight)
-        else:
+            held.fill_(self.controller.beta)
+        else:  # the state's float64 would turn a float32 loss into float64
+            weight = torch.as_tensor(self.controller.beta, dtype=torch.get_default_dtype(), device=module.device)
             setattr(module, self.weight, weight)
