@@ -149,7 +149,7 @@ def test_lightning_moves_once_per_optimiser_step_also_in_short_windows():
         assert [beta for _, beta in window] == pytest.approx([given] * len(window), rel=1e-6)
     assert float(control.controller.state.step) == trainer.global_step == 6
     assert trainer.callback_metrics["control/beta"].item() == pytest.approx(after[-1], rel=1e-6)
-    assert trainer.callback_metrics["control/target"].item() == 2.0
+    assert trainer.callback_metrics["control/kl_target"].item() == 2.0
 
 
 def test_lightning_resumes_as_if_never_stopped(tmp_path):

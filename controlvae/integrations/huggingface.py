@@ -5,6 +5,7 @@ A loop of one's own under `accelerate` needs nothing from here: a `Controller` h
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ class ControlledTrainer(Trainer):
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if "kl" not in outputs:
-            raise UserError(f"the model returned {', '.join(outputs)}: return kl beside loss, in nats per example")
+        if not isinstance(outputs, Mapping) or "kl" not in outputs:
+            raise UserError("the model's output has no kl: return a dictionary with loss and kl, in nats per example")
         kl = outputs["kl"].mean()  # under nn.DataParallel there is one for each device
         if model.training:
             weight = self._steps.weigh(kl, stepping=self.accelerator.sync_gradients)

@@ -20,8 +20,8 @@ class KLControl(Callback):
     >>> return reconstruction + self.beta * kl
 
     The law moves once per optimiser step, on the mean over its micro-batches and over ranks, and every rank gets the
-    same weight. `control/target`, `control/kl` and `control/beta` are logged. The state is part of the trainer's
-    checkpoint. Several callbacks may hold several terms, each by its own names.
+    same weight. `control/kl_target`, `control/kl` and `control/beta` are logged. The state is part of the trainer's
+    checkpoint. Several callbacks may hold several terms, each under its own names.
 
     Args:
         law: what to compute.
@@ -70,8 +70,9 @@ class KLControl(Callback):
         self.steps.move()
         self._write(pl_module)
         state = self.controller.state
-        held = {} if self.controller.target is None else {"control/target": state.target}
-        values = {**held, "control/kl": state.measured, "control/beta": state.beta}
+        values = {f"control/{self.kl}": state.measured, f"control/{self.weight}": state.beta}
+        if self.controller.target is not None:
+            values[f"control/{self.kl}_target"] = state.target
         pl_module.log_dict(values, on_step=True, on_epoch=False)
 
     def _write(self, module: LightningModule) -> None:
