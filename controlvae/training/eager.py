@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 from controlvae.control import Controller, Feedback
 from controlvae.data.buckets import BucketOrder
-from controlvae.data.examples import Examples, stream_key
+from controlvae.data.examples import Examples
 from controlvae.data.text import Sentences
 from controlvae.experiments import Adam, BetaTC, Experiment, TotalCorrelation
 from controlvae.models import Posterior, build_critic, build_for
+from controlvae.models.text import TextVAE
 from controlvae.objectives import Terms, divergence, elbo_terms, reconstruction_of
+from controlvae.objectives.text import token_nll
 from controlvae.objectives.total_correlation import (
     critic_accuracy,
     critic_loss,
@@ -20,12 +22,14 @@ from controlvae.objectives.total_correlation import (
     shuffled,
 )
 from controlvae.training.checkpoint import part
+from controlvae.training.dropout import Masks
 from controlvae.training.host import keep_freed_memory, one_thread
+from controlvae.training.measurements import width as row_width
 from controlvae.training.noise import noise_key, normal_noise
+from controlvae.training.precision import products_in
 from controlvae.training.sampling import block_indices, noise_shape, orders, shuffling
 
 _SMALL = 128  # a text model up to this width is trained on one thread of a CPU
-_DROPOUT = 1 << 40  # the first stream of a seed's dropout, one per step
 
 
 class Network:
@@ -34,8 +38,9 @@ class Network:
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
         self.module = module.to(device)
         self.optimiser = torch.optim.Adam(
-            module.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda")
-        )
+            module.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda"),
+            capturable=device.type == "cuda",
+        )  # fmt: skip
 
     def descend(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)
@@ -77,18 +82,28 @@ class Learner:
 
     def advance(self, first: int, steps: int) -> Tensor:
         """Takes so many steps from the step `first`; returns their rows of measurements, (steps, columns)."""
-        times = torch.arange(first, first + steps, device=self.key.device)
-        # For all steps at once: many small operations become a few.
-        noise = normal_noise(self.key, times, noise_shape(self.experiment))
-        indices = block_indices(self.orders, first, steps).to(self.key.device)
-        return torch.stack([self.step(first + t, indices[t], noise[t]) for t in range(steps)])
+        indices, noise = self.chance(first, steps)
+        return torch.stack([self.step(self.prepare(first + t), indices[t], noise[t]) for t in range(steps)])
 
-    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
-        """One optimiser step on indices (batches, batch) and noise (draws, batch, latents)."""
-        x = self.inputs(number, indices[0])
-        posterior = self.model.encode(x)
+    def chance(self, first: int, steps: int) -> tuple[Tensor, Tensor]:
+        """The examples of so many steps, (steps, batches, batch), and their noise, (steps, draws, batch, latents).
+
+        For all steps at once: many small operations become a few.
+        """
+        times = torch.arange(first, first + steps, device=self.key.device)
+        noise = normal_noise(self.key, times, noise_shape(self.experiment))
+        return block_indices(self.orders, first, steps).to(self.key.device), noise
+
+    def prepare(self, number: int) -> int:
+        """What the host does before a step. Returns the width of its batch: steps of one width have one shape."""
+        return self.examples.shape[-1]
+
+    def step(self, width: int, indices: Tensor, noise: Tensor) -> Tensor:
+        """One optimiser step on indices (batches, batch) and noise (draws, batch, latents). All on the device."""
+        x = self.inputs(width, indices[0])
+        posterior = self.encode(x)
         z = posterior.sample(noise[0])
-        reconstruction = self.reconstruction(self.model, z, x).mean()
+        reconstruction = self.reconstruct(z, x).mean()
         terms = self.terms(posterior, z, indices, noise)
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
         held = terms.held.detach()
@@ -102,9 +117,16 @@ class Learner:
             return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
         return elbo_terms(divergence(posterior))
 
-    def inputs(self, number: int, indices: Tensor) -> Tensor:
+    def inputs(self, width: int, indices: Tensor) -> Tensor:
         """The batch of a step."""
         return _channels_last(self.examples.batch(indices))
+
+    def encode(self, x: Tensor) -> Posterior:
+        return self.model.encode(x)
+
+    def reconstruct(self, z: Tensor, x: Tensor) -> Tensor:
+        """What is left of x to say once z is known, in nats per example: (batch,)."""
+        return self.reconstruction(self.model, z, x)
 
     def _row(self, reconstruction: Tensor, terms: Terms) -> Tensor:
         state, law = self.control.state, self.control.laws[0]
@@ -130,14 +152,14 @@ class CriticLearner(Learner):
         self.critic = build_critic(experiment)
         self.networks["critic."] = Network(self.critic, experiment.objective.critic_optimiser, device)
 
-    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
-        row = super().step(number, indices, noise)
+    def step(self, width: int, indices: Tensor, noise: Tensor) -> Tensor:
+        row = super().step(width, indices, noise)
         self.networks["critic."].descend(self._critic_loss)
         return row
 
     def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         with torch.no_grad():
-            other = self.model.encode(self.inputs(0, indices[1])).sample(noise[1])
+            other = self.model.encode(_channels_last(self.examples.batch(indices[1]))).sample(noise[1])
         joint, independent = self.critic(z.detach()), self.critic(shuffled(other, shuffling(noise[2])))
         self._critic_loss = critic_loss(joint, independent)
         accuracy = critic_accuracy(joint, independent)
@@ -147,18 +169,44 @@ class CriticLearner(Learner):
 class TextLearner(Learner):
     """A model of sentences: batches of like length, each as wide as it must be, and dropout."""
 
-    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
-        # Dropout comes from torch's own generator: seeded for the step, so that it is a function of (seed, step) too.
-        devices = [self.key.device] if self.key.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(stream_key(self.experiment.training.seed, _DROPOUT + number))
-            return super().step(number, indices, noise)
+    model: TextVAE
 
-    def inputs(self, number: int, indices: Tensor) -> Tensor:
+    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
+        super().__init__(experiment, examples, device)
+        rate, training = self.model.dropout, experiment.training
+        narrow = torch.bfloat16 if device.type == "cuda" and training.precision == "bf16" else torch.float32
+        self.masks = Masks(rate, training.seed, self._masks_of, device, narrow) if rate else None
+
+    def prepare(self, number: int) -> int:
         order = self.orders[0]
         assert isinstance(order, BucketOrder)
+        width = order.width(number)
+        if self.masks is not None:
+            self.masks.draw(number, width)
+        return width
+
+    def inputs(self, width: int, indices: Tensor) -> Tensor:
         assert isinstance(self.examples, Sentences)
-        return self.examples.batch(indices, order.width(number))
+        return self.examples.batch(indices, width)
+
+    def encode(self, x: Tensor) -> Posterior:
+        return self.model.encode(x, self.masks)
+
+    def reconstruct(self, z: Tensor, x: Tensor) -> Tensor:
+        return token_nll(self.model.decode(z, x, self.masks), x)
+
+    @torch.no_grad()
+    def _masks_of(self, width: int) -> int:
+        """How many values dropout meets in a step of this width: counted, once, on a batch of nothing."""
+        sizes = []
+
+        def count(x: Tensor) -> Tensor:
+            sizes.append(x.numel())
+            return x
+
+        nothing = torch.zeros(self.experiment.training.batch, width, dtype=torch.int64, device=self.key.device)
+        self.model.decode(self.model.encode(nothing, count).mean, nothing, count)
+        return sum(sizes)
 
 
 class EagerEngine:
@@ -174,6 +222,8 @@ class EagerEngine:
             if device.type == "cpu" and experiments[0].model.width <= _SMALL:  # type: ignore[union-attr]
                 one_thread()
         self.learners = [kind(experiment, examples, device) for experiment in experiments]
+        self.precision = experiments[0].training.precision
+        self.columns = row_width(experiments[0])
         self.step = 0
 
     def advance(self, steps: int) -> Tensor:
@@ -181,7 +231,8 @@ class EagerEngine:
 
         The one place that waits for the device.
         """
-        rows = [learner.advance(self.step, steps) for learner in self.learners]
+        with products_in(self.precision, self.learners[0].key.device):
+            rows = [learner.advance(self.step, steps) for learner in self.learners]
         self.step += steps
         return torch.stack(rows, dim=1).cpu()
 
