@@ -291,6 +291,7 @@ class Training:
     seed: int = 1
     log_every: int = 500  # steps averaged into one line of the log
     precision: Precision = "bf16"  # of the products on a GPU; a CPU computes in float32 whatever it says
+    delayed: bool = False  # a batch is weighed by the KL of those before it, as in the released text program
     validation: int = 0  # examples kept out of training, a fixed random choice, to tell when to stop
     validate_every: int = 0  # steps between looks at them; 0 is never. The best model so far is kept beside the last
 

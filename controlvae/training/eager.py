@@ -75,7 +75,7 @@ class Learner:
         if len(examples.shape) == 3:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.networks = {"": Network(self.model, experiment.optimiser, device)}  # by their prefix in a snapshot
-        self.control = Controller(experiment.control, sync_ranks=False)
+        self.control = Controller(experiment.control, sync_ranks=False, delayed=experiment.training.delayed)
         self.reconstruction = reconstruction_of(experiment.objective)
         self.orders = orders(experiment, examples)
         self.key = torch.tensor(noise_key(experiment.training.seed), device=device)

@@ -57,7 +57,8 @@ class StackedEngine:
             self.trained["critic."] = (self.critic.parameters, first.objective.critic_optimiser)
             for number, critic in enumerate(critics):
                 self.critic.parameters.load(number, {"weight": dict(critic.named_parameters())})
-        self.control = Controller([e.control for e in experiments], sync_ranks=False).to(device)
+        laws = [experiment.control for experiment in experiments]
+        self.control = Controller(laws, sync_ranks=False, delayed=first.training.delayed).to(device)
         examples = examples.to(device)
         self.feed = make_feed(examples, [orders(e, examples) for e in experiments], device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
