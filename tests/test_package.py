@@ -51,10 +51,17 @@ def test_the_library_adds_little_to_torchs_own_import():
     assert best < 0.2
 
 
-@pytest.mark.parametrize("module", ["control.pi", "control.tuning", "metrics.step_response"])
+@pytest.mark.parametrize(
+    "module",
+    ["control.pi", "control.plant", "control.probe", "control.tuning", "metrics.health", "metrics.step_response"],
+)
 def test_examples_in_docstrings_run(module):
     loaded = importlib.import_module(f"controlvae.{module}")
-    names = {**vars(loaded), "torch": importlib.import_module("torch")}
+    names = {
+        **vars(importlib.import_module("controlvae.control")),
+        **vars(loaded),
+        "torch": importlib.import_module("torch"),
+    }
     failed, tried = doctest.testmod(loaded, extraglobs=names, optionflags=doctest.ELLIPSIS)
     assert tried > 0
     assert failed == 0

@@ -12,6 +12,9 @@ import pytest
 from command import ONE_THREAD, command, controlvae
 from safetensors import safe_open
 
+from controlvae.experiments import RunFolder
+from controlvae.report.page import warnings_of
+
 TINY = [
     "--set", "training.steps=400", "--set", "training.batch=16", "--set", "training.log_every=7",
     "--set", "data.images=256", "--set", "model.channels=(4,4,4)", "--set", "model.hidden=16",
@@ -185,6 +188,29 @@ def test_a_target_out_of_reach_is_reported(tmp_path):
     assert any(json.loads(line)["event"] == "target out of reach" for line in (run / "events.jsonl").open())
     assert controlvae("report", run, "--examples", "50").returncode == 0
     assert "target out of reach" in (run / "report.html").read_text()
+
+
+def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path):
+    run = tmp_path / "run"
+    done = controlvae("train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=Constant(1000)",
+                      "--set", "training.steps=150")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "the code has collapsed: KL 0.0" in done.stderr
+    assert "hold the KL at a target" in done.stderr
+    assert done.stderr.index("has collapsed") < done.stderr.index("step 150/150")
+    events = [json.loads(line) for line in (run / "events.jsonl").open()]
+    assert [event["event"] for event in events].count("code collapsed") == 1
+    assert "the code has collapsed" in warnings_of(RunFolder(run))[-1]
+
+
+def test_laws_are_tried_on_a_run_without_training(straight, tmp_path):
+    picture = tmp_path / "simulation.png"
+    done = controlvae("simulate", straight, "--law", "Auto(5, reach_in=200)", "--law", "Constant(1)", "--out", picture)
+    assert done.returncode == 0, done.stderr
+    assert "Auto(5, reach_in=200)" in done.stdout
+    assert picture.is_file()
+    done = controlvae("simulate", straight, "--law", "Auto(-5)")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 def test_a_finished_run_evaluates_and_reports(straight):

@@ -41,7 +41,13 @@ def training_bar(experiment: Experiment, start: int) -> Iterator[Callable[[Glanc
     columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(experiment.name, total=experiment.training.steps, completed=start, state="starting")
-        yield lambda glance: bar.update(task, completed=glance.step, state=describe(glance, experiment))
+
+        def show(glance: Glance) -> None:
+            for line in glance.news:
+                bar.console.print(f"controlvae: {line}", markup=False, highlight=False)
+            bar.update(task, completed=glance.step, state=describe(glance, experiment))
+
+        yield show
 
 
 def _lines(experiment: Experiment) -> Callable[[Glance], None]:
@@ -50,6 +56,8 @@ def _lines(experiment: Experiment) -> Callable[[Glance], None]:
     def show(glance: Glance) -> None:
         nonlocal last
         now = time.monotonic()
+        for line in glance.news:
+            print(f"controlvae: {line}", file=sys.stderr, flush=True)
         if now - last >= _LINE_SECONDS or glance.step == experiment.training.steps:
             last = now
             print(describe(glance, experiment), file=sys.stderr, flush=True)

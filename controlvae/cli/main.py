@@ -315,6 +315,21 @@ def target(
 
 
 @app.command()
+def simulate(
+    run: RunArgument,
+    laws: Annotated[list[str], typer.Option("--law", metavar="LAW", help="A law to try, e.g. 'Auto(18)'. Repeatable.")],
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="How long; by default as long as the run.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The picture to write.")] = None,
+) -> None:
+    """Try laws and gains in a second: a simple model of how the KL answers β, fitted to a run's log."""
+    from controlvae.cli import simulating
+
+    simulating.simulate(run, laws, steps, out)
+
+
+@app.command()
 def sweep(
     preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.", show_default=False)],
     vary: Annotated[

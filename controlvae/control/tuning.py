@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from controlvae.control.collapse import COLLAPSED
 from controlvae.control.law import Schedule, Target, warn_outside
 
 KI_RANGE = (1e-4, 1e-3)
@@ -50,6 +51,14 @@ class Advice(NamedTuple):
     reachable: TargetRange  # the KLs that weights between the law's bounds lead to
     words: str
 
+    def __str__(self) -> str:
+        return (
+            f"begin with a target of {self.target:.3g} nats ({self.words})\n"
+            f"  the plain VAE's KL  {self.band.low:.1f} nats\n"
+            f"  the paper's band    {self.band.low:.1f} to {self.band.high:.1f}\n"
+            f"  within reach        {self.reachable.low:.1f} to {self.reachable.high:.1f}"
+        )
+
 
 def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Advice:
     """A set point for a VAE whose own KL is `kl_vae`, when the ELBO or the pictures are what is wanted.
@@ -66,7 +75,7 @@ def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Adv
     band = target_range(kl_vae)
     if not lowest <= kl_vae <= highest:
         raise ValueError(f"kl_vae must lie between lowest and highest, got {kl_vae} outside [{lowest}, {highest}]")
-    if kl_vae < 0.1:
+    if kl_vae < COLLAPSED:
         start = min(3.0, highest)
         words = "the code has collapsed: any set point within reach is better than none; begin low and raise it"
         return Advice(start, band, TargetRange(lowest, highest), words)

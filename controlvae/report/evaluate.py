@@ -11,13 +11,14 @@ from controlvae.data.examples import stream_key
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
-from controlvae.metrics import active_units, step_response
+from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
 from controlvae.report.text import text_metrics
 from controlvae.report.trained import Trained, best_by_validation, on_test_examples, some_examples
 
+_MIXED = 4_096  # examples the mutual information is worked out from: their pairs all count
 _BATCH, _SENTENCES = 500, 50  # a sentence has logits for every word of the vocabulary at every place
 
 
@@ -86,6 +87,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
         "kl": bound.kl,
         "kl_per_latent": bound.kl_per_latent.tolist(),
         "active_units": active_units(bound.means),
+        "mutual_information": mutual_information(bound.means[:_MIXED], bound.log_variances[:_MIXED])._asdict(),
     }
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controlvae.report.information import UNUSED, latent_name
+from controlvae.control.collapse import UNUSED
+from controlvae.report.information import latent_name
 
 # Okabe & Ito's, told apart by colour-blind readers; their yellow is too faint on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -73,6 +74,31 @@ def beta_figure(traces: Sequence[Trace]) -> Figure:
             axis.plot(traces[0].column("step"), traces[0].column(name), style, color=colour, linewidth=1, label=label)
     axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
     axis.legend(frameon=False)
+    return figure
+
+
+def simulation_figure(traces: Sequence[Trace], real: Trace | None = None) -> Figure:
+    """What laws would do with a plant: what is held above, the weight below; in grey the run it was fitted to."""
+    held = traces[0].held
+    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    lines = [(trace, colour, 1.4) for trace, colour in zip(traces, _cycle(len(traces)), strict=True)]
+    for trace, colour, width in [*([(real, "#9aa5ab", 1.8)] if real else []), *lines]:
+        above.plot(trace.column("step"), trace.column(held), color=colour, linewidth=width, label=trace.name)
+        below.plot(trace.column("step"), trace.column("beta"), color=colour, linewidth=width)
+    targets = {tuple(trace.column("target")): trace for trace in traces if np.isfinite(trace.column("target")).any()}
+    for number, trace in enumerate(targets.values()):
+        label = "target" if number == 0 else None
+        above.plot(trace.column("step"), trace.column("target"), "--", color="black", linewidth=1, label=label)
+    peaks = [_late_peak(trace.column(held)) for trace in [*traces, *([real] if real else [])]]
+    above.set_ylim(0, 1.15 * max(peaks))
+    above.set_ylabel(f"{HELD[held]} (nats per example)")
+    below.set_ylabel("β(t)")
+    below.set_ylim(bottom=0)
+    for axis in (above, below):
+        step_axis(axis)
+    above.set_xlabel("")
+    above.legend(frameon=False)
     return figure
 
 

@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from controlvae import __version__
+from controlvae.control.collapse import REMEDY
 from controlvae.experiments import RunFolder, to_plain
 from controlvae.experiments.folder import write_text
 from controlvae.report.figures import (
@@ -88,6 +89,10 @@ def warnings_of(folder: RunFolder) -> list[str]:
             f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
             f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
         )
+    code = [event for event in folder.events() if event["event"].startswith("code ")]
+    if code and code[-1]["event"] == "code collapsed":
+        e = code[-1]
+        lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {e['step']:,} on; {REMEDY}")
     if records and records[-1].get("target") is not None and records[-1].get("tc_sd", 0.0) > records[-1]["target"]:
         lines.append(
             f"the target {records[-1]['target']:g} lies below the noise of the estimate, whose standard deviation from "
