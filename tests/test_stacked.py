@@ -124,7 +124,7 @@ OBJECTIVES = {
     "elbo": ["model.hidden=16"],
     "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
     "beta-tc": ["model.hidden=16", "objective=BetaTC()"],
-    "batch norm": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=squared-error"],
+    "batch norm, learnt variance": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=Gaussian(0.05,learnt=true)"],
 }
 
 

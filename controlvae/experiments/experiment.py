@@ -189,13 +189,43 @@ def _check_network(latents: int, channels: tuple[int, ...]) -> None:
     require(all(width > 0 for width in channels), f"channels must be positive widths, one per layer, got {channels}")
 
 
+@dataclass(frozen=True)
+class Gaussian:
+    """Pixels in [0, 1] under one variance for all, with every constant: a density, so its nats may be negative.
+
+    A learnt variance starts at `variance` and is a weight like any other (Rybkin et al., *Simple and effective VAE
+    training with calibrated decoders*, 2021). Adam moves its logarithm by its rate at most, so start near the end.
+    """
+
+    variance: float = 0.01
+    learnt: bool = False
+
+    def __post_init__(self) -> None:
+        require(0 < self.variance < math.inf, f"variance must be positive and finite, got {self.variance}")
+
+
 # -log p(x|z): binary cross-entropy; or the sum of squared errors of the released image code, a Gaussian of variance 1/2
-# without its constant; or the cross-entropy of a sentence's tokens.
-Likelihood = Literal["bernoulli", "squared-error", "tokens"]
+# without its constant; or the cross-entropy of a sentence's tokens; or a Gaussian in full.
+Likelihood = Literal["bernoulli", "squared-error", "tokens"] | Gaussian
 
 
-def _check_likelihood(likelihood: str) -> None:
-    require(likelihood in get_args(Likelihood), f"likelihood must be one of {get_args(Likelihood)}, got {likelihood!r}")
+def _check_likelihood(likelihood: Likelihood) -> None:
+    names = get_args(get_args(Likelihood)[0])
+    known = isinstance(likelihood, Gaussian) or likelihood in names
+    require(known, f"likelihood must be one of {', '.join(names)} or Gaussian(...), got {likelihood!r}")
+
+
+def likelihood_words(likelihood: Likelihood) -> str:
+    """Which it is and what its numbers are, for reports."""
+    match likelihood:
+        case "bernoulli":
+            return "Bernoulli (cross-entropy), nats"
+        case "squared-error":
+            return "sum of squared errors: nats of a Gaussian of variance 1/2, its constant left out"
+        case "tokens":
+            return "cross-entropy of tokens, nats"
+    variance = "learnt" if likelihood.learnt else f"{likelihood.variance:g}"
+    return f"Gaussian, variance {variance}: nats of a density over pixels in [0, 1]"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Metrics as functions of arrays: usable on anyone's model. Plain numbers or a named record come out."""
 
-from controlvae.metrics.bound import bits_per_dimension, iwae
+from controlvae.metrics.bound import bits_per_dimension, dequantised, iwae
 from controlvae.metrics.dci import DCI, dci
 from controlvae.metrics.frechet import FID, Moments, fid, moments
 from controlvae.metrics.health import Health, Vitals
@@ -34,6 +34,7 @@ __all__ = [
     "beta_vae_score",
     "bits_per_dimension",
     "dci",
+    "dequantised",
     "distinct_n",
     "factor_vae_score",
     "fid",

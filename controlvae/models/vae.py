@@ -1,5 +1,6 @@
 """What every convolutional VAE here has: an encoder to a Gaussian posterior, and a decoder to logits."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,6 +24,14 @@ class VAE(nn.Module):
     encoder: nn.Sequential
     decoder: nn.Sequential
     latents: int
+    pixel_log_variance: nn.Parameter | None  # of p(x|z), where it is learnt
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("pixel_log_variance", None)
+
+    def learn_pixel_variance(self, start: float) -> None:
+        self.pixel_log_variance = nn.Parameter(torch.tensor(math.log(start)))
 
     def encode(self, x: Tensor) -> Posterior:
         mean, log_variance = self.encoder(x).chunk(2, dim=1)

@@ -3,6 +3,7 @@
 Every function works on the last dimensions, (batch, latents), and takes any number of models before them.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from controlvae.experiments.experiment import ObjectiveSettings
+from controlvae.experiments.experiment import Gaussian, Likelihood, ObjectiveSettings
 from controlvae.models import Model, Posterior
 from controlvae.objectives.text import token_nll
 
@@ -35,24 +36,53 @@ class Terms(NamedTuple):
 
 
 def bernoulli(logits: Tensor, x: Tensor) -> Tensor:
-    """-log p(x|z) of binary pixels: the cross-entropy, summed over each example's own dimensions. (batch,)"""
-    return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(1).sum(1)
+    """-log p(x|z) of binary pixels: the cross-entropy, summed over each picture. (..., batch)"""
+    return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(-3).sum(-1)
 
 
 def squared_error(logits: Tensor, x: Tensor) -> Tensor:
-    """Σ (sigmoid(logits) - x)² of each example: the released image loss, a Gaussian of variance 1/2. (batch,)"""
-    return (torch.sigmoid(logits) - x).square().flatten(1).sum(1)
+    """Σ (sigmoid(logits) - x)² of each picture: the released image loss, a Gaussian of variance 1/2. (..., batch)"""
+    return (torch.sigmoid(logits) - x).square().flatten(-3).sum(-1)
 
 
-LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"bernoulli": bernoulli, "squared-error": squared_error}
+def gaussian(logits: Tensor, x: Tensor, log_variance: Tensor) -> Tensor:
+    r"""-log N(x; sigmoid(logits), σ²) of each picture: :math:`\sum (x - \mu)^2 / 2\sigma^2 + D/2 \log 2\pi\sigma^2`.
+
+    Args:
+        logits: (..., batch, *picture), as x.
+        x: pixels in [0, 1].
+        log_variance: log σ², one for each model, (...).
+    """
+    spread, dimensions = log_variance.unsqueeze(-1), math.prod(x.shape[-3:])
+    constant = dimensions * (spread + math.log(2 * math.pi))
+    return 0.5 * (squared_error(logits, x) * torch.exp(-spread) + constant)
+
+
+PixelCost = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def pixel_cost(likelihood: Likelihood) -> PixelCost:
+    """-log p(x|z) of each picture, (..., batch), as a function of logits, x and the learnt log-variance, if any."""
+    match likelihood:
+        case "bernoulli":
+            return lambda logits, x, learnt: bernoulli(logits, x)
+        case "squared-error":
+            return lambda logits, x, learnt: squared_error(logits, x)
+        case Gaussian(variance):
+            return lambda logits, x, learnt: gaussian(logits, x, _log_variance(variance, logits, learnt))
+    raise ValueError(f"{likelihood!r} is not a likelihood of pictures")
+
+
+def _log_variance(fixed: float, like: Tensor, learnt: Tensor | None) -> Tensor:
+    return like.new_full((), math.log(fixed)) if learnt is None else learnt
 
 
 def reconstruction_of(objective: ObjectiveSettings) -> Callable[[Model, Tensor, Tensor], Tensor]:
     """-log p(x|z) of each example, (batch,), as a function of model, z and x."""
     if objective.likelihood == "tokens":
         return lambda model, z, x: token_nll(model.decode(z, x), x)  # type: ignore[call-arg]
-    likelihood = LIKELIHOODS[objective.likelihood]
-    return lambda model, z, x: likelihood(model.decode(z), x)  # type: ignore[call-arg]
+    cost = pixel_cost(objective.likelihood)
+    return lambda model, z, x: cost(model.decode(z), x, model.pixel_log_variance)  # type: ignore[call-arg, arg-type]
 
 
 def gaussian_kl(posterior: Posterior) -> Tensor:

@@ -9,14 +9,14 @@ import torch
 
 from controlvae.data.examples import stream_key
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder
+from controlvae.experiments import RunFolder, likelihood_words
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
 from controlvae.report.text import text_metrics
-from controlvae.report.trained import Trained, best_by_validation, on_test_examples, some_examples
+from controlvae.report.trained import Trained, best_by_validation, on_test_examples, pixel_variance, some_examples
 
 _MIXED = 4_096  # examples the mutual information is worked out from: their pairs all count
 _BATCH, _SENTENCES = 500, 50  # a sentence has logits for every word of the vocabulary at every place
@@ -81,7 +81,8 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     return {
         "examples": len(chosen),
         "split": run.examples.split,
-        "likelihood": run.experiment.objective.likelihood,
+        "likelihood": likelihood_words(run.experiment.objective.likelihood),
+        **pixel_variance(run),
         "elbo": bound.elbo,
         "reconstruction": bound.reconstruction,
         "kl": bound.kl,

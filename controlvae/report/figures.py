@@ -107,7 +107,8 @@ def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     figure, axis = _axes("reconstruction (nats per example)")
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("reconstruction"), color=colour, label=trace.name, linewidth=1.4)
-    log_scale(axis)
+    if all((trace.column("reconstruction") > 0).all() for trace in traces):  # the nats of a density may be below zero
+        log_scale(axis)
     axis.legend(frameon=False)
     return figure
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from controlvae.data.examples import BinaryImages, stream_key
-from controlvae.metrics import bits_per_dimension, fid, iwae, kid, psnr, ssim
+from controlvae.experiments import Gaussian
+from controlvae.metrics import bits_per_dimension, dequantised, fid, iwae, kid, psnr, ssim
 from controlvae.metrics.inception import RESIZE, Inception
 from controlvae.metrics.inception_weights import NoWeights, load_inception
 from controlvae.models import Posterior
 from controlvae.objectives import reconstruction_of
-from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
+from controlvae.report.trained import Trained, decoded, pixel_variance, prior_codes, some_examples
 
 IMPORTANCE_SAMPLES, FID_PICTURES = 50, 10_000
 _BATCH = 100
@@ -66,7 +67,8 @@ def _importance_weighted(run: Trained, samples: int, progress: Progress) -> dict
         elbo += weights.mean(0).sum().item()
         done += len(x)
         progress(done / count)
-    constant = ", the Gaussian's constant left out, as in the ELBO" if _likelihood(run) == "squared-error" else ""
+    squared = run.experiment.objective.likelihood == "squared-error"
+    constant = ", the Gaussian's constant left out, as in the ELBO" if squared else ""
     return {
         "bound": bound / count,
         "elbo_of_the_same": elbo / count,
@@ -89,12 +91,20 @@ def log_weights(run: Trained, x: Tensor, posterior: Posterior, samples: int, noi
 
 
 def _bits(run: Trained, elbo: float, bound: dict[str, Any] | None) -> dict[str, Any]:
-    if _likelihood(run) != "bernoulli" or not isinstance(run.examples, BinaryImages):
-        kind = "a cross-entropy of grey values" if _likelihood(run) == "bernoulli" else "the squared error"
-        return {"skipped": f"{kind} is not a likelihood of 8-bit pictures"}
-    pixels = math.prod(run.examples.shape)
+    likelihood, pixels = run.experiment.objective.likelihood, math.prod(run.examples.shape)
+    match likelihood, isinstance(run.examples, BinaryImages):
+        case "bernoulli", True:
+            offset, how = 0.0, "of black and white pixels"
+        case Gaussian(), False:
+            offset = pixels * dequantised(pixel_variance(run)["pixel_variance"])
+            how = "of 8-bit values at the size trained on, uniform dequantisation, its mean exact"
+        case _, binary:
+            names = {"bernoulli": "a cross-entropy of grey values", "squared-error": "the squared error"}
+            kind = "a Gaussian density" if isinstance(likelihood, Gaussian) else names[likelihood]
+            return {"skipped": f"{kind} is not a likelihood of {'black and white' if binary else '8-bit'} pictures"}
     bounds = {"elbo": elbo, **({"iwae": bound["bound"]} if bound else {})}
-    return {name: bits_per_dimension(nats, pixels) for name, nats in bounds.items()} | {"dimensions": pixels}
+    bits = {name: bits_per_dimension(nats + offset, pixels) for name, nats in bounds.items()}
+    return {**bits, "dimensions": pixels, "how": how}
 
 
 @torch.no_grad()
@@ -185,7 +195,3 @@ def _rebuilt(run: Trained, count: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _chunks(total: int, size: int) -> list[int]:
     return [min(size, total - start) for start in range(0, total, size)]
-
-
-def _likelihood(run: Trained) -> str:
-    return run.experiment.objective.likelihood

@@ -170,7 +170,9 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
     )
     estimators = {m[name]["estimator"] for m in found for name in ("mig_sampled", "rmig") if name in m}
-    note = " ".join([note, *(f"{sentence}." for sentence in sorted(estimators))])
+    likelihoods = {m["likelihood"] for m in found}
+    sentences = [f"Reconstruction: {'; '.join(sorted(likelihoods))}", *sorted(estimators)]
+    note = " ".join([note, *(f"{sentence}." for sentence in sentences)])
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
 

@@ -24,7 +24,7 @@ from controlvae.errors import UserError
 from controlvae.experiments import Experiment, TextVAE
 from controlvae.models import build
 from controlvae.models.layers import as_torch
-from controlvae.objectives import LIKELIHOODS, divergence
+from controlvae.objectives import divergence, pixel_cost
 from controlvae.training.engines import make_engine
 
 ROUNDS = 5  # on a CPU, whose cores other programs come and go on
@@ -196,14 +196,15 @@ def plain_loop(experiment: Experiment, examples: Examples, device: torch.device)
     adam = experiment.optimiser
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2))
     control = Controller(experiment.control)
-    batch, likelihood = experiment.training.batch, LIKELIHOODS[experiment.objective.likelihood]
+    batch, cost = experiment.training.batch, pixel_cost(experiment.objective.likelihood)
 
     def advance(steps: int) -> None:
         for _ in range(steps):
             x = examples.batch(torch.randint(len(examples), (batch,), device=device))
             logits, posterior = model(x, torch.randn(batch, model.latents, device=device))
             kl = divergence(posterior).kl
-            loss: Tensor = likelihood(logits, x).mean() + control.step(kl.item()) * kl
+            reconstruction = cost(logits, x, model.pixel_log_variance).mean()  # type: ignore[arg-type]
+            loss: Tensor = reconstruction + control.step(kl.item()) * kl
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from controlvae.control import Controller, Feedback, Law
 from controlvae.data.examples import Pictures
-from controlvae.experiments import BetaTC, Experiment, TotalCorrelation
+from controlvae.experiments import BetaTC, Experiment, Likelihood, TotalCorrelation
 from controlvae.models import Posterior, build, build_critic
 from controlvae.models.vae import VAE
-from controlvae.objectives import LIKELIHOODS, Divergence, Terms, divergence, elbo_terms
+from controlvae.objectives import Divergence, Terms, divergence, elbo_terms, pixel_cost
 from controlvae.objectives.total_correlation import (
     critic_accuracy,
     critic_loss_gradient,
@@ -110,7 +110,7 @@ class StackedEngine:
         terms, critic_gradient = self._terms(divergence, encoded, z, position, noise)
         with self.aside():  # while the decoder works
             beta = self._steer(terms.held.detach())
-        reconstruction = self._reconstruction(self.network.decode(z), target)
+        reconstruction = self._reconstruction(self.network.decode(z), target, self.network.pixel_log_variance())
         self.aside.join()
         with self.aside():  # while the gradients are computed
             kl, per_latent = (term.detach() for term in terms.divergence)
@@ -249,13 +249,13 @@ def _latent(encoded: Tensor, noise: Tensor) -> tuple[Tensor, Divergence]:
     return posterior.sample(noise), divergence(posterior)
 
 
-def _reconstruction(likelihood: str) -> Callable[[Tensor, Tensor], Tensor]:
+def _reconstruction(likelihood: Likelihood) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """-log p(x|z), averaged over the batch: (models,). Bytes are pictures in 255ths."""
-    of_example = LIKELIHOODS[likelihood]
+    cost = pixel_cost(likelihood)
 
-    def reconstruction(logits: Tensor, target: Tensor) -> Tensor:
+    def reconstruction(logits: Tensor, target: Tensor, log_variance: Tensor | None) -> Tensor:
         x = target.float() / 255 if target.dtype == torch.uint8 else target.float()
-        return of_example(logits.flatten(0, 1), x.flatten(0, 1)).unflatten(0, logits.shape[:2]).mean(1)
+        return cost(logits, x, log_variance).mean(1)
 
     return reconstruction
 
