@@ -11,6 +11,23 @@ class Posterior(NamedTuple):
 
     mean: Tensor  # (batch, latents)
     log_variance: Tensor  # (batch, latents)
+    prior: "Posterior | None" = None  # p(z), where it is not N(0, I)
+    given: Tensor | None = None  # what is known besides z, for the decoder too: (batch, size)
+
+    @classmethod
+    def of(cls, encoded: Tensor) -> "Posterior":
+        """From means beside log-variances, (..., 2 latents)."""
+        mean, log_variance = encoded.chunk(2, -1)
+        return cls(mean, log_variance)
+
+    @property
+    def moved(self) -> Tensor:
+        """How far x moves the mean from the prior's."""
+        return self.mean if self.prior is None else self.mean - self.prior.mean
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """log q(z) but for its 2π, (..., batch)."""
+        return -0.5 * ((z - self.mean).square() * torch.exp(-self.log_variance) + self.log_variance).sum(-1)
 
     def sample(self, noise: Tensor) -> Tensor:
         """z = mean + standard deviation x noise, with noise from N(0, I)."""
@@ -25,8 +42,7 @@ class VAE(nn.Module):
     latents: int
 
     def encode(self, x: Tensor) -> Posterior:
-        mean, log_variance = self.encoder(x).chunk(2, dim=1)
-        return Posterior(mean, log_variance)
+        return Posterior.of(self.encoder(x))
 
     def decode(self, z: Tensor) -> Tensor:
         """Logits of the pixels: (batch, *shape)."""

@@ -5,6 +5,7 @@ from controlvae.objectives.terms import (
     LIKELIHOODS,
     Divergence,
     Terms,
+    bag_terms,
     bernoulli,
     divergence,
     elbo_terms,
@@ -14,6 +15,6 @@ from controlvae.objectives.terms import (
 )
 
 __all__ = [
-    "LIKELIHOODS", "Bound", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl",
+    "LIKELIHOODS", "Bound", "Divergence", "Terms", "bag_terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl",
     "measure_bound", "reconstruction_of", "squared_error",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The ELBO of a model over many examples: what validation looks at and evaluation reports."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ class Bound(NamedTuple):
 
     reconstruction: float
     kl_per_latent: Tensor  # (latents,)
-    means: Tensor  # of q(z|x), one row per example
+    means: Tensor  # of q(z|x), from the prior's, one row per example
 
     @property
     def kl(self) -> float:
@@ -29,7 +29,7 @@ class Bound(NamedTuple):
 
 @torch.no_grad()
 def measure_bound(
-    model: Model, objective: ObjectiveSettings, batches: Iterable[Tensor], noise: torch.Generator,
+    model: Model, objective: ObjectiveSettings, batches: Iterable[Any], noise: torch.Generator,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Bound:  # fmt: skip
     """With one sample of z per example, from a generator on the host; `progress` is told how many examples are done."""
@@ -38,9 +38,9 @@ def measure_bound(
     for x in batches:
         posterior = model.encode(x)
         z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(x.device))
-        reconstruction += error(model, z, x).double().sum().item()
+        reconstruction += error(model, z, x, posterior.given).double().sum().item()
         kl += gaussian_kl(posterior).double().sum(0).cpu()
-        means.append(posterior.mean.cpu())
+        means.append(posterior.moved.cpu())
         progress(sum(map(len, means)))
     every = torch.cat(means)
     return Bound(reconstruction / len(every), kl / len(every), every)

@@ -15,7 +15,7 @@ from controlvae.control import Controller
 from controlvae.data.examples import Examples
 from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, TextVAE
+from controlvae.experiments import DialogVAE, Experiment, TextVAE
 from controlvae.models import build
 from controlvae.models.layers import as_torch
 from controlvae.objectives import LIKELIHOODS, divergence
@@ -57,7 +57,7 @@ def bench(
 ) -> Iterator[Result]:
     """Measures the others first, before our engine has touched the host's allocator, then ours."""
     resized = [_resized(experiment, size) for size in sizes]  # before any time is spent
-    if isinstance(experiment.model, TextVAE):
+    if isinstance(experiment.model, TextVAE | DialogVAE):
         raise UserError(f"{experiment.name} is a model of sentences; bench measures models of pictures")
     examples = load(experiment.data, root).to(device)
     shape = examples.shape

@@ -1,17 +1,20 @@
 """The plain engine: each model steps in turn, operation by operation. Runs anywhere; the reference for faster ones."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from controlvae.control import Controller, Feedback
 from controlvae.data.buckets import BucketOrder
+from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, stream_key
 from controlvae.data.text import Sentences
-from controlvae.experiments import Adam, BetaTC, Experiment, TotalCorrelation
+from controlvae.experiments import Adam, BagOfWords, BetaTC, Experiment, TextVAE, TotalCorrelation
 from controlvae.models import Posterior, build_critic, build_for
-from controlvae.objectives import Terms, divergence, elbo_terms, reconstruction_of
+from controlvae.objectives import Terms, bag_terms, divergence, elbo_terms, reconstruction_of
+from controlvae.objectives.text import bag_of_words
 from controlvae.objectives.total_correlation import (
     critic_accuracy,
     critic_loss,
@@ -32,7 +35,7 @@ class Network:
     """A module and the Adam that moves it."""
 
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
-        self.module = module.to(device)
+        self.module, self.clip = module.to(device), adam.clip
         self.optimiser = torch.optim.Adam(
             module.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda")
         )
@@ -40,6 +43,8 @@ class Network:
     def descend(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
         self.optimiser.step()
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -88,21 +93,25 @@ class Learner:
         x = self.inputs(number, indices[0])
         posterior = self.model.encode(x)
         z = posterior.sample(noise[0])
-        reconstruction = self.reconstruction(self.model, z, x).mean()
-        terms = self.terms(posterior, z, indices, noise)
+        reconstruction = self.reconstruction(self.model, z, x, posterior.given).mean()
+        terms = self.terms(x, posterior, z, indices, noise)
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
         held = terms.held.detach()
         beta: float | Tensor = self.control.step(held.item()) if held.device.type == "cpu" else self.control.step(held)
         self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
         return self._row(reconstruction.detach(), terms)
 
-    def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
+    def terms(self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         """What the objective makes of the code."""
-        if isinstance(self.experiment.objective, BetaTC):
-            return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
+        match self.experiment.objective:
+            case BetaTC():
+                return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
+            case BagOfWords(weight):
+                logits = self.model.bag_logits(z, x, posterior.given)  # type: ignore[operator]
+                return bag_terms(divergence(posterior), bag_of_words(logits, x.response), weight)
         return elbo_terms(divergence(posterior))
 
-    def inputs(self, number: int, indices: Tensor) -> Tensor:
+    def inputs(self, number: int, indices: Tensor) -> Any:
         """The batch of a step."""
         return _channels_last(self.examples.batch(indices))
 
@@ -135,7 +144,7 @@ class CriticLearner(Learner):
         self.networks["critic."].descend(self._critic_loss)
         return row
 
-    def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
+    def terms(self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         with torch.no_grad():
             other = self.model.encode(self.inputs(0, indices[1])).sample(noise[1])
         joint, independent = self.critic(z.detach()), self.critic(shuffled(other, shuffling(noise[2])))
@@ -145,7 +154,7 @@ class CriticLearner(Learner):
 
 
 class TextLearner(Learner):
-    """A model of sentences: batches of like length, each as wide as it must be, and dropout."""
+    """A model of sentences or dialogs: batches of like length, each as wide as it must be, and dropout."""
 
     def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
         # Dropout comes from torch's own generator: seeded for the step, so that it is a function of (seed, step) too.
@@ -154,10 +163,10 @@ class TextLearner(Learner):
             torch.manual_seed(stream_key(self.experiment.training.seed, _DROPOUT + number))
             return super().step(number, indices, noise)
 
-    def inputs(self, number: int, indices: Tensor) -> Tensor:
+    def inputs(self, number: int, indices: Tensor) -> Any:
         order = self.orders[0]
         assert isinstance(order, BucketOrder)
-        assert isinstance(self.examples, Sentences)
+        assert isinstance(self.examples, Sentences | Dialogs)
         return self.examples.batch(indices, order.width(number))
 
 
@@ -169,9 +178,9 @@ class EagerEngine:
             keep_freed_memory()
         examples = examples.to(device)
         kind = CriticLearner if isinstance(experiments[0].objective, TotalCorrelation) else Learner
-        if isinstance(examples, Sentences):
+        if isinstance(examples, Sentences | Dialogs):
             kind = TextLearner
-            if device.type == "cpu" and experiments[0].model.width <= _SMALL:  # type: ignore[union-attr]
+            if device.type == "cpu" and _width(experiments[0]) <= _SMALL:
                 one_thread()
         self.learners = [kind(experiment, examples, device) for experiment in experiments]
         self.step = 0
@@ -205,6 +214,12 @@ class EagerEngine:
             network.restore(part(tensors, prefix))
         learner.control.load_state_dict({k: v.item() for k, v in part(tensors, "control.").items()})
         self.step = step
+
+
+def _width(experiment: Experiment) -> int:
+    """Of the widest layer of a text model."""
+    model = experiment.model
+    return model.width if isinstance(model, TextVAE) else model.context  # type: ignore[union-attr]
 
 
 def _channels_last(x: Tensor) -> Tensor:
