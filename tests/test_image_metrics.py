@@ -23,7 +23,7 @@ from controlvae.experiments import RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
-from controlvae.report import evaluate, images, interpolation, open_run, samples
+from controlvae.report import evaluate, images, importance, interpolation, open_run, samples
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
@@ -339,7 +339,7 @@ def test_log_weights_are_those_of_the_densities(kind, request):
     x = run.examples.batch(torch.arange(4))
     with torch.no_grad():
         posterior = run.model.encode(x)
-        ours = images.log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
+        ours = importance.log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
         z = posterior.sample(torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(3)))
         logits = run.model.decode(z.flatten(0, 1)).view(5, *x.shape)
     if kind == "photographs":  # a Gaussian of variance 1/2 without its constant

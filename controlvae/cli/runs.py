@@ -12,7 +12,7 @@ from controlvae.cli.bars import simple_bar
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.report import Trained, open_run, save_figure
-from controlvae.report.images import IMPORTANCE_SAMPLES
+from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
 
 

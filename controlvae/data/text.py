@@ -17,7 +17,7 @@ from torch import Tensor
 from controlvae.data.examples import digest
 from controlvae.data.parts import Part, part_of
 from controlvae.data.roots import data_roots, find_file
-from controlvae.data.vocabulary import PAD, to_numbers, to_words, vocabulary
+from controlvae.data.vocabulary import to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
 
 Split = Literal["train", "valid", "test"]
@@ -205,9 +205,6 @@ def _short_enough(lines: list[list[str]], longest: int | None, too_long: TooLong
 
 
 def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) -> Sentences:
-    tokens, lengths, unknown = to_numbers(chosen.sentences, words)
-    note = chosen.note
-    if unknown:
-        share = unknown / int((tokens != PAD).sum() - len(tokens))
-        note += f"; {unknown:,} words ({share:.1%}) outside the vocabulary of {len(words):,}"
-    return Sentences(torch.from_numpy(tokens), torch.from_numpy(lengths), words, source + note, split)
+    numbers = to_numbers(chosen.sentences, words)
+    tokens, lengths, note = torch.from_numpy(numbers.tokens), torch.from_numpy(numbers.lengths), numbers.note(words)
+    return Sentences(tokens, lengths, words, source + chosen.note + note, split)

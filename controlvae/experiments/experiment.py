@@ -126,9 +126,62 @@ class TextFile:
         require(self.longest is None or self.longest > 0, f"longest must be positive, got {self.longest}")
 
 
+@dataclass(frozen=True)
+class SmallTalk:
+    """Dialogs drawn from a small grammar, with their topics and acts: no download."""
+
+    dialogs: int = 2_000
+    part: Literal["train", "test"] = "train"
+    window: int = 4  # utterances before a response that are known, at most
+
+    def __post_init__(self) -> None:
+        require(self.dialogs > 0, f"dialogs must be positive, got {self.dialogs}")
+        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        require(self.window > 0, f"window must be positive, got {self.window}")
+
+
+@dataclass(frozen=True)
+class Switchboard:
+    """Telephone conversations with topics and dialog acts, as Zhao et al. 2017 publish them."""
+
+    split: Literal["train", "valid", "test"] = "train"
+    words: int | None = 10_000  # the most frequent words to know; None knows them all
+    window: int = 9  # utterances before a response that are known, at most
+    longest: int | None = 38  # words an utterance is cut to; how many were is said where the data is named
+
+    def __post_init__(self) -> None:
+        require(self.split in ("train", "valid", "test"), f"split must be train, valid or test, got {self.split!r}")
+        _check_dialogs(self.words, self.window, self.longest)
+
+
+@dataclass(frozen=True)
+class DialogFile:
+    """Your own dialogs in the same form: a JSON object a line, with `utts` = [[speaker, text, [act]], ...]."""
+
+    path: str
+    held_out: float = 0.1  # the share of dialogs kept for testing, a fixed random choice
+    part: Literal["train", "test"] = "train"  # of what held_out divides
+    words: int | None = 10_000
+    window: int = 9
+    longest: int | None = 38
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "path must name a file of dialogs")
+        require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
+        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        _check_dialogs(self.words, self.window, self.longest)
+
+
+def _check_dialogs(words: int | None, window: int, longest: int | None) -> None:
+    require(words is None or words > 0, f"words must be positive, got {words}")
+    require(window > 0, f"window must be positive, got {window}")
+    require(longest is None or longest > 0, f"longest must be positive, got {longest}")
+
+
 PictureSettings = Shapes2D | CIFAR10 | Images
 TextSettings = Grammar | PennTreebank | TextFile
-DataSettings = PictureSettings | TextSettings
+DialogSettings = SmallTalk | Switchboard | DialogFile
+DataSettings = PictureSettings | TextSettings | DialogSettings
 
 
 @dataclass(frozen=True)
@@ -183,6 +236,26 @@ class TextVAE:
         require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), got {self.dropout}")
 
 
+@dataclass(frozen=True)
+class DialogVAE:
+    """The conditional VAE for dialogs: GRUs read the utterances and the context, a GRU writes the response."""
+
+    latents: int = 200
+    embedding: int = 200
+    utterance: int = 300  # width of the GRUs that read an utterance, one each way
+    context: int = 600  # width of the GRU over utterances
+    hidden: int = 400  # width of the decoder and of the layers that guess acts and words
+    labels: int = 30  # size of a topic and of an act
+    acts: bool = True  # whether the response's dialog act is guessed and built on (kgCVAE)
+
+    def __post_init__(self) -> None:
+        for name in ("latents", "embedding", "utterance", "context", "hidden", "labels"):
+            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
+
+
+ModelSettings = ConvVAE | ImageVAE | TextVAE | DialogVAE
+
+
 def _check_network(latents: int, channels: tuple[int, ...]) -> None:
     require(latents > 0, f"latents must be positive, got {latents}")
     require(len(channels) > 0, "channels must name at least one layer")
@@ -235,8 +308,10 @@ class Adam:
     rate: float = 1e-4
     beta1: float = 0.9
     beta2: float = 0.999
+    clip: float | None = None  # the most a gradient's norm over all weights may be; None lets it be
 
     def __post_init__(self) -> None:
+        require(self.clip is None or 0 < self.clip < math.inf, f"clip must be positive and finite, got {self.clip}")
         require(0 < self.rate < math.inf, f"rate must be positive and finite, got {self.rate}")
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
@@ -307,7 +382,32 @@ class BetaTC:
         return ("tc",)
 
 
-ObjectiveSettings = Elbo | TotalCorrelation | BetaTC
+@dataclass(frozen=True)
+class BagOfWords:
+    """Reconstruction + weight x KL + the cost of guessing a response's words from the code alone, in any order.
+
+    Zhao et al. 2017. That last part is no part of the ELBO: it keeps the code in use.
+    """
+
+    weight: float = 1.0  # of the guessing
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight < math.inf, f"weight must be positive and finite, got {self.weight}")
+
+    @property
+    def likelihood(self) -> Likelihood:
+        return "tokens"
+
+    @property
+    def holds(self) -> str:
+        return "kl"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return ("bag_of_words",)
+
+
+ObjectiveSettings = Elbo | TotalCorrelation | BetaTC | BagOfWords
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -350,15 +450,18 @@ class Experiment:
     about: str = ""
     paper: str = ""  # the table or figure it belongs to
     data: DataSettings = field(default_factory=Shapes2D)
-    model: ConvVAE | ImageVAE | TextVAE = field(default_factory=ConvVAE)
+    model: ModelSettings = field(default_factory=ConvVAE)
     objective: ObjectiveSettings = field(default_factory=Elbo)
     control: LawSettings = field(default_factory=lambda: Constant(1.0))
     optimiser: Adam = field(default_factory=Adam)
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
-        text = isinstance(self.data, TextSettings)
-        fits = (isinstance(self.model, TextVAE), self.objective.likelihood == "tokens")
+        text, dialog = isinstance(self.data, TextSettings), isinstance(self.data, DialogSettings)
+        fits = (isinstance(self.model, TextVAE) == text, isinstance(self.model, DialogVAE) == dialog)
+        tokens = self.objective.likelihood == "tokens"
         require(
-            all(fit == text for fit in fits), "text data, model=TextVAE and objective.likelihood=tokens go together"
+            all(fits) and tokens == (text or dialog),
+            "text data goes with model=TextVAE, dialogs with model=DialogVAE, both with objective.likelihood=tokens",
         )
+        require(dialog or not isinstance(self.objective, BagOfWords), "objective=BagOfWords is for dialogs")

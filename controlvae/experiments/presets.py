@@ -21,8 +21,10 @@ from controlvae.errors import unknown
 from controlvae.experiments.experiment import (
     CIFAR10,
     Adam,
+    BagOfWords,
     BetaTC,
     ConvVAE,
+    DialogVAE,
     Elbo,
     Experiment,
     Grammar,
@@ -30,6 +32,8 @@ from controlvae.experiments.experiment import (
     ImageVAE,
     PennTreebank,
     Shapes2D,
+    SmallTalk,
+    Switchboard,
     TextVAE,
     TotalCorrelation,
     Training,
@@ -103,6 +107,17 @@ PTB = Experiment(
     training=Training(steps=80_000, batch=32),
 )  # fmt: skip
 
+DIALOG_QUICK = Experiment(
+    "dialog-quick", data=SmallTalk(), objective=BagOfWords(), optimiser=Adam(rate=2e-3, clip=5.0),
+    model=DialogVAE(latents=16, embedding=32, utterance=32, context=64, hidden=64, labels=8),
+    training=Training(steps=1_500, batch=32, log_every=20),
+)  # fmt: skip
+# The released code: 30 "epochs" of at most 3,000 steps, about ten passes over the 2,316 dialogs.
+DIALOG = Experiment(
+    "dialog", data=Switchboard(), model=DialogVAE(), objective=BagOfWords(), optimiser=Adam(rate=1e-3, clip=5.0),
+    training=Training(steps=69_000, batch=30),
+)  # fmt: skip
+
 _PRESETS = [
     replace(QUICK, name="shapes2d-quick", about="ControlVAE held at 18 nats on small shapes: a minute on two cores",
             control=PI(18.0)),
@@ -153,6 +168,15 @@ _PRESETS = [
               control=Sigmoid(steps=steps)) for steps in (20_000, 50_000)),
     *(replace(PTB, name=f"ptb-cyclical-{cycles}", about=f"cyclical annealing, {cycles} cycles", paper="Figure 6",
               control=Cyclical(period=80_000 // cycles)) for cycles in (4, 8)),
+    replace(DIALOG_QUICK, control=Auto(6.0, reach_in=300),
+            about="ControlVAE held at 6 nats on dialogs of a small grammar: a minute on two cores"),
+    replace(DIALOG_QUICK, name="dialog-quick-vae", about="the plain conditional VAE on the same dialogs"),
+    *(replace(DIALOG, name=f"dialog-control-{target:g}", about=f"ControlVAE, KL = {target:g}, on Switchboard",
+              paper="Table 5", control=PI.paper("text", target)) for target in (25.0, 35.0)),
+    replace(DIALOG, name="dialog-cost", about="cost annealing over 20,000 steps on Switchboard", paper="Table 5",
+            control=Sigmoid(steps=20_000)),
+    replace(DIALOG, name="dialog-cyclical", about="cyclical annealing, 28,950 steps a cycle, on Switchboard",
+            paper="Table 5", control=Cyclical(period=28_950)),
 ]  # fmt: skip
 
 PRESETS = {experiment.name: experiment for experiment in _PRESETS}

@@ -142,7 +142,7 @@ class Health:
     def _keep(self, posterior: Posterior) -> None:
         """Writes the batch into the ring. Where it goes is known to the host, so the device is not asked."""
         assert self._kept is not None
-        size, batch = self._kept.shape[1], torch.stack(posterior)[:, -self._kept.shape[1] :]
+        size, batch = self._kept.shape[1], torch.stack(posterior[:2])[:, -self._kept.shape[1] :]
         start = self._examples % size
         room = min(size - start, batch.shape[1])
         self._kept[:, start : start + room] = batch[:, :room]

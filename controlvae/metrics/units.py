@@ -40,7 +40,8 @@ def errors_of(output: Tensor, x: Tensor) -> Tensor:
     squared = (output - x).square().sum(1)
     probability = output.clamp(1e-7, 1 - 1e-7)
     cross_entropy = F.binary_cross_entropy(probability, x.clamp(0, 1), reduction="none").sum(1)
-    each = (squared, squared / 2, squared_error(output, x), bernoulli(output, x), cross_entropy,
+    as_pictures = output[:, None, None], x[:, None, None]  # of one row of pixels
+    each = (squared, squared / 2, squared_error(*as_pictures), bernoulli(*as_pictures), cross_entropy,
             (output - x).abs().sum(1))  # fmt: skip
     return torch.stack(each).mean(1)
 

@@ -6,22 +6,25 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
+from controlvae.experiments import BagOfWords, Experiment, Gaussian, TotalCorrelation
 from controlvae.experiments import ConvVAE as ConvVAESettings
-from controlvae.experiments import Experiment, Gaussian, TotalCorrelation
+from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import ImageVAE as ImageVAESettings
 from controlvae.experiments import TextVAE as TextVAESettings
 from controlvae.models.conv import ConvVAE
 from controlvae.models.critic import Critic
+from controlvae.models.dialog import DialogVAE
 from controlvae.models.image import ImageVAE
 from controlvae.models.text import TextVAE
 from controlvae.models.vae import VAE
 
-Model = VAE | TextVAE
+Model = VAE | TextVAE | DialogVAE
 M = TypeVar("M", bound=nn.Module)
 
 
-def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -> Model:
+def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -> VAE | TextVAE:
     """The model on the host, its weights drawn from the run's seed. `shape` is an example's, `vocabulary` a text's."""
     match experiment.model:
         case TextVAESettings(latents, width, encoder, decoder, blocks, heads, inner, dropout):
@@ -40,7 +43,13 @@ def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -
 
 
 def build_for(experiment: Experiment, examples: Examples) -> Model:
-    """The model for these examples."""
+    """The model for these examples, whatever they are."""
+    if isinstance(experiment.model, DialogVAESettings):
+        assert isinstance(examples, Dialogs)
+        settings, names, bag = experiment.model, examples.names, isinstance(experiment.objective, BagOfWords)
+        sizes = {name: getattr(settings, name) for name in ("latents", "embedding", "utterance", "context", "hidden")}
+        counts = (len(names.words), len(names.topics), len(names.acts) if settings.acts else 0)
+        return _seeded(experiment, lambda: DialogVAE(*counts, **sizes, labels=settings.labels, bag_of_words=bag))
     return build(experiment, examples.shape, len(getattr(examples, "vocabulary", ())))
 
 

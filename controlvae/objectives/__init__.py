@@ -4,6 +4,7 @@ from controlvae.objectives.bound import Bound, measure_bound
 from controlvae.objectives.terms import (
     Divergence,
     Terms,
+    bag_terms,
     bernoulli,
     divergence,
     elbo_terms,
@@ -15,6 +16,6 @@ from controlvae.objectives.terms import (
 )
 
 __all__ = [
-    "Bound", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian", "gaussian_kl",
+    "Bound", "Divergence", "Terms", "bag_terms", "bernoulli", "divergence", "elbo_terms", "gaussian", "gaussian_kl",
     "measure_bound", "pixel_cost", "reconstruction_of", "squared_error",
 ]  # fmt: skip

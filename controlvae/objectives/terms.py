@@ -5,7 +5,7 @@ Every function works on the last dimensions, (batch, latents), and takes any num
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from controlvae.experiments.experiment import Gaussian, Likelihood, ObjectiveSettings
 from controlvae.models import Model, Posterior
-from controlvae.objectives.text import token_nll
+from controlvae.objectives.text import sequence_nll
 
 
 class Divergence(NamedTuple):
-    """KL(q(z|x) || N(0, I)) averaged over the batch: in all, and of each latent."""
+    """KL(q(z|x) || p(z)) averaged over the batch: in all, and of each latent."""
 
     kl: Tensor
     per_latent: Tensor  # (..., latents)
@@ -77,17 +77,21 @@ def _log_variance(fixed: float, like: Tensor, learnt: Tensor | None) -> Tensor:
     return like.new_full((), math.log(fixed)) if learnt is None else learnt
 
 
-def reconstruction_of(objective: ObjectiveSettings) -> Callable[[Model, Tensor, Tensor], Tensor]:
-    """-log p(x|z) of each example, (batch,), as a function of model, z and x."""
+def reconstruction_of(objective: ObjectiveSettings) -> Callable[[Model, Tensor, Any, Tensor | None], Tensor]:
+    """-log p(x|z) of each example, (batch,), as a function of model, z, x and what a posterior has as `given`."""
     if objective.likelihood == "tokens":
-        return lambda model, z, x: token_nll(model.decode(z, x), x)  # type: ignore[call-arg]
+        return sequence_nll
     cost = pixel_cost(objective.likelihood)
-    return lambda model, z, x: cost(model.decode(z), x, model.pixel_log_variance)  # type: ignore[call-arg, arg-type]
+    return lambda model, z, x, given: cost(model.decode(z), x, model.pixel_log_variance)  # type: ignore[call-arg, arg-type]
 
 
 def gaussian_kl(posterior: Posterior) -> Tensor:
-    r"""KL(N(μ, σ²) || N(0, 1)) of each latent: :math:`(\mu^2 + \sigma^2 - 1 - \log \sigma^2) / 2`. (batch, latents)"""
-    mean, log_variance = posterior
+    r"""KL(N(μ, σ²) || p(z)) of each latent, (batch, latents).
+
+    For p = N(0, 1) it is :math:`(\mu^2 + \sigma^2 - 1 - \log \sigma^2) / 2`; a prior of its own sets the origin and the
+    unit.
+    """
+    mean, log_variance, *_ = posterior.standard
     return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance)
 
 
@@ -99,3 +103,9 @@ def divergence(posterior: Posterior) -> Divergence:
 def elbo_terms(divergence: Divergence) -> Terms:
     """ELBO = -(reconstruction + KL); the weight multiplies the KL."""
     return Terms(divergence, held=divergence.kl, given=0.0)
+
+
+def bag_terms(divergence: Divergence, bag: Tensor, weight: float) -> Terms:
+    """The ELBO's terms beside the cost of guessing words in any order, `bag` (..., batch), which is paid in full."""
+    cost = bag.mean(-1)
+    return Terms(divergence, held=divergence.kl, given=weight * cost, extras=(cost.detach(),))

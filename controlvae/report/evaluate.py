@@ -14,7 +14,8 @@ from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
 from controlvae.report.disentangling import disentanglement
-from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
+from controlvae.report.images import image_metrics
+from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.text import text_metrics
 from controlvae.report.trained import Trained, best_by_validation, on_test_examples, pixel_variance, some_examples
 

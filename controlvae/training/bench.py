@@ -21,7 +21,7 @@ from controlvae.control import Controller
 from controlvae.data.examples import Examples
 from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, TextVAE
+from controlvae.experiments import DialogVAE, Experiment, TextVAE
 from controlvae.models import build
 from controlvae.models.layers import as_torch
 from controlvae.objectives import divergence, pixel_cost
@@ -75,7 +75,7 @@ def bench(
     root: Path | None = None,
 ) -> Iterator[Result]:
     """The others, then ours. On a CPU the lines to be compared take turns, and each gets its median over the turns."""
-    if isinstance(experiment.model, TextVAE):
+    if isinstance(experiment.model, TextVAE | DialogVAE):
         raise UserError(f"{experiment.name} is a model of sentences; bench measures models of pictures")
     trained = [(experiment, precision, count) for precision in precisions for count in models]
     others = [(_of_batch(experiment, batch), precisions[0], 1) for batch in batches]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from controlvae.data.buckets import Width
 from controlvae.data.examples import Examples
 from controlvae.experiments import Experiment
 from controlvae.training.eager import EagerEngine, Learner
@@ -33,8 +34,8 @@ class _Replayed:
 
     def forget(self) -> None:
         """Captures all over again: tensors have moved."""
-        self.graphs: dict[int, _Graph] = {}
-        self.taken: dict[int, int] = {}
+        self.graphs: dict[Width, _Graph] = {}
+        self.taken: dict[Width, int] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def step(self, number: int, indices: Tensor, noise: Tensor, row: Tensor) -> None:
@@ -53,7 +54,7 @@ class _Replayed:
             step.graph.replay()
             row.copy_(step.row)
 
-    def _capture(self, width: int, indices: Tensor, noise: Tensor) -> _Graph:
+    def _capture(self, width: Width, indices: Tensor, noise: Tensor) -> _Graph:
         graph, indices, noise = torch.cuda.CUDAGraph(), indices.clone(), noise.clone()
         with torch.cuda.graph(graph, self.pool, self.stream):
             row = self.learner.step(width, indices, noise)
@@ -73,10 +74,8 @@ class CapturedEngine(EagerEngine):
 
     def advance(self, steps: int) -> Tensor:
         chances = [learner.chance(self.step, steps) for learner in self.learners]
-        rows = torch.empty(
-            steps, len(self.learners), self.columns, dtype=torch.float64, device=chances[0][0].device
-        )  # fmt: skip
         here = torch.cuda.current_stream()
+        rows = torch.empty(steps, len(self.learners), self.columns, dtype=torch.float64, device=here.device)
         for each in self.replayed:
             each.stream.wait_stream(here)
         with products_in(self.precision, here.device):

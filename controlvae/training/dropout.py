@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from controlvae.data.buckets import Width
 from controlvae.data.examples import stream_key
 
 _STREAM = 1 << 40  # the first stream of a seed's dropout, one per step
@@ -24,16 +25,16 @@ class Masks:
     """
 
     def __init__(
-        self, rate: float, seed: int, size: Callable[[int], int], device: torch.device, dtype: torch.dtype
+        self, rate: float, seed: int, size: Callable[[Width], int], device: torch.device, dtype: torch.dtype
     ) -> None:
         self.keep = 1 - rate
         self._seed, self._size = seed, size
         self._empty = torch.empty(0, device=device, dtype=dtype)
         self._generator = torch.Generator(device)
-        self._buffers: dict[int, Tensor] = {}
+        self._buffers: dict[Width, Tensor] = {}
         self._unused = self._empty
 
-    def draw(self, step: int, width: int) -> None:
+    def draw(self, step: int, width: Width) -> None:
         """The masks of a step whose batch has this width."""
         if width not in self._buffers:
             self._buffers[width] = self._empty.new_empty(self._size(width))

@@ -245,7 +245,7 @@ def _bounds(law: Law) -> tuple[float, float]:
 
 def _latent(encoded: Tensor, noise: Tensor) -> tuple[Tensor, Divergence]:
     """A sample of z, (models, batch, latents), and its KL."""
-    posterior = Posterior(*encoded.chunk(2, dim=2))
+    posterior = Posterior.of(encoded)
     return posterior.sample(noise), divergence(posterior)
 
 
@@ -262,14 +262,14 @@ def _reconstruction(likelihood: Likelihood) -> Callable[[Tensor, Tensor, Tensor 
 
 def _minibatch(examples: int) -> Callable[..., Terms]:
     def terms(divergence: Divergence, encoded: Tensor, z: Tensor) -> Terms:
-        return minibatch_terms(divergence, Posterior(*encoded.chunk(2, dim=2)), z, examples)
+        return minibatch_terms(divergence, Posterior.of(encoded), z, examples)
 
     return terms
 
 
 def _second_latent(encoded: Tensor, noise: Tensor) -> Tensor:
     """The second batch's z, every latent shuffled across it. noise: (models, 3, batch, latents), the last an order."""
-    z = Posterior(*encoded.chunk(2, dim=2)).sample(noise[:, 1])
+    z = Posterior.of(encoded).sample(noise[:, 1])
     return shuffled(z, noise[:, 2].long())
 
 
