@@ -19,9 +19,7 @@ _NO_WORDS = (PAD, BOS, UNK)  # never said
 def chat(run: Trained, count: int, temperature: float, topic: str, seed: int) -> None:
     """Until there are no more lines. What was said before is the context; of the responses the first counts as said."""
     if not isinstance(run.examples, Dialogs):
-        raise UserError(
-            f"{run.folder.path} is no model of dialogs; chat takes one, such as: controlvae train dialog-quick"
-        )
+        raise UserError(f"{run.folder.path} is no model of dialogs; one would be: controlvae train dialog-quick")
     if topic not in run.examples.names.topics:
         raise unknown("topic", topic, [name for name in run.examples.names.topics if name])
     known, said = set(run.examples.vocabulary), []

@@ -176,8 +176,8 @@ _TABLES += [
                 {**_dialog(Printed(5_790, 81), Printed(71_630, 2_040), Printed(0.710, 0.007), Printed(0.524, 0.008),
                            Printed(17.81, 0.33)), "KL": Printed(21.5)}),
         ),
-        "Dis-n: distinct n-grams of all responses put end to end, counts that grow with the number of responses (54,810 "
-        "in the paper, ten to each test context). PPL, as the paper has it, is of the words of a response under a code "
+        "Dis-n: distinct n-grams of all responses put end to end, counts that grow with the number of responses (in the "
+        "paper 54,810, ten to each test context). PPL, as the paper has it, is of the words of a response under a code "
         "of the posterior, which has read that response: what the code tells is not charged, so PPL falls as the KL "
         "rises whatever the model is worth. The two perplexities beside it charge the code: they bound the model's own "
         "from above. The paper took its PPL on the validation part; these are of the test part.",
@@ -246,8 +246,8 @@ _EXAMPLES = PaperExamples(
     "dialog-examples",
     "Table 11: responses of the four methods to the same contexts",
     TABLES["table-dialog"].rows,
-    "Contexts are a fixed random choice of the test part; A and B speak, B responds. Codes are drawn from the prior, words "
-    "are the likeliest of each. Switchboard's text belongs to the LDC: keep this file to yourself.",
+    "Contexts are a fixed random choice of the test part; A and B speak, B responds. Codes are drawn from the prior, "
+    "words are the likeliest of each. Switchboard's text belongs to the LDC: keep this file to yourself.",
 )
 PaperResult = PaperTable | PaperFigure | PaperExamples
 RESULTS: dict[str, PaperResult] = {**TABLES, **FIGURES, _EXAMPLES.name: _EXAMPLES}

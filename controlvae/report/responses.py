@@ -19,18 +19,16 @@ def responses_section(dialog: Mapping[str, Any]) -> str:
         f"<td>{_lines(sample['responses'][:_EACH])}</td></tr>"
         for sample in dialog["samples"]
     )
-    closer = (
-        f", {dialog['iwae_perplexity']:.2f} ({dialog['iwae_perplexity_of']})" if "iwae_perplexity" in dialog else ""
-    )
+    kinds = [kind for kind in ("perplexity", "iwae_perplexity", "reconstruction_perplexity") if kind in dialog]
+    perplexities = "; ".join(f"{dialog[kind]:.2f} ({dialog[f'{kind}_of']})" for kind in kinds)
     numbers = (
-        f"Perplexity {dialog['perplexity']:.2f} ({dialog['perplexity_of']}){closer}; "
-        f"{dialog['reconstruction_perplexity']:.2f} ({dialog['reconstruction_perplexity_of']}). "
+        f"Perplexity {perplexities}. "
         f"Of {dialog['responses']:,} responses to {dialog['contexts']:,} contexts ({dialog['responses_from']}): "
         f"Dis-1 {dialog['distinct_1']:,}, Dis-2 {dialog['distinct_2']:,} ({dialog['distinct_of']}); of all their words "
         f"{dialog['distinct_1_ratio']:.4f}, of all pairs {dialog['distinct_2_ratio']:.4f} are distinct; "
         f"self-BLEU-2 {dialog['self_bleu_2']:.3f}, self-BLEU-3 {dialog['self_bleu_3']:.3f} ({dialog['self_bleu_of']}); "
-        f"BLEU-2 with the true response {dialog['bleu_2_precision']:.3f} in the mean, {dialog['bleu_2_recall']:.3f} for "
-        f"the best of each context."
+        f"BLEU-2 with the true response {dialog['bleu_2_precision']:.3f} in the mean, {dialog['bleu_2_recall']:.3f} "
+        f"for the best of each context."
     )
     table = f"<table><tr><th>context</th><th>what B said</th><th>what the model says</th></tr>{rows}</table>"
     return f'<h3>Responses</h3>{table}<p class="quiet">{html.escape(numbers)}</p>'
@@ -44,15 +42,11 @@ def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]]
     lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []
     methods = {method: samples for method, samples in found.items() if samples}
     for place, sample in enumerate(next(iter(methods.values()), ())):
-        lines += [f"{sample['topic'] or 'no topic'}: {' / '.join(sample['context'])}", ""]
-        lines += [
-            f"B: {sample['reference']} (what was said)",
-            "",
-            f"| {' | '.join(methods)} |",
-            "| --- " * len(methods) + "|",
-        ]
+        said = " / ".join(sample["context"])
+        lines += [f"{sample['topic'] or 'no topic'}: {said}", "", f"B: {sample['reference']} (what was said)", ""]
         answers = [_same_context(samples, place, sample)[:_EACH] for samples in methods.values()]
-        lines += [f"| {' | '.join(row)} |" for row in zip(*answers, strict=False)] + [""]
+        table = [tuple(methods), ("---",) * len(methods), *zip(*answers, strict=False)]
+        lines += [f"| {' | '.join(row)} |" for row in table] + [""]
     text = "\n".join(lines)
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / f"{paper.name}.md", text)
