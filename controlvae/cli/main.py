@@ -217,6 +217,25 @@ def sample(
 
 
 @app.command()
+def chat(
+    run: RunArgument,
+    count: Annotated[int, typer.Option("--count", min=1, max=100, help="Responses to each line.")] = 5,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="Of the words; 0 takes the likeliest, as the paper does.")
+    ] = 0.0,
+    topic: Annotated[str, typer.Option("--topic", help="What it is about, of the topics it was trained on.")] = "",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the codes.")] = 0,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """Type a line, get several responses, each from a code of the prior; lines may come from a pipe. Ctrl-D ends."""
+    from controlvae.cli import chatting
+    from controlvae.cli.runs import open_at
+
+    chatting.chat(open_at(run, device, data_root), count, temperature, topic, seed)
+
+
+@app.command()
 def interpolate(
     run: RunArgument,
     start: Annotated[int | None, typer.Option("--from", help="Index of an example; a random one by default.")] = None,

@@ -12,8 +12,9 @@ from controlvae.cli.many import runs_in, seed_folders, train_all
 from controlvae.cli.runs import evaluate_run
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, preset
-from controlvae.experiments.paper import RESULTS, PaperFigure, PaperTable, paper_result
+from controlvae.experiments.paper import RESULTS, PaperExamples, PaperResult, PaperTable, paper_result
 from controlvae.report.paper_figures import write_figure
+from controlvae.report.responses import write_examples
 from controlvae.report.tables import write_table
 from controlvae.training.checkpoint import latest_step
 
@@ -45,13 +46,16 @@ def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, h
         text = write_table(result, found, runs)
         Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
         typer.echo(f"written to {runs / f'{name}.md'} and .csv")
+    elif isinstance(result, PaperExamples):
+        typer.echo(write_examples(result, found, runs))
+        typer.echo(f"written to {runs / f'{name}.md'}")
     else:
         for line in write_figure(result, found, runs, root=how.data_root, device=how.device):
             typer.echo(line)
         typer.echo(f"written to {runs / f'{name}.png'} and .csv")
 
 
-def _wanted(result: PaperTable | PaperFigure, only: list[str]) -> list[str]:
+def _wanted(result: PaperResult, only: list[str]) -> list[str]:
     presets = [row.preset for row in result.rows if row.preset]
     for name in only:
         if name not in presets:

@@ -13,7 +13,7 @@ from controlvae.metrics.sap import SAP, sap
 from controlvae.metrics.shared_value import BetaVAEScore, FactorVAEScore, beta_vae_score, factor_vae_score
 from controlvae.metrics.similarity import psnr, ssim
 from controlvae.metrics.step_response import StepResponse, step_response
-from controlvae.metrics.text import Distinct, distinct_n, perplexity, self_bleu
+from controlvae.metrics.text import Distinct, bleu, distinct_n, perplexity, self_bleu
 
 __all__ = [
     "DCI",
@@ -33,6 +33,7 @@ __all__ = [
     "active_units",
     "beta_vae_score",
     "bits_per_dimension",
+    "bleu",
     "dci",
     "dequantised",
     "distinct_n",

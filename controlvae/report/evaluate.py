@@ -13,6 +13,7 @@ from controlvae.experiments import RunFolder, likelihood_words
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
+from controlvae.report.dialog import dialog_metrics
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import image_metrics
 from controlvae.report.importance import IMPORTANCE_SAMPLES
@@ -50,7 +51,8 @@ def evaluate(
         "step_response": tracking(run.folder),
         **image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, lambda s: progress(0.3 + 0.3 * s)),
         **disentanglement(run, lambda share: progress(0.6 + 0.4 * share)),
-        **text_metrics(shown, bound),
+        **text_metrics(shown, bound, importance_samples),
+        **dialog_metrics(shown, bound, importance_samples),
     }
     if (best := best_by_validation(shown)) is not None:
         bound = _bound(best, examples, lambda share: None)

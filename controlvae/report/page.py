@@ -26,6 +26,7 @@ from controlvae.report.figures import (
 )
 from controlvae.report.image_table import image_table
 from controlvae.report.information import information_figure, latent_factors
+from controlvae.report.responses import responses_section
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -136,6 +137,8 @@ def _section(trace: Trace, folder: RunFolder) -> str:
     parts += [_picture(path, words) for name, words in captions.items() for path in sorted(folder.figures.glob(name))]
     if "text" in metrics:
         parts.append(_sentences(metrics["text"]))
+    if "dialog" in metrics:
+        parts.append(responses_section(metrics["dialog"]))
     settings = json.dumps(to_plain(folder.experiment()), indent=2, ensure_ascii=False)
     versions = ", ".join(f"{k} {v}" for k, v in dict(folder.manifest().get("versions", {})).items())
     parts.append(f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"
