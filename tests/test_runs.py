@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from command import ONE_THREAD, command, controlvae
+from command import ONE_THREAD, command, controlvae, within
 from safetensors import safe_open
 
 from controlvae.experiments import RunFolder
@@ -255,7 +255,7 @@ def test_seeds_get_a_folder_each_and_differ(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
-    done = controlvae(*words, cwd=tmp_path)
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
