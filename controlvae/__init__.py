@@ -10,9 +10,8 @@ __version__ = "0.1.0"
 
 _ROOMS = ("control", "experiments", "data", "models", "objectives", "training", "metrics", "report")
 _FROM_CONTROL = (
-    "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "LagrangeMultiplier", "Linear", "Points",
-    "Sigmoid",
-    "Staircase", "TuningWarning", "advise", "kp_limit", "target_range",
+    "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Geco", "LagrangeMultiplier", "Linear",
+    "Points", "Sigmoid", "Staircase", "TuningWarning", "advise", "kp_limit", "target_range",
 )  # fmt: skip
 
 __all__ = [*_FROM_CONTROL, *_ROOMS, "__version__"]  # noqa: PLE0604

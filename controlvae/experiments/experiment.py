@@ -11,6 +11,7 @@ from controlvae.control import (
     Capacity,
     Constant,
     Cyclical,
+    Geco,
     LagrangeMultiplier,
     Linear,
     Points,
@@ -20,7 +21,7 @@ from controlvae.control import (
 
 # The laws an experiment may name in its JSON. `Controller` takes any law; this list is what a file may ask for.
 LawSettings = (
-    PI | PID | Auto | Capacity | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
+    PI | PID | Auto | Capacity | LagrangeMultiplier | Geco | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
 )
 
 
@@ -249,13 +250,15 @@ class Elbo:
     """Reconstruction + weight x KL, in nats per example."""
 
     likelihood: Likelihood = "bernoulli"
+    free_bits: float = 0.0  # nats a latent may spend: the KL of each, averaged over the batch, costs no less than these
 
     def __post_init__(self) -> None:
         _check_likelihood(self.likelihood)
+        require(0 <= self.free_bits < math.inf, f"free_bits must be zero or positive nats, got {self.free_bits}")
 
     @property
     def holds(self) -> str:
-        """The column of the log that the weight multiplies and a controller holds."""
+        """The column of the log that the weight multiplies and, as a rule, a controller holds."""
         return "kl"
 
     @property
@@ -361,3 +364,12 @@ class Experiment:
         require(
             all(fit == text for fit in fits), "text data, model=TextVAE and objective.likelihood=tokens go together"
         )
+        require(
+            self.control.open_loop or not getattr(self.objective, "free_bits", 0.0),
+            "free_bits set a floor of their own and need an open-loop weight, such as control=Constant(1)",
+        )
+
+    @property
+    def holds(self) -> str:
+        """The column of the log that a set point belongs to."""
+        return "reconstruction" if self.control.holds_reconstruction else self.objective.holds

@@ -9,7 +9,7 @@ from controlvae.control import Controller, Feedback
 from controlvae.data.buckets import BucketOrder
 from controlvae.data.examples import Examples, stream_key
 from controlvae.data.text import Sentences
-from controlvae.experiments import Adam, BetaTC, Experiment, TotalCorrelation
+from controlvae.experiments import Adam, BetaTC, Elbo, Experiment, TotalCorrelation
 from controlvae.models import Posterior, build_critic, build_for
 from controlvae.objectives import Terms, divergence, elbo_terms, reconstruction_of
 from controlvae.objectives.total_correlation import (
@@ -90,17 +90,20 @@ class Learner:
         z = posterior.sample(noise[0])
         reconstruction = self.reconstruction(self.model, z, x).mean()
         terms = self.terms(posterior, z, indices, noise)
+        measured = (reconstruction if self.experiment.control.holds_reconstruction else terms.held).detach()
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
-        held = terms.held.detach()
-        beta: float | Tensor = self.control.step(held.item()) if held.device.type == "cpu" else self.control.step(held)
+        on_host = measured.device.type == "cpu"
+        beta: float | Tensor = self.control.step(measured.item()) if on_host else self.control.step(measured)
         self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
         return self._row(reconstruction.detach(), terms)
 
     def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         """What the objective makes of the code."""
-        if isinstance(self.experiment.objective, BetaTC):
+        objective = self.experiment.objective
+        if isinstance(objective, BetaTC):
             return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
-        return elbo_terms(divergence(posterior))
+        assert isinstance(objective, Elbo)
+        return elbo_terms(divergence(posterior), objective.free_bits)
 
     def inputs(self, number: int, indices: Tensor) -> Tensor:
         """The batch of a step."""
