@@ -51,7 +51,9 @@ def test_the_library_adds_little_to_torchs_own_import():
     assert best < 0.2
 
 
-@pytest.mark.parametrize("module", ["control.pi", "control.tuning", "metrics.step_response"])
+@pytest.mark.parametrize(
+    "module", ["control.pi", "control.auto", "control.geco", "control.tuning", "metrics.step_response"]
+)
 def test_examples_in_docstrings_run(module):
     loaded = importlib.import_module(f"controlvae.{module}")
     names = {**vars(loaded), "torch": importlib.import_module("torch")}
