@@ -53,7 +53,16 @@ def test_the_library_adds_little_to_torchs_own_import():
 
 @pytest.mark.parametrize(
     "module",
-    ["control.pi", "control.plant", "control.probe", "control.tuning", "metrics.health", "metrics.step_response"],
+    [
+        "control.pi",
+        "control.auto",
+        "control.geco",
+        "control.plant",
+        "control.probe",
+        "control.tuning",
+        "metrics.health",
+        "metrics.step_response",
+    ],
 )
 def test_examples_in_docstrings_run(module):
     loaded = importlib.import_module(f"controlvae.{module}")

@@ -67,14 +67,15 @@ def _lines(experiment: Experiment) -> Callable[[Glance], None]:
 
 def describe(glance: Glance, experiment: Experiment) -> str:
     """One glance in one line; of several models, the first and how many there are."""
-    row, steps, held = named(glance.latest[0], experiment), experiment.training.steps, experiment.objective.holds
-    target = f"/{row['target']:.2f}" if row["target"] > 0 else ""
+    row, steps, weighed = named(glance.latest[0], experiment), experiment.training.steps, experiment.objective.holds
+    target = {experiment.holds: f"/{row['target']:.2f}"} if row["target"] > 0 else {}
     left = (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
     bound = "  β at its bound" if row["saturated"] else ""
     beside = f"  x{len(glance.latest)} models" if len(glance.latest) > 1 else ""
     return (
-        f"step {glance.step:,}/{steps:,}  {held.upper()} {row[held]:.2f}{target}  β {row['beta']:.3f}  "
-        f"rec {row['reconstruction']:.1f}  {glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
+        f"step {glance.step:,}/{steps:,}  {weighed.upper()} {row[weighed]:.2f}{target.get(weighed, '')}  "
+        f"β {row['beta']:.3f}  rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "
+        f"{glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
     )
 
 

@@ -3,6 +3,7 @@
 from controlvae.control.auto import Auto
 from controlvae.control.capacity import Capacity
 from controlvae.control.controller import Controller
+from controlvae.control.geco import Geco
 from controlvae.control.lagrange import LagrangeMultiplier
 from controlvae.control.law import Feedback, Law, Schedule, State, TuningWarning
 from controlvae.control.pi import PI
@@ -13,7 +14,7 @@ from controlvae.control.schedules import Constant, Cyclical, Linear, Points, Sig
 from controlvae.control.tuning import Advice, TargetRange, advise, kp_limit, target_range
 
 __all__ = [
-    "PI", "PID", "Advice", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "LagrangeMultiplier",
-    "Law", "Linear", "Plant", "Points", "Schedule", "Sigmoid", "Staircase", "State", "TargetRange", "TuningWarning",
-    "advise", "kp_limit", "measure_target", "simulate", "target_range",
+    "PI", "PID", "Advice", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "Geco",
+    "LagrangeMultiplier", "Law", "Linear", "Plant", "Points", "Schedule", "Sigmoid", "Staircase", "State",
+    "TargetRange", "TuningWarning", "advise", "kp_limit", "measure_target", "simulate", "target_range",
 ]  # fmt: skip

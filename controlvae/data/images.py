@@ -32,13 +32,20 @@ def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImage
             pictures: np.ndarray | Encoded = arrays.read(path, key)
             stamp = fingerprint([path])
         else:
-            pictures = _zip(path) if path.is_file() else _folder(path)
-            stamp = fingerprint([path] if path.is_file() else [path / name for name in pictures.names])
+            pictures, stamp = encoded(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error}") from None
     if isinstance(pictures, Encoded):
         return _from_files(settings, pictures, stamp, root)
     return _from_array(settings, path, pictures, stamp, root)
+
+
+def encoded(path: Path) -> tuple[Encoded, str]:
+    """The image files in a folder or a zip, and their fingerprint."""
+    if path.is_file():
+        return _zip(path), fingerprint([path])
+    pictures = _folder(path)
+    return pictures, fingerprint([path / name for name in pictures.names])
 
 
 def found(root: Path | None = None) -> str:
@@ -65,7 +72,12 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
     binary = _fits_bits(shape) and arrays.values_of(rows, path).binary
     if binary:
         rows = np.concatenate(list(arrays.bit_chunks(rows, np.arange(len(rows)))))
-    source = _source(path, shape, binary, settings if (sizes[usable, :2] != shape[:2]).any() else None)
+    source = _source(
+        path,
+        shape,
+        binary,
+        settings if (sizes[usable, :2] != shape[:2]).any() or isinstance(settings.fit, int) else None,
+    )
     if len(usable) < len(sizes):
         source += f"; {len(sizes) - len(usable):,} of {len(sizes):,} left out as unreadable"
     return _examples(settings, rows, shape, binary, source, len(usable), factors, chosen)
@@ -78,7 +90,7 @@ def _from_array(
     factors = _factors(settings, path, len(array), None, root)
     chosen = _choice(settings, len(array))
     height, width, channels = array.shape[1:]
-    resize = settings.size is not None and (height, width) != (settings.size, settings.size)
+    resize = settings.size is not None and ((height, width) != (settings.size,) * 2 or isinstance(settings.fit, int))
     shape = (settings.size or height, settings.size or width, channels) if resize else (height, width, channels)
     binary = values.binary and not resize and _fits_bits(shape)
 
@@ -167,7 +179,7 @@ def _key(settings: Images, path: Path) -> tuple[object, ...]:
 def _source(path: Path, shape: tuple[int, int, int], binary: bool, resize: Images | None) -> str:
     height, width, channels = shape
     kind = "black and white" if binary else {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
-    how = "" if resize is None else f", {'cropped and ' if resize.fit == 'crop' else ''}resized"
+    how = "" if resize is None else f", {'' if resize.fit == 'stretch' else 'cropped and '}resized"
     return f"{path}: {width}x{height} {kind}{how}"
 
 

@@ -100,9 +100,14 @@ def divergence(posterior: Posterior) -> Divergence:
     return Divergence(kl.sum(-1).mean(-1), kl.mean(-2))
 
 
-def elbo_terms(divergence: Divergence) -> Terms:
-    """ELBO = -(reconstruction + KL); the weight multiplies the KL."""
-    return Terms(divergence, held=divergence.kl, given=0.0)
+def elbo_terms(divergence: Divergence, free_bits: float = 0.0) -> Terms:
+    """ELBO = -(reconstruction + KL); the weight multiplies the KL.
+
+    With free bits it multiplies Σ max(λ, KL of a latent): a latent has λ nats to spend before it pays for more
+    (Kingma et al., *Improved variational inference with inverse autoregressive flow*, 2016, appendix C.8).
+    """
+    floored = divergence.per_latent.clamp(min=free_bits).sum(-1) if free_bits else divergence.kl
+    return Terms(divergence, held=floored, given=0.0)
 
 
 def bag_terms(divergence: Divergence, bag: Tensor, weight: float) -> Terms:

@@ -101,6 +101,8 @@ def tracking(folder: RunFolder) -> dict[str, Any] | None:
     if not records:
         return None
     column = lambda name: [record[name] for record in records]  # noqa: E731
-    # The first line averages many steps and may be past the set point already; an untrained model starts below it.
-    held = folder.experiment().objective.holds
-    return asdict(step_response(column(held), column("target"), steps=column("step"), start=0.0))
+    held = folder.experiment().holds
+    # The first line averages many steps and may be past the set point already; an untrained model starts below it in
+    # what its weight multiplies, and above it in the reconstruction.
+    start = None if held == "reconstruction" else 0.0
+    return asdict(step_response(column(held), column("target"), steps=column("step"), start=start))

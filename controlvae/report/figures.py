@@ -16,7 +16,7 @@ from controlvae.report.information import latent_name
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 # What a controller can hold, as a column of the log and as it is called on an axis.
-HELD = {"kl": "KL", "tc": "total correlation"}
+HELD = {"kl": "KL", "tc": "total correlation", "reconstruction": "reconstruction"}
 _MOST_POINTS = 1_500
 
 
@@ -29,8 +29,13 @@ class Trace:
 
     @property
     def held(self) -> str:
-        """The column that the weight multiplies, and that a controller holds at the target."""
+        """The column that the weight multiplies."""
         return "tc" if self.records and "tc" in self.records[-1] else "kl"
+
+    @property
+    def steered(self) -> str:
+        """The column that a set point belongs to."""
+        return "reconstruction" if self.records and "reconstruction_sd" in self.records[-1] else self.held
 
     def column(self, name: str) -> np.ndarray:
         """(records,), or (records, latents) for `kl_per_latent`; what is not a number is NaN."""
@@ -47,7 +52,7 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column(held), color=colour, label=trace.name, linewidth=1.4)
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
-        target = trace.column("target") if trace.held == held else np.full(1, np.nan)
+        target = trace.column("target") if trace.steered == held else np.full(1, np.nan)
         if np.isfinite(target).any() and not any(np.array_equal(target, other) for other in drawn):
             shared = sum(np.array_equal(target, other.column("target")) for other in traces) > 1
             label = "target" if shared else f"target of {trace.name}"
@@ -107,6 +112,8 @@ def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     figure, axis = _axes("reconstruction (nats per example)")
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("reconstruction"), color=colour, label=trace.name, linewidth=1.4)
+        if trace.steered == "reconstruction":
+            axis.plot(trace.column("step"), trace.column("target"), "--", color=colour, linewidth=1)
     if all((trace.column("reconstruction") > 0).all() for trace in traces):  # the nats of a density may be below zero
         log_scale(axis)
     axis.legend(frameon=False)

@@ -12,7 +12,7 @@ from controlvae.data.buckets import BucketOrder, Width
 from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
 from controlvae.data.text import Sentences
-from controlvae.experiments import Adam, BagOfWords, BetaTC, Experiment, TotalCorrelation
+from controlvae.experiments import Adam, BagOfWords, BetaTC, Elbo, Experiment, TotalCorrelation
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import TextVAE as TextVAESettings
 from controlvae.models import Posterior, TextVAE, build_critic, build_for
@@ -111,9 +111,10 @@ class Learner:
         z = posterior.sample(noise[0])
         reconstruction = self.reconstruct(z, x, posterior).mean()
         terms = self.terms(x, posterior, z, indices, noise)
+        measured = (reconstruction if self.experiment.control.holds_reconstruction else terms.held).detach()
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
-        held = terms.held.detach()
-        beta: float | Tensor = self.control.step(held.item()) if held.device.type == "cpu" else self.control.step(held)
+        on_host = measured.device.type == "cpu"
+        beta: float | Tensor = self.control.step(measured.item()) if on_host else self.control.step(measured)
         self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
         return self._row(reconstruction.detach(), terms)
 
@@ -125,7 +126,9 @@ class Learner:
             case BagOfWords(weight):
                 logits = self.model.bag_logits(z, x, posterior.given)  # type: ignore[operator]
                 return bag_terms(divergence(posterior), bag_of_words(logits, x.response), weight)
-        return elbo_terms(divergence(posterior))
+            case Elbo(free_bits=floor):
+                return elbo_terms(divergence(posterior), floor)
+        raise TypeError(f"no terms for {self.experiment.objective!r}")
 
     def inputs(self, width: Width, indices: Tensor) -> Any:
         """The batch of a step."""

@@ -225,7 +225,7 @@ def divergence(run: Run) -> str:
 
 def _watch_reach(run: Run, record: dict[str, Any]) -> None:
     """Says once when the weight has been at its bound for long, and once when it is free again."""
-    held = run.experiment.objective.holds
+    held = run.experiment.holds
     stuck = record["saturated"] > 0.99 and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
     was_out = run.out_of_reach
     run.saturated_lines = run.saturated_lines + 1 if stuck else 0

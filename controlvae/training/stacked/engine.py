@@ -14,7 +14,7 @@ from torch import Tensor
 
 from controlvae.control import Controller, Feedback, Law
 from controlvae.data.examples import Pictures
-from controlvae.experiments import BetaTC, Experiment, Likelihood, TotalCorrelation
+from controlvae.experiments import BetaTC, Elbo, Experiment, Likelihood, TotalCorrelation
 from controlvae.models import Posterior, build, build_critic
 from controlvae.models.vae import VAE
 from controlvae.objectives import Divergence, Terms, divergence, elbo_terms, pixel_cost
@@ -59,6 +59,8 @@ class StackedEngine:
                 self.critic.parameters.load(number, {"weight": dict(critic.named_parameters())})
         laws = [experiment.control for experiment in experiments]
         self.control = Controller(laws, sync_ranks=False, delayed=first.training.delayed).to(device)
+        by_reconstruction = [law.holds_reconstruction for law in laws]
+        self.by_reconstruction = torch.tensor(by_reconstruction, device=device) if any(by_reconstruction) else None
         examples = examples.to(device)
         self.feed = make_feed(examples, [orders(e, examples) for e in experiments], device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
@@ -108,9 +110,13 @@ class StackedEngine:
         encoded = self.network.encode(x)
         z, divergence = self._latent(encoded, noise[:, 0])
         terms, critic_gradient = self._terms(divergence, encoded, z, position, noise)
-        with self.aside():  # while the decoder works
-            beta = self._steer(terms.held.detach())
+        measured = terms.held.detach()
+        if self.by_reconstruction is None:
+            with self.aside():  # while the decoder works
+                beta = self._steer(measured)
         reconstruction = self._reconstruction(self.network.decode(z), target, self.network.pixel_log_variance())
+        if self.by_reconstruction is not None:
+            beta = self._steer(torch.where(self.by_reconstruction, reconstruction.detach(), measured))
         self.aside.join()
         with self.aside():  # while the gradients are computed
             kl, per_latent = (term.detach() for term in terms.divergence)
@@ -133,9 +139,11 @@ class StackedEngine:
                 independent = self._second_latent(self.network.encode(second), noise)
             joint, other = Judged.apply(z, independent, self.critic)
             return self._critic_step(divergence, joint, other)
-        if isinstance(self.experiment.objective, BetaTC):
+        objective = self.experiment.objective
+        if isinstance(objective, BetaTC):
             return self._minibatch(divergence, encoded, z), None
-        return elbo_terms(divergence), None
+        assert isinstance(objective, Elbo)
+        return elbo_terms(divergence, objective.free_bits), None
 
     def _write_row(self, reconstruction: Tensor, kl: Tensor, per_latent: Tensor, extras: tuple[Tensor, ...]) -> None:
         """This step's row of measurements, where the host will find it."""
