@@ -31,6 +31,7 @@ _SAYINGS = {
 }
 _ASK = {"past": "did", "present": "do", "future": "will"}
 _LEAST, _MOST = 4, 12  # utterances of a dialog
+_TOLD = 0.5  # how often the topic is given, and need not be guessed from the words
 _TESTED = 3  # the stream of dialogs to test on; the other is 2
 
 
@@ -54,7 +55,7 @@ def _dialog(random: Random) -> Dialog:
     for place in range(length):
         act = _following(act, random.random())
         said.append(Utterance(place % 2, _say(act, topic, tense, number, random), act))
-    return Dialog(said, topic)
+    return Dialog(said, topic if random.random() < _TOLD else "")
 
 
 def _say(act: str, topic: str, tense: str, number: str, random: Random) -> Sequence[str]:

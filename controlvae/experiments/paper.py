@@ -176,7 +176,7 @@ _TABLES += [
                 {**_dialog(Printed(5_790, 81), Printed(71_630, 2_040), Printed(0.710, 0.007), Printed(0.524, 0.008),
                            Printed(17.81, 0.33)), "KL": Printed(21.5)}),
         ),
-        "Dis-n: distinct n-grams of all responses put end to end, counts that grow with the responses (in the "
+        "Dis-n: distinct n-grams of all responses put end to end, counts that grow with their number (in the "
         "paper 54,810, ten to each test context). PPL, as the paper has it, is of the words of a response under a code "
         "of the posterior, which has read that response: what the code tells is not charged, so PPL falls as the KL "
         "rises whatever the model is worth. The two perplexities beside it charge the code: they bound the model's own "

@@ -119,9 +119,9 @@ PTB = Experiment(
 )  # fmt: skip
 
 DIALOG_QUICK = Experiment(
-    "dialog-quick", data=SmallTalk(), objective=BagOfWords(), optimiser=Adam(rate=2e-3, clip=5.0),
+    "dialog-quick", data=SmallTalk(), objective=BagOfWords(), optimiser=Adam(rate=5e-3, clip=5.0),
     model=DialogVAE(latents=16, embedding=32, utterance=32, context=64, hidden=64, labels=8),
-    training=Training(steps=1_500, batch=32, log_every=20),
+    training=Training(steps=1_200, batch=64, log_every=20),
 )  # fmt: skip
 # The released code: 30 "epochs" of at most 3,000 steps, about ten passes over the 2,316 dialogs.
 DIALOG = Experiment(

@@ -112,12 +112,7 @@ class DialogVAE(nn.Module):
 
     def read(self, x: Exchanges) -> Tensor:
         """What is given: the context, the topic and who speaks. (batch, size)"""
-        batch, window, _ = x.context.shape
-        utterances = self.utterance(x.context.flatten(0, 1), self.embedding).view(batch, window, -1)
-        floors = F.one_hot(x.floors, 2).to(utterances.dtype)
-        spoken = (x.context[:, :, 0] != PAD).sum(1)
-        context = self.context(torch.cat([utterances, floors], 2), spoken)
-        return torch.cat([self.topics(x.topic), x.profiles.flatten(1), context], 1)
+        return self._given(x, self._utterances(x.context.flatten(0, 1)))
 
     def before(self, given: Tensor) -> Posterior:
         """p(z|context), from what `read` gave."""
@@ -125,8 +120,9 @@ class DialogVAE(nn.Module):
 
     def encode(self, x: Exchanges) -> Posterior:
         """q(z|response, context), with its prior and what is given."""
-        given = self.read(x)
-        seen = [given, self.utterance(x.response, self.embedding)]
+        states = self._utterances(x.context.flatten(0, 1), x.response)
+        given = self._given(x, states[: -len(x)])
+        seen = [given, states[-len(x) :]]
         if self.acts is not None:
             seen.append(self.acts.view(self.acts.embedding(x.act)))
         return Posterior.of(self.recognition(torch.cat(seen, 1)))._replace(prior=self.before(given), given=given)
@@ -165,6 +161,26 @@ class DialogVAE(nn.Module):
         inputs = first_tokens(hidden) if tokens is None else tokens[:, None]
         logits, hidden = self._run(inputs, hidden, act[0] if act else None)
         return logits[:, 0], (hidden, *act)
+
+    def _utterances(self, *rows: Tensor) -> Tensor:
+        """All of these read at once, as wide as the widest: a GRU's time is in its steps, not in its rows."""
+        width = max(each.shape[1] for each in rows)
+        padded = [F.pad(each, (0, width - each.shape[1]), value=PAD) for each in rows]
+        return self.utterance(torch.cat(padded), self.embedding)
+
+    def _given(self, x: Exchanges, utterances: Tensor) -> Tensor:
+        """From the utterances of the context, (batch x window, width)."""
+        floors = F.one_hot(x.floors, 2).to(utterances.dtype)
+        spoken = (x.context[:, :, 0] != PAD).sum(1)
+        context = self.context(torch.cat([utterances.view(*x.floors.shape, -1), floors], 2), spoken)
+        return torch.cat([self._topic(x.topic), x.profiles.flatten(1), context], 1)
+
+    def _topic(self, topic: Tensor) -> Tensor:
+        """Its embedding; the unknown one, the first, stands in the middle of the known: (batch, labels)."""
+        table = self.topics.weight
+        if len(table) == 1:
+            return self.topics(topic)
+        return torch.where(topic[:, None] == 0, table[1:].mean(0), self.topics(topic))
 
     def _code(self, z: Tensor, x: Exchanges, given: Tensor | None) -> Tensor:
         return torch.cat([self.read(x) if given is None else given, z], 1)
