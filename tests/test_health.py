@@ -116,6 +116,14 @@ def test_units_are_recognised(kind, words):
     assert all(alarm in " ".join(str(health).split()) for alarm in vitals.alarms)
 
 
+def test_one_latent_and_one_example_leave_nothing_to_average():
+    mean = torch.tensor([[1.5]])
+    health = cv.Health()
+    for _ in range(2):
+        health.update(mean, 0 * mean, kl=1.125, reconstruction=4.0, x=0 * mean, output=mean + 0.5)
+    assert [found.factor for found in health.read().terms] == [1.0, 1.0]
+
+
 def test_logarithms_of_sigma_are_noticed():
     mean, log_sigma = torch.randn(32, 6), torch.randn(32, 6) - 1
     kl = torch.distributions.kl_divergence(
