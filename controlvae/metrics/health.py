@@ -16,7 +16,7 @@ from controlvae.objectives import gaussian_kl
 
 _MOST_KEPT = 2**22  # numbers: where an example has very many latents, fewer examples are kept
 _FAR = 1.0  # nats between aggregate posterior and prior, from which samples of the prior are worth a word
-_SHOWN, _WIDE = 7, 88  # latents and columns of the summary
+_SHOWN, _WIDE = 6, 88  # latents and columns of the summary
 
 
 @dataclass(frozen=True)
