@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit docs clean
 
 demo: .venv/installed
 	rm -rf demo
@@ -23,6 +23,14 @@ types: .venv/installed
 unit: .venv/installed
 	$(BIN)/pytest --durations=5
 
+docs: .venv/documented
+	$(BIN)/zensical build --strict --clean -f mkdocs.yml
+	@echo "Open site/index.html. Its search box needs a server: $(BIN)/python -m http.server -d site"
+
+.venv/documented: .venv/installed
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
 # Torch first and pinned, so that nothing after it can pull another build of it.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -32,4 +40,4 @@ unit: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

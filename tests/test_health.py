@@ -113,7 +113,15 @@ def test_units_are_recognised(kind, words):
     vitals = health.read()
     assert vitals.effective_beta == pytest.approx(beta)
     assert vitals.alarms == [] if words is None else words in vitals.alarms[0]
-    assert all(alarm in str(health) for alarm in vitals.alarms)
+    assert all(alarm in " ".join(str(health).split()) for alarm in vitals.alarms)
+
+
+def test_one_latent_and_one_example_leave_nothing_to_average():
+    mean = torch.tensor([[1.5]])
+    health = cv.Health()
+    for _ in range(2):
+        health.update(mean, 0 * mean, kl=1.125, reconstruction=4.0, x=0 * mean, output=mean + 0.5)
+    assert [found.factor for found in health.read().terms] == [1.0, 1.0]
 
 
 def test_logarithms_of_sigma_are_noticed():

@@ -67,10 +67,9 @@ class Plant:
             raise ValueError(
                 "the KL rose with its weight in this log: the weight moved too little for its effect to show"
             )
-        scatter = torch.cat([each.scatter for each in windows])
-        return cls(
-            math.exp(best.level), best.slope, best.lag, math.exp(best.start), scatter.median().item(), best.misfit
-        )
+        # A log without spreads has a line per batch: what the model misses there is the noise.
+        noise = torch.cat([each.scatter for each in windows]).median().item() or best.misfit
+        return cls(math.exp(best.level), best.slope, best.lag, math.exp(best.start), noise, best.misfit)
 
 
 def simulate(

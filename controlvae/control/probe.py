@@ -17,10 +17,11 @@ def measure_target(
         beta_min, beta_max: the bounds of the law that will hold the set point.
 
     >>> print(measure_target(lambda weight: 12.0 * (weight + 0.1) ** -0.4))
-    begin with a target of 21 nats (four fifths up the paper's band, ...
+    begin with a target of 21 nats
       the plain VAE's KL  11.6 nats
       the paper's band    11.6 to 23.4
       within reach        11.6 to 30.1
+      four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above
     """
     return advise_from({weight: _last(train(weight)) for weight in probe_weights(beta_min, beta_max)}, beta_max)
 

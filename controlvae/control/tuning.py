@@ -53,10 +53,11 @@ class Advice(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"begin with a target of {self.target:.3g} nats ({self.words})\n"
+            f"begin with a target of {self.target:.3g} nats\n"
             f"  the plain VAE's KL  {self.band.low:.1f} nats\n"
             f"  the paper's band    {self.band.low:.1f} to {self.band.high:.1f}\n"
-            f"  within reach        {self.reachable.low:.1f} to {self.reachable.high:.1f}"
+            f"  within reach        {self.reachable.low:.1f} to {self.reachable.high:.1f}\n"
+            f"  {self.words}"
         )
 
 

@@ -1,6 +1,7 @@
 """How a VAE is doing while it trains: what its code carries, whether it has collapsed, whether its loss adds up."""
 
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from controlvae.objectives import gaussian_kl
 
 _MOST_KEPT = 2**22  # numbers: where an example has very many latents, fewer examples are kept
 _FAR = 1.0  # nats between aggregate posterior and prior, from which samples of the prior are worth a word
-_SHOWN = 8  # latents in the summary
+_SHOWN, _WIDE = 6, 88  # latents and columns of the summary
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ class Vitals:
             f"({information.examples:,} examples cannot show more than {most:.1f})",
             f"  aggregate posterior  {self.aggregate_divergence:.2f} or more from the prior",
             *(f"  {found.name:<20} {found.words}" for found in self.terms),
-            *(f"  ! {alarm}" for alarm in self.alarms),
+            *(f"  alarm                {alarm}" for alarm in self.alarms),
         ]
-        return "\n".join(lines if self.alarms else [*lines, "  no alarm"])
+        lines += [] if self.alarms else ["  alarm                none"]
+        return "\n".join(textwrap.fill(line, _WIDE, subsequent_indent=" " * 23) for line in lines)
 
 
 class _FirstBatch(NamedTuple):

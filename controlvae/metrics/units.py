@@ -7,7 +7,6 @@ by computing both terms again and looking at the ratios.
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from controlvae.models import Posterior
@@ -39,7 +38,8 @@ def errors_of(output: Tensor, x: Tensor) -> Tensor:
     output, x = output.detach().float().flatten(1), x.detach().float().flatten(1)
     squared = (output - x).square().sum(1)
     probability = output.clamp(1e-7, 1 - 1e-7)
-    cross_entropy = F.binary_cross_entropy(probability, x.clamp(0, 1), reduction="none").sum(1)
+    # Written out: torch's own refuses what is no probability, which logits are not, and all of it under autocast.
+    cross_entropy = -(x * probability.log() + (1 - x) * torch.log1p(-probability)).sum(1)
     as_pictures = output[:, None, None], x[:, None, None]  # of one row of pixels
     each = (squared, squared / 2, squared_error(*as_pictures), bernoulli(*as_pictures), cross_entropy,
             (output - x).abs().sum(1))  # fmt: skip
@@ -55,17 +55,18 @@ def kls_of(posterior: Posterior) -> Tensor:
 def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> Found:
     """What `given` is, as a multiple of the KL in nats per example."""
     true, doubled = kls
-    known = {
-        1.0: "in nats per example",
-        1 / sizes.latents: f"a mean over {sizes.latents:,} latents: sum over them, or multiply by {sizes.latents:,}",
-        float(sizes.batch): f"a sum over the batch: divide it by {sizes.batch:,}",
-        1 / sizes.batch: f"divided by the batch twice: multiply it by {sizes.batch:,}",
-        2.0: "twice what it should be: it lacks its factor 1/2",
-        -1.0: "negative: its sign is the wrong way round",
-    }
+    known = [
+        (1.0, "in nats per example"),
+        (1 / sizes.latents, f"a mean over {sizes.latents:,} latents: sum over them, or multiply by {sizes.latents:,}"),
+        (sizes.batch, f"a sum over the batch: divide it by {sizes.batch:,}"),
+        (1 / sizes.batch, f"divided by the batch twice: multiply it by {sizes.batch:,}"),
+        (2.0, "twice what it should be: it lacks its factor 1/2"),
+        (-1.0, "negative: its sign is the wrong way round"),
+    ]
     if sizes.values:
-        known[1 / sizes.values] = f"divided by {sizes.values:,}, the values of an example: multiply by {sizes.values:,}"
-    for factor, words in known.items():
+        share = f"divided by {sizes.values:,}, the values of an example: multiply by {sizes.values:,}"
+        known.append((1 / sizes.values, share))
+    for factor, words in known:
         if _alike(given, factor * true):
             return Found("KL", factor, words)
     if _alike(given, doubled):
@@ -79,13 +80,13 @@ def recognise_reconstruction(given: float, errors: list[float], sizes: Sizes) ->
     """Which error `given` is, summed or averaged over what."""
     assert sizes.values is not None
     for error, total in zip(_ERRORS, errors, strict=True):
-        known = {
-            1.0: f"the {error} in nats per example",
-            1 / sizes.values: f"the {error} averaged over the {sizes.values:,} values of an example: multiply it by "
-                              f"{sizes.values:,}, or take its sum and divide by the batch",
-            float(sizes.batch): f"the {error} summed over the batch: divide it by {sizes.batch:,}",
-        }  # fmt: skip
-        for factor, words in known.items():
+        known = [
+            (1.0, f"the {error} in nats per example"),
+            (1 / sizes.values, f"the {error} averaged over the {sizes.values:,} values of an example: multiply it by "
+                               f"{sizes.values:,}, or take its sum and divide by the batch"),
+            (sizes.batch, f"the {error} summed over the batch: divide it by {sizes.batch:,}"),
+        ]  # fmt: skip
+        for factor, words in known:
             if _alike(given, factor * total):
                 return Found("reconstruction", factor, words)
     words = "not one of the usual errors, so its units are for you to check: a sum over each example's values"
