@@ -11,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/controlvae report demo --out demo/report.html
 	@echo "Open demo/report.html: its first figure shows KL held at its target by one model and not by the other."
 
-test: lint types unit
+test: lint types docs unit
 
 lint: .venv/installed
 	$(BIN)/ruff check .
