@@ -50,8 +50,8 @@ def _sentences(settings: TextSettings, root: Path | None) -> text.Sentences:
             return grammar_sentences(sentences, part=part)
         case PennTreebank(split):
             return text.penn_treebank(split, root)
-        case TextFile(path, share, part, words, lower, longest):
-            return text.text_file(path, part, share, root, words, lower, longest)
+        case TextFile(path, share, part, words, lower, longest, pieces):
+            return text.text_file(path, part, share, root, words, lower, longest, pieces=pieces)
 
 
 def _dialogs(settings: DialogSettings, root: Path | None) -> Dialogs:

@@ -147,9 +147,12 @@ class TextFile:
     words: int | None = None  # the most frequent words to know; None knows them all
     lower: bool = False  # everything in lower case
     longest: int | None = None  # in words; longer sentences are left out and counted
+    pieces: int | None = None  # cut words into so many learnt pieces instead; no word is unknown then
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a text file")
+        require(self.pieces is None or self.pieces > 0, f"pieces must be positive, got {self.pieces}")
+        require(self.pieces is None or self.words is None, "words and pieces exclude each other")
         require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
         require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
         require(self.words is None or self.words > 0, f"words must be positive, got {self.words}")
