@@ -6,6 +6,7 @@ import typer
 
 from controlvae.control import Law, Plant
 from controlvae.control import simulate as run_law
+from controlvae.control.plant import WELL
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, override
 from controlvae.metrics import step_response
@@ -28,6 +29,10 @@ def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) ->
         f"{held.upper()} = {plant.kl_at_one:.3g} β^-{plant.slope:.2f}, a lag of {plant.lag:.0f} steps, "
         f"noise {plant.noise:.1%}; misses the log by {plant.misfit:.1%}"
     )
+    if plant.misfit > WELL:
+        typer.echo(
+            f"controlvae: note: above {WELL:.0%} such a model has not predicted well; believe little of it", err=True
+        )
     traces = [Trace(text, run_law(law, plant, steps or records[-1]["step"], held=held)) for text, law in tried.items()]
     for trace in [Trace("the run itself", records), *traces]:
         typer.echo(f"  {trace.name:40s} {_words(trace)}")

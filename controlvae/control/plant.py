@@ -14,6 +14,7 @@ from controlvae.control.law import Law
 _LEAST_WEIGHT = 1e-4  # a weight below it acts like it: the code of a model without a price on it is finite
 _MOST_WINDOWS = 4_000  # of a log that the fit looks at; a longer log is averaged down to it
 _FEWEST_WINDOWS = 20
+WELL = 0.1  # the misfit up to which predictions held in trials: docs/log.md
 
 Log = Sequence[Mapping[str, Any]]
 
@@ -26,15 +27,15 @@ class Plant:
 
     What it is good for: comparing laws and gains around the weights of the log it was fitted to. What it leaves out:
     that a network goes on learning, so that the weight which holds a KL drifts for thousands of steps; the leap of an
-    untrained network's KL in its first steps; collapse, from which a real code comes back later than its lag says. A
-    log in which the weight moved through a wide range early, and several logs together, tell most.
+    untrained network's KL in its first steps; collapse. A log in which the weight moved through a wide range tells
+    most; one that is missed by more than `WELL` was no such plant's.
 
     >>> Plant(kl_at_one=12.0, slope=0.4, lag=60).settles_at(0.25)
     20.89...
     """
 
     kl_at_one: float  # K₁, nats: where a weight of one leads, the plain VAE
-    slope: float  # s: by how many per cent the KL falls when the weight rises by one
+    slope: float  # s: by how many per cent the KL falls when the weight rises by one per cent
     lag: float  # τ, steps
     start: float = 0.5  # nats, of the untrained model
     noise: float = 0.0  # σ, of a batch's KL, as a share of it
