@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 _ROOMS = ("control", "experiments", "data", "models", "objectives", "training", "metrics", "report")
 _FROM_CONTROL = (
     "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Geco", "LagrangeMultiplier", "Linear",
-    "Points", "Sigmoid", "Staircase", "TuningWarning", "advise", "kp_limit", "target_range",
+    "Points", "Sigmoid", "Staircase", "TuningWarning", "advise", "gain_bound", "kp_limit", "target_range",
 )  # fmt: skip
 
 __all__ = [*_FROM_CONTROL, *_ROOMS, "__version__"]  # noqa: PLE0604

@@ -9,10 +9,10 @@ from controlvae.control.law import Feedback, Law, Schedule, State, TuningWarning
 from controlvae.control.pi import PI
 from controlvae.control.pid import PID
 from controlvae.control.schedules import Constant, Cyclical, Linear, Points, Sigmoid, Staircase
-from controlvae.control.tuning import Advice, TargetRange, advise, kp_limit, target_range
+from controlvae.control.tuning import Advice, TargetRange, advise, gain_bound, kp_limit, target_range
 
 __all__ = [
     "PI", "PID", "Advice", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Feedback", "Geco",
     "LagrangeMultiplier", "Law", "Linear", "Points", "Schedule", "Sigmoid", "Staircase", "State", "TargetRange",
-    "TuningWarning", "advise", "kp_limit", "target_range",
+    "TuningWarning", "advise", "gain_bound", "kp_limit", "target_range",
 ]  # fmt: skip
