@@ -11,8 +11,8 @@ __version__ = "0.1.0"
 _ROOMS = ("control", "experiments", "data", "models", "objectives", "training", "metrics", "report")
 _FROM_CONTROL = (
     "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Geco", "LagrangeMultiplier", "Linear",
-    "Plant", "Points", "Sigmoid", "Staircase", "TuningWarning", "advise", "kp_limit", "measure_target", "simulate",
-    "target_range",
+    "Plant", "Points", "Sigmoid", "Staircase", "TuningWarning", "advise", "gain_bound", "kp_limit", "measure_target",
+    "simulate", "target_range",
 )  # fmt: skip
 _FROM_METRICS = ("Health",)
 

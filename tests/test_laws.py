@@ -240,6 +240,8 @@ def test_tuning_rules():
     assert cv.kp_limit(800.0) == math.inf
     # Set points of the paper's own tables: CIFAR-10 118 to 150.8, CelebA 127 to 160.9.
     assert cv.target_range(118.0).high == pytest.approx(150.79, abs=0.01)
+    # The band ends where the most that can be gained is what the KL costs.
+    assert cv.gain_bound(118.0, 32.79) == pytest.approx(32.79, abs=0.01)
     assert cv.target_range(127.0) == pytest.approx((127.0, 160.94), abs=0.01)
 
 

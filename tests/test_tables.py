@@ -91,16 +91,21 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
 
 def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     words = ["sweep", "shapes2d-quick", "--vary", "control.target=6,12", "--seeds", "2", "--run", tmp_path,
-             "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
-             "--set", "model.channels=(8,8,8)", "--device", "cpu"]  # fmt: skip
+             "--vae", "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
+             "--set", "model.channels=(8,8,8)", "--set", "model.hidden=32", "--device", "cpu"]  # fmt: skip
     assert controlvae(*words, "--time-limit", "0.5s").returncode == 0
     done = controlvae(*words)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))
-    assert [row["setting"] for row in rows] == ["target=6", "target=12"]
-    assert float(rows[0]["kl mean"]) < float(rows[1]["kl mean"])
-    assert len(list(tmp_path.rglob("experiment.json"))) == 4
+    assert [row["setting"] for row in rows] == ["plain VAE", "target=6", "target=12"]
+    assert float(rows[1]["kl mean"]) < float(rows[2]["kl mean"])
+    assert len(list(tmp_path.rglob("experiment.json"))) == 6
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
+    pairs = [pair for pair in csv.DictReader((tmp_path / "theorem.csv").open()) if pair["setting"] == "target=12"]
+    gained = {name: statistics.fmean(float(pair[name]) for pair in pairs) for name in ("d", "gain in ELBO")}
+    difference = lambda name: float(rows[2][f"{name} mean"]) - float(rows[0][f"{name} mean"])  # noqa: E731
+    assert len(pairs) == 2
+    assert (gained["d"], gained["gain in ELBO"]) == pytest.approx((difference("kl"), difference("elbo")), abs=1e-3)
     assert controlvae(*words[:2], "--vary", "control.target", "--run", tmp_path).returncode == 2
 
 

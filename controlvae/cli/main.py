@@ -375,6 +375,12 @@ def sweep(
     sets: Sets = None,
     run: Annotated[Path | None, typer.Option("--run", help="The sweep's folder; by default runs/PRESET-sweep.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each.")] = 1,
+    vae: Annotated[
+        bool, typer.Option("--vae", help="The plain VAE beside them: what each gains over it, and the paper's bound.")
+    ] = False,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Measure every run, and show those numbers instead of the log's.")
+    ] = False,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "30s",
@@ -385,7 +391,7 @@ def sweep(
 
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
     place = run or Path("runs") / f"{preset}-sweep"
-    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command())
+    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command(), vae=vae, evaluate=evaluate)
 
 
 @app.command()

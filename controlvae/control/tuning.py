@@ -29,6 +29,19 @@ def kp_limit(target: float, epsilon: float = 1e-3) -> float:
     return math.inf if target > 700 else (1 + math.exp(target)) * epsilon
 
 
+def gain_bound(kl_vae: float, d: float) -> float:
+    r"""The most nats of reconstruction that d nats of KL above the plain VAE's can gain: :math:`\sqrt{4(2 KL + d)}`.
+
+    The theorem of section 3.3, for a log-likelihood that changes by at most one nat per unit of z.
+
+    >>> gain_bound(118.0, 27.0)
+    32.4345...
+    """
+    if not (kl_vae >= 0 and d >= -2 * kl_vae):
+        raise ValueError(f"kl_vae must be zero or positive and d at least -2 of it, got {kl_vae} and {d}")
+    return math.sqrt(4 * (2 * kl_vae + d))
+
+
 def target_range(kl_vae: float) -> TargetRange:
     r"""Set points that may improve the ELBO of a VAE whose KL is `kl_vae`: :math:`0 \le d \le 2 + 2\sqrt{2 KL + 1}`.
 

@@ -27,25 +27,21 @@ _NOTHING = Factors((), np.empty((0, 0), np.int64))
 def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImages:
     """The pictures a run asks for, as bytes, or as bits where they are black and white."""
     path, key = _locate(settings.path, root)
-    try:
-        if path.suffix in (".npy", ".npz"):
-            pictures: np.ndarray | Encoded = arrays.read(path, key)
-            stamp = fingerprint([path])
-        else:
-            pictures, stamp = encoded(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+    if path.suffix not in (".npy", ".npz"):
+        return _from_files(settings, *encoded(path), root)
+    pictures = arrays.read(path, key)
     if isinstance(pictures, Encoded):
-        return _from_files(settings, pictures, stamp, root)
-    return _from_array(settings, path, pictures, stamp, root)
+        return _from_files(settings, pictures, fingerprint([path]), root)
+    return _from_array(settings, path, pictures, fingerprint([path]), root)
 
 
 def encoded(path: Path) -> tuple[Encoded, str]:
     """The image files in a folder or a zip, and their fingerprint."""
-    if path.is_file():
-        return _zip(path), fingerprint([path])
-    pictures = _folder(path)
-    return pictures, fingerprint([path / name for name in pictures.names])
+    try:
+        pictures = _zip(path) if path.is_file() else _folder(path)
+        return pictures, fingerprint([path] if path.is_file() else [path / name for name in pictures.names])
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
 
 
 def found(root: Path | None = None) -> str:
@@ -72,12 +68,8 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
     binary = _fits_bits(shape) and arrays.values_of(rows, path).binary
     if binary:
         rows = np.concatenate(list(arrays.bit_chunks(rows, np.arange(len(rows)))))
-    source = _source(
-        path,
-        shape,
-        binary,
-        settings if (sizes[usable, :2] != shape[:2]).any() or isinstance(settings.fit, int) else None,
-    )
+    changed = (sizes[usable, :2] != shape[:2]).any() or isinstance(settings.fit, int)
+    source = _source(path, shape, binary, settings if changed else None)
     if len(usable) < len(sizes):
         source += f"; {len(sizes) - len(usable):,} of {len(sizes):,} left out as unreadable"
     return _examples(settings, rows, shape, binary, source, len(usable), factors, chosen)

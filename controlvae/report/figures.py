@@ -59,7 +59,7 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
             axis.plot(trace.column("step"), target, "--", color="black" if shared else colour, linewidth=1, label=label)
             drawn.append(target)
     lines = [trace.column(held) for trace in traces] + drawn
-    top = 1.15 * max(_late_peak(line) for line in lines)
+    top = 1.15 * max(late_peak(line) for line in lines)
     axis.set_ylim(bottom=min(0.0, 1.1 * min(float(np.nanmin(line)) for line in lines)), top=top)
     peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
     if peak > top:
@@ -95,7 +95,7 @@ def simulation_figure(traces: Sequence[Trace], real: Trace | None = None) -> Fig
     for number, trace in enumerate(targets.values()):
         label = "target" if number == 0 else None
         above.plot(trace.column("step"), trace.column("target"), "--", color="black", linewidth=1, label=label)
-    peaks = [_late_peak(trace.column(held)) for trace in [*traces, *([real] if real else [])]]
+    peaks = [late_peak(trace.column(held)) for trace in [*traces, *([real] if real else [])]]
     above.set_ylim(0, 1.15 * max(peaks))
     above.set_ylabel(f"{HELD[held]} (nats per example)")
     below.set_ylabel("β(t)")
@@ -148,7 +148,7 @@ def draw_latents(axis: Axes, trace: Trace, factors: Sequence[str | None] = (), l
     for place, latent in enumerate(unused):
         label = f"{len(unused)} not in use" if place == 0 else None
         axis.plot(steps, per_latent[:, latent], color="#b8c0c4", linewidth=0.7 * linewidth, label=label, zorder=1)
-    axis.set_ylim(bottom=0, top=1.15 * _late_peak(per_latent))
+    axis.set_ylim(bottom=0, top=1.15 * late_peak(per_latent))
     axis.set_ylabel("KL per latent (nats)")
 
 
@@ -181,7 +181,7 @@ def log_scale(axis: Axes) -> None:
     axis.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
 
 
-def _late_peak(values: np.ndarray) -> float:
+def late_peak(values: np.ndarray) -> float:
     """The largest value after the first twentieth: a spike in the first steps must not flatten the whole picture."""
     late = values[len(values) // 20 :]
     return float(np.nanmax(late)) if np.isfinite(late).any() else 0.0

@@ -115,9 +115,10 @@ class StackedEngine:
             with self.aside():  # while the decoder works
                 beta = self._steer(measured)
         reconstruction = self._reconstruction(self.network.decode(z), target, self.network.pixel_log_variance())
-        if self.by_reconstruction is not None:
+        if self.by_reconstruction is None:
+            self.aside.join()
+        else:
             beta = self._steer(torch.where(self.by_reconstruction, reconstruction.detach(), measured))
-        self.aside.join()
         with self.aside():  # while the gradients are computed
             kl, per_latent = (term.detach() for term in terms.divergence)
             self._record(reconstruction.detach(), kl, per_latent, terms.extras)
