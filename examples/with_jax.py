@@ -1,4 +1,7 @@
-"""A VAE in JAX held at 8 nats, the whole training one `scan`: `pip install jax`, `python examples/with_jax.py --out kl.png`."""
+"""A VAE in JAX held at 8 nats, the whole training one `scan`.
+
+`pip install jax`, then `python examples/with_jax.py --out kl.png`.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""pythae's VAE held at 8 nats by its own trainer: `pip install pythae`, `python examples/with_pythae.py --out kl.png`."""
+"""pythae's VAE held at 8 nats by pythae's trainer.
+
+`pip install pythae`, then `python examples/with_pythae.py --out kl.png`.
+"""
 
 import tempfile
 from collections.abc import Sequence

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import logging
 import math
 import os
 import subprocess
@@ -21,10 +20,13 @@ LAW = cv.PI(2.0, ki=0.01, ema=0.3)
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_and_quiet(monkeypatch):
+def _small_models_on_one_thread(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    for name in ("lightning.pytorch", "pythae", "transformers", "scvi"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def replayed(windows, law=LAW):
@@ -45,8 +47,8 @@ def replayed(windows, law=LAW):
         ("with_accelerate", "accelerate", 400, 0.05),
         ("with_jax", "jax", 400, 0.05),
         ("with_pythae", "pythae", 400, 0.05),
-        ("with_diffusers", "diffusers", 150, 0.3),
-        ("with_scvi", "scvi", 400, 0.05),
+        ("with_diffusers", "diffusers", 120, 0.3),
+        ("with_scvi", "scvi", 600, 0.1),
     ],
 )
 def test_an_example_ends_at_its_target(tmp_path, name, package, steps, within):
@@ -126,7 +128,7 @@ def lightning_fit(steps, callbacks=(), ckpt=None, **trainer_settings):
 
     data = torch.randn(28, 3, generator=torch.Generator().manual_seed(1))
     control, module = KLControl(LAW), Module()
-    quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     trainer = lightning.Trainer(
         max_steps=steps, max_epochs=-1, callbacks=[control, *callbacks], **{**quiet, **trainer_settings}
     )
@@ -194,7 +196,7 @@ def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
 # --- Hugging Face -----------------------------------------------------------------------------------------------------
 
 
-def huggingface_fit(folder, steps, resume=None, **settings):
+def huggingface_fit(folder, steps, resume=None, by_items=False, **settings):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the trainer)."""
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -206,18 +208,19 @@ def huggingface_fit(folder, steps, resume=None, **settings):
             torch.manual_seed(0)
             self.layer, self.seen = torch.nn.Linear(3, 3), []
 
-        def forward(self, x):
+        def forward(self, x, **kwargs):
             kl = 2 * self.layer(x).square().sum(dim=1).mean()
             if self.training:
                 self.seen.append(kl.item())
-            return {"loss": (self.layer(x) - 3).square().sum(dim=1).mean(), "kl": kl}
+            loss = (self.layer(x) - 3).square().sum(dim=1)
+            return {"loss": loss.sum() / kwargs["num_items_in_batch"] if by_items else loss.mean(), "kl": kl}
 
     data = torch.randn(28, 3, generator=torch.Generator().manual_seed(1))
     arguments = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=0.02, logging_steps=1, report_to=[],
         lr_scheduler_type="constant", disable_tqdm=True, use_cpu=True, optim="sgd", **settings,
     )  # fmt: skip
-    rows = [{"x": row} for row in data]
+    rows = [{"x": row, "labels": 0} if by_items else {"x": row} for row in data]
     trainer = ControlledTrainer(Model(), arguments, train_dataset=rows, eval_dataset=rows[:4], law=LAW)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=resume)
@@ -236,12 +239,19 @@ def test_huggingface_moves_once_per_optimiser_step_also_in_short_windows(tmp_pat
     assert trainer.controller.state_dict() == before
 
 
+def test_huggingface_models_that_count_items_train_alike(tmp_path):
+    """Such a model divides its loss by the items of the whole optimiser step, and the Trainer then does not."""
+    settings = {"gradient_accumulation_steps": 3, "save_strategy": "no"}
+    plain, _ = huggingface_fit(tmp_path, 2, **settings)
+    counting, _ = huggingface_fit(tmp_path, 2, by_items=True, **settings)
+    assert counting == pytest.approx(plain, rel=1e-6)
+
+
 def test_huggingface_loss_holds_the_weighted_kl(tmp_path):
     seen, trainer = huggingface_fit(tmp_path, 3, save_strategy="no")
-    model = trainer.model.eval()
-    x = torch.ones(2, 3)
-    loss, out = trainer.compute_loss(model, {"x": x}, return_outputs=True)
-    assert loss.item() == pytest.approx((out["loss"] + replayed([[kl] for kl in seen])[-1] * out["kl"]).item(), rel=1e-5)
+    loss, outputs = trainer.compute_loss(trainer.model.eval(), {"x": torch.ones(2, 3)}, return_outputs=True)
+    weight = replayed([[kl] for kl in seen])[-1]
+    assert loss.item() == pytest.approx((outputs["loss"] + weight * outputs["kl"]).item(), rel=1e-5)
 
 
 def test_huggingface_resumes_as_if_never_stopped(tmp_path):
@@ -277,19 +287,20 @@ import with_keras
 from common import binary_vectors
 from controlvae.integrations.keras import KLControl, KLControlLog
 
-trace = with_keras.main(["--steps", "400", "--out", sys.argv[1] + "/kl.png"])
-assert abs(trace.end() - 8) < 0.4, trace.end()
+trace = with_keras.main(["--steps", "250", "--out", sys.argv[1] + "/kl.png"])
+assert abs(trace.end() - 8) < 0.8, trace.end()
 
 # In fit, step by step: the float law on the KL that the layer saw. No moving average, so that is what `kl` says.
 law = cv.PI(cv.Staircase(2.0, 6.0, 0.5, every=4), ki=0.01)
 model, seen = with_keras.VAE(law), with_keras.Trace(2.0, [], [])
 data = binary_vectors()[:512]
 model.compile(keras.optimizers.Adam(0.01), loss=with_keras.summed_cross_entropy)
-history = model.fit(data, data, batch_size=64, epochs=2, verbose=0, callbacks=[with_keras.Recorder(model.control, seen)])
+recorder = with_keras.Recorder(model.control, seen)
+history = model.fit(data, data, batch_size=64, epochs=2, verbose=0, callbacks=[recorder])
 alone = cv.Controller(law)
 np.testing.assert_allclose(seen.beta, [alone.step(kl) for kl in seen.kl], rtol=1e-4, atol=1e-6)
 assert abs(history.history["beta"][-1] - seen.beta[-1]) < 1e-6, history.history
-assert history.history["target"] == [3.0, 4.0] or history.history["target"] == [4.0, 6.0], history.history
+assert history.history["target"] == [3.0, 4.0], history.history  # four steps to a stair, eight to an epoch
 
 before = keras.ops.convert_to_numpy(model.control.state)
 model.evaluate(data, data, verbose=0)
@@ -312,7 +323,8 @@ def test_keras_holds_saves_and_restores(tmp_path, backend):
         pytest.skip("keras is not installed")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", KERAS, str(tmp_path)],
-        cwd=EXAMPLES, env={**os.environ, "KERAS_BACKEND": backend}, capture_output=True, text=True, timeout=120,
+        check=False, cwd=EXAMPLES, env={**os.environ, "KERAS_BACKEND": backend}, capture_output=True, text=True,
+        timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "kl.png").exists()

@@ -8,7 +8,7 @@ from controlvae.control import Controller, Law
 class PerOptimiserStep:
     """Takes in every micro-batch and moves the law on their mean, once for each optimiser step.
 
-    `Controller(law, accumulate=N)` counts to N. Trainers do not: they also step on the last, shorter window of an epoch.
+    `Controller(law, accumulate=N)` counts to N. Trainers do not: they step on the last, shorter window of an epoch too.
     """
 
     def __init__(self, law: Law) -> None:

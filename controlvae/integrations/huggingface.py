@@ -44,8 +44,14 @@ class ControlledTrainer(Trainer):
             weight = self._steps.weigh(kl, stepping=self.accelerator.sync_gradients)
         else:
             weight = self.controller.beta
-        loss = loss + weight * kl
+        loss = loss + weight * kl / self._divisor(num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
+
+    def _divisor(self, num_items_in_batch: Any) -> int:
+        """The Trainer divides the loss by the micro-batches of a step, unless the model has already done it."""
+        own = self.compute_loss_func is not None or (self.model_accepts_loss_kwargs and num_items_in_batch is not None)
+        scaled = getattr(self, "loss_is_scaled_for_ga", None)
+        return self.current_gradient_accumulation_steps if (own if scaled is None else scaled) else 1
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:

@@ -47,8 +47,8 @@ def init(law: Law, models: int | None = None) -> State:
 def update(law: Law, state: State, measured: Value) -> State:
     """The state after one more measurement, in nats per example; `.beta` of it is the weight to use.
 
-    No gradient passes through. Under `pmap` or `shard_map` give it `jax.lax.pmean(kl, axis)`, and every device ends with
-    the same weight.
+    No gradient passes through. Under `pmap` or `shard_map` give it `jax.lax.pmean(kl, axis)`, and every device ends
+    with the same weight.
     """
     value = jax.lax.stop_gradient(jnp.asarray(measured, state.beta.dtype))
     return law.update(state, value, ARRAYS)

@@ -1,6 +1,5 @@
 """Keras 3, on any backend: a layer that adds the weighted KL to the model's losses. Needs `pip install keras`."""
 
-from dataclasses import fields
 from typing import Any
 
 import keras
@@ -75,7 +74,7 @@ class KLControl(keras.layers.Layer):
 
 
 class KLControlLog(keras.callbacks.Callback):
-    """Puts target, KL and β at the end of each epoch into the logs, and so into `History`, CSV files and TensorBoard."""
+    """Puts target, KL and β as they are at the end of an epoch into its logs, and so into `History` or a CSV file."""
 
     def __init__(self, control: KLControl) -> None:
         super().__init__()
@@ -92,9 +91,10 @@ class KLControlLog(keras.callbacks.Callback):
 
 
 def _to_config(value: Any) -> Any:
+    """A law as a dictionary that JSON can hold; anything else as it is."""
     if not isinstance(value, Law):
         return value
-    return {"type": type(value).__name__, **{each.name: _to_config(getattr(value, each.name)) for each in fields(value)}}
+    return {"type": type(value).__name__, **{name: _to_config(each) for name, each in vars(value).items()}}
 
 
 def _from_config(value: Any) -> Any:

@@ -69,7 +69,9 @@ class KLControl(Callback):
         self._write(pl_module)
         state = self.controller.state
         held = {} if self.controller.target is None else {"control/target": state.target}
-        pl_module.log_dict({**held, "control/kl": state.measured, "control/beta": state.beta}, on_step=True, on_epoch=False)
+        pl_module.log_dict(
+            {**held, "control/kl": state.measured, "control/beta": state.beta}, on_step=True, on_epoch=False
+        )
 
     def _write(self, module: LightningModule) -> None:
         weight, held = self.controller.beta, getattr(module, self.weight)

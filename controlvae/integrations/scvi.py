@@ -17,8 +17,8 @@ class ControlledTrainingPlan(TrainingPlan):
     >>> model._training_plan_cls = ControlledTrainingPlan
     >>> model.train(plan_kwargs={"law": cv.Auto(target=10.0)})
 
-    The KL is in nats per cell: that of z where the model names it, of all local latents otherwise. Warm-up settings have
-    no effect. Everything else is `KLControl`'s: see `controlvae.integrations.lightning`.
+    The KL is in nats per cell: that of z where the model names it, of all local latents otherwise. Settings of the
+    warm-up have no effect. Everything else is `KLControl`'s: see `controlvae.integrations.lightning`.
     """
 
     _kl_weight: Any = 0.0
@@ -42,5 +42,5 @@ class ControlledTrainingPlan(TrainingPlan):
         super().compute_and_log_metrics(loss_output, metrics, mode)
         if mode == "train":
             parts: dict[str, Tensor] = loss_output.kl_local
-            total = parts.get(MODULE_KEYS.KL_Z_KEY, sum(parts.values())).sum()
-            self.log("kl_train", total.detach() / loss_output.n_obs_minibatch, on_step=True, on_epoch=False)
+            kl = parts[MODULE_KEYS.KL_Z_KEY].sum() if MODULE_KEYS.KL_Z_KEY in parts else loss_output.kl_local_sum
+            self.log("kl_train", kl.detach() / loss_output.n_obs_minibatch, on_step=True, on_epoch=False)
