@@ -95,7 +95,7 @@ def _image_methods(
                 about=f"capacity β-VAE to {target:g} nats, γ = {gamma:g}"),
         replace(base, name=f"{name}-geco", about=f"GECO: the least KL at a reconstruction error of {error:g}",
                 control=Geco(error)),
-        replace(base, name=f"{name}-free-bits", about=f"plain VAE with {free_bits:g} nats free for each latent",
+        replace(base, name=f"{name}-free-bits", about=f"plain VAE with free bits, λ = {free_bits:g} for each latent",
                 objective=Elbo(base.objective.likelihood, free_bits)),
     ]  # fmt: skip
 
