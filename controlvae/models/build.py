@@ -47,16 +47,9 @@ def build_for(experiment: Experiment, examples: Examples) -> Model:
 def _dialog_vae(experiment: Experiment, names: Names) -> DialogVAE:
     settings = experiment.model
     assert isinstance(settings, DialogVAESettings)
-    counts = (len(names.words), len(names.topics), len(names.acts) if settings.acts else 0)
-    sizes = (
-        settings.latents,
-        settings.embedding,
-        settings.utterance,
-        settings.context,
-        settings.hidden,
-        settings.labels,
-    )
-    return DialogVAE(*counts, *sizes, bag_of_words=isinstance(experiment.objective, BagOfWords))
+    acts, bag = len(names.acts) if settings.acts else 0, isinstance(experiment.objective, BagOfWords)
+    sizes = (settings.latents, settings.embedding, settings.utterance, settings.context, settings.hidden)
+    return DialogVAE(len(names.words), len(names.topics), acts, *sizes, settings.labels, bag)
 
 
 def build_critic(experiment: Experiment) -> Critic:
