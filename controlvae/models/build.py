@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from controlvae.data.dialog import Dialogs
+from controlvae.data.dialog import Dialogs, Names
 from controlvae.data.examples import Examples
 from controlvae.experiments import BagOfWords, Experiment, Gaussian, TotalCorrelation
 from controlvae.experiments import ConvVAE as ConvVAESettings
@@ -44,13 +44,17 @@ def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -
 
 def build_for(experiment: Experiment, examples: Examples) -> Model:
     """The model for these examples, whatever they are."""
-    if isinstance(experiment.model, DialogVAESettings):
-        assert isinstance(examples, Dialogs)
-        settings, names, bag = experiment.model, examples.names, isinstance(experiment.objective, BagOfWords)
-        sizes = {name: getattr(settings, name) for name in ("latents", "embedding", "utterance", "context", "hidden")}
-        counts = (len(names.words), len(names.topics), len(names.acts) if settings.acts else 0)
-        return _seeded(experiment, lambda: DialogVAE(*counts, **sizes, labels=settings.labels, bag_of_words=bag))
+    if isinstance(examples, Dialogs):
+        return _seeded(experiment, lambda: _dialog_vae(experiment, examples.names))
     return build(experiment, examples.shape, len(getattr(examples, "vocabulary", ())))
+
+
+def _dialog_vae(experiment: Experiment, names: Names) -> DialogVAE:
+    settings = experiment.model
+    assert isinstance(settings, DialogVAESettings)
+    acts, bag = len(names.acts) if settings.acts else 0, isinstance(experiment.objective, BagOfWords)
+    sizes = (settings.latents, settings.embedding, settings.utterance, settings.context, settings.hidden)
+    return DialogVAE(len(names.words), len(names.topics), acts, *sizes, settings.labels, bag)
 
 
 def build_critic(experiment: Experiment) -> Critic:

@@ -170,7 +170,7 @@ class DialogVAE(nn.Module):
 
     def _given(self, x: Exchanges, utterances: Tensor) -> Tensor:
         """From the utterances of the context, (batch x window, width)."""
-        floors = F.one_hot(x.floors, 2).to(utterances.dtype)
+        floors = torch.stack([1 - x.floors, x.floors], 2).to(utterances.dtype)
         spoken = (x.context[:, :, 0] != PAD).sum(1)
         context = self.context(torch.cat([utterances.view(*x.floors.shape, -1), floors], 2), spoken)
         return torch.cat([self._topic(x.topic), x.profiles.flatten(1), context], 1)
