@@ -21,6 +21,9 @@ def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) ->
     experiment, records = folder.experiment(), folder.records()
     held = experiment.objective.holds
     tried: dict[str, Law] = {text: override(experiment, [f"control={text}"]).control for text in laws}
+    for text, law in tried.items():
+        if law.holds_reconstruction:
+            raise UserError(f"{text} holds the reconstruction, of which a plant of the {held.upper()} knows nothing")
     try:
         plant = Plant.fit(records, held=held)
     except ValueError as error:
