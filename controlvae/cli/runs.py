@@ -17,6 +17,7 @@ from controlvae.report import Trained, open_run, save_figure
 from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
 from controlvae.report.responses import EACH, LATEST
+from controlvae.training.checkpoint import latest_step
 
 
 def pick_device(name: str) -> torch.device:
@@ -57,6 +58,13 @@ def evaluate_run(
         report.save_pixels(report.samples(opened), opened.folder.figures / "samples.png")
         save_figure(report.reconstructions(opened), opened.folder.figures / "reconstruction.png")
         save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
+
+
+def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None) -> None:
+    """Once for each checkpoint: metrics older than the newest one are made anew."""
+    step = latest_step(folder.checkpoints)
+    if step is not None and folder.evaluated_step() != step:
+        evaluate_run(folder.path, device, root)
 
 
 def show_metrics(title: str, metrics: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Batches of sentences of like length, so that a few static shapes serve a text and little padding is computed."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +9,9 @@ from torch import Tensor
 from controlvae.data.examples import Order, stream_key
 
 _SHUFFLE = 1 << 48  # the stream that orders an epoch's batches, beside the one that orders its sentences
+
+
+Width = int | tuple[int, ...]  # of a batch: the tokens of a row; one number for each part of examples that have several
 
 
 class Bucket(NamedTuple):
@@ -63,9 +66,10 @@ class BucketOrder(Order):
             self._permutation = torch.cat([by_length[shuffled].flatten(), plain[used:]])
         return self._permutation
 
-    def width(self, step: int) -> Any:
-        """Of a step's batch: a number, or a list of them for examples of several parts."""
-        return self.classes[self.indices(step)].amax(0).tolist()
+    def width(self, step: int) -> Width:
+        """Of a step's batch."""
+        widest = self.classes[self.indices(step)].amax(0).tolist()
+        return tuple(widest) if isinstance(widest, list) else widest
 
     def _by_length(self, indices: Tensor) -> Tensor:
         columns = self.classes.reshape(len(self.classes), -1).unbind(1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controlvae.data import cifar10, images, shapes2d, switchboard, text
+from controlvae.data import celeba, cifar10, images, shapes2d, switchboard, text
 from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
 from controlvae.data.grammar import grammar_sentences
@@ -14,6 +14,7 @@ from controlvae.data.small_talk import small_talk
 from controlvae.errors import unknown
 from controlvae.experiments import (
     CIFAR10,
+    CelebA,
     DataSettings,
     DialogFile,
     Grammar,
@@ -34,6 +35,8 @@ def load(settings: DataSettings, root: Path | None = None) -> Examples:
             return shapes2d.load(settings, root)
         case CIFAR10():
             return cifar10.load(settings, root)
+        case CelebA():
+            return celeba.load(settings, root)
         case Images():
             return images.load(settings, root)
         case SmallTalk() | Switchboard() | DialogFile():
@@ -47,8 +50,8 @@ def _sentences(settings: TextSettings, root: Path | None) -> text.Sentences:
             return grammar_sentences(sentences, part=part)
         case PennTreebank(split):
             return text.penn_treebank(split, root)
-        case TextFile(path, share, part, words, lower, longest):
-            return text.text_file(path, part, share, root, words, lower, longest)
+        case TextFile(path, share, part, words, lower, longest, pieces):
+            return text.text_file(path, part, share, root, words, lower, longest, pieces=pieces)
 
 
 def _dialogs(settings: DialogSettings, root: Path | None) -> Dialogs:
@@ -65,7 +68,7 @@ def held_out(settings: DataSettings) -> DataSettings | None:
     """The test part of the same data, all of it; None where there is none, or where it is what a run trains on."""
     changes: dict[str, Any]
     match settings:
-        case CIFAR10(split="train"):
+        case CIFAR10(split="train") | CelebA(split="train"):
             changes = {"split": "test", "images": None}
         case Images(part="train") if settings.held_out > 0:
             changes = {"part": "test", "images": None}
@@ -111,6 +114,12 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
         "CIFAR-10: 50,000 colour photographs to train on and 10,000 to test on, 32x32, made 64x64 or 128x128",
         f"{cifar10.NEEDS}. Decoded once, and kept in $CONTROLVAE_CACHE, else ~/.cache/controlvae (2.5 GB at 128)",
         cifar10.found,
+    ),
+    "celeba": (
+        "CelebA: 162,770 aligned faces to train on, 19,867 and 19,962 held out, 178x218: --set 'data=CelebA()', or "
+        "CelebA(64, fit=148) for 64x64 of the middle 148x148",
+        f"{celeba.NEEDS}. Decoded once, and kept in the cache (8 GB at 128)",
+        celeba.found,
     ),
     "images": (
         "your own pictures, with a table of factors if you have one: --set data='Images(\"my/folder\", size=64)'",

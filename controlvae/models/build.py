@@ -8,7 +8,7 @@ from torch import nn
 
 from controlvae.data.dialog import Dialogs, Names
 from controlvae.data.examples import Examples
-from controlvae.experiments import BagOfWords, Experiment, TotalCorrelation
+from controlvae.experiments import BagOfWords, Experiment, Gaussian, TotalCorrelation
 from controlvae.experiments import ConvVAE as ConvVAESettings
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import ImageVAE as ImageVAESettings
@@ -31,10 +31,15 @@ def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -
             sizes = (latents, width, encoder, decoder, blocks, heads, inner, dropout)
             return _seeded(experiment, lambda: TextVAE(vocabulary, *sizes, positions=max(512, 4 * (shape[0] + 1))))
         case ConvVAESettings(latents, channels, hidden, dense, initial):
-            return _seeded(experiment, lambda: ConvVAE(shape, latents, channels, hidden, dense, initial))  # type: ignore[arg-type]
+            vae: VAE = _seeded(experiment, lambda: ConvVAE(shape, latents, channels, hidden, dense, initial))  # type: ignore[arg-type]
         case ImageVAESettings(latents, channels):
-            return _seeded(experiment, lambda: ImageVAE(shape, latents, channels))  # type: ignore[arg-type]
-    raise TypeError(f"no model for {experiment.model!r}")
+            vae = _seeded(experiment, lambda: ImageVAE(shape, latents, channels))  # type: ignore[arg-type]
+        case _:
+            raise TypeError(f"no model for {experiment.model!r}")
+    likelihood = experiment.objective.likelihood
+    if isinstance(likelihood, Gaussian) and likelihood.learnt:
+        vae.learn_pixel_variance(likelihood.variance)
+    return vae
 
 
 def build_for(experiment: Experiment, examples: Examples) -> Model:

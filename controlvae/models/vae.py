@@ -1,5 +1,6 @@
 """What every convolutional VAE here has: an encoder to a Gaussian posterior, and a decoder to logits."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -21,9 +22,12 @@ class Posterior(NamedTuple):
         return cls(mean, log_variance)
 
     @property
-    def moved(self) -> Tensor:
-        """How far x moves the mean from the prior's."""
-        return self.mean if self.prior is None else self.mean - self.prior.mean
+    def standard(self) -> "Posterior":
+        """The same measured from the prior, in its standard deviations: as if the prior were N(0, I)."""
+        if self.prior is None:
+            return self
+        mean = (self.mean - self.prior.mean) * torch.exp(-0.5 * self.prior.log_variance)
+        return Posterior(mean, self.log_variance - self.prior.log_variance)
 
     def log_density(self, z: Tensor) -> Tensor:
         """log q(z) but for its 2π, (..., batch)."""
@@ -40,6 +44,14 @@ class VAE(nn.Module):
     encoder: nn.Sequential
     decoder: nn.Sequential
     latents: int
+    pixel_log_variance: nn.Parameter | None  # of p(x|z), where it is learnt
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("pixel_log_variance", None)
+
+    def learn_pixel_variance(self, start: float) -> None:
+        self.pixel_log_variance = nn.Parameter(torch.tensor(math.log(start)))
 
     def encode(self, x: Tensor) -> Posterior:
         return Posterior.of(self.encoder(x))

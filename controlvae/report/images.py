@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from controlvae.data.examples import BinaryImages
-from controlvae.metrics import bits_per_dimension, fid, kid, psnr, ssim
+from controlvae.experiments import Gaussian
+from controlvae.metrics import bits_per_dimension, dequantised, fid, kid, psnr, ssim
 from controlvae.metrics.inception import RESIZE, Inception
 from controlvae.metrics.inception_weights import NoWeights, load_inception
 from controlvae.report.importance import importance_weighted
-from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
+from controlvae.report.trained import Trained, decoded, pixel_variance, prior_codes, some_examples
 
 FID_PICTURES = 10_000
 _BATCH = 100
@@ -50,12 +51,20 @@ def image_metrics(
 
 
 def _bits(run: Trained, elbo: float, bound: dict[str, Any] | None) -> dict[str, Any]:
-    if _likelihood(run) != "bernoulli" or not isinstance(run.examples, BinaryImages):
-        kind = "a cross-entropy of grey values" if _likelihood(run) == "bernoulli" else "the squared error"
-        return {"skipped": f"{kind} is not a likelihood of 8-bit pictures"}
-    pixels = math.prod(run.examples.shape)
+    likelihood, pixels = run.experiment.objective.likelihood, math.prod(run.examples.shape)
+    match likelihood, isinstance(run.examples, BinaryImages):
+        case "bernoulli", True:
+            offset, how = 0.0, "of black and white pixels"
+        case Gaussian(), False:
+            offset = pixels * dequantised(pixel_variance(run)["pixel_variance"])
+            how = "of 8-bit values at the size trained on, uniform dequantisation, its mean exact"
+        case _, binary:
+            names = {"bernoulli": "a cross-entropy of grey values", "squared-error": "the squared error"}
+            kind = "a Gaussian density" if isinstance(likelihood, Gaussian) else names[likelihood]
+            return {"skipped": f"{kind} is not a likelihood of {'black and white' if binary else '8-bit'} pictures"}
     bounds = {"elbo": elbo, **({"iwae": bound["bound"]} if bound else {})}
-    return {name: bits_per_dimension(nats, pixels) for name, nats in bounds.items()} | {"dimensions": pixels}
+    bits = {name: bits_per_dimension(nats + offset, pixels) for name, nats in bounds.items()}
+    return {**bits, "dimensions": pixels, "how": how}
 
 
 @torch.no_grad()
@@ -142,7 +151,3 @@ def _rebuilt(run: Trained, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     for chosen in some_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
         yield x, decoded(run, run.model.encode(x).mean)
-
-
-def _likelihood(run: Trained) -> str:
-    return run.experiment.objective.likelihood

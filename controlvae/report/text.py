@@ -3,14 +3,17 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from controlvae.data.dialog import Dialogs
 from controlvae.data.text import Sentences
+from controlvae.errors import UserError
 from controlvae.metrics import distinct_n, perplexity, self_bleu
 from controlvae.models import TextVAE
 from controlvae.report.importance import importance_weighted
 from controlvae.report.trained import Trained, prior_codes, some_examples
 
+_TOGETHER = 100  # sentences written at once
 _WRITTEN = {"cuda": 1_000, "cpu": 200}  # sentences that diversity is measured on
 
 
@@ -70,16 +73,28 @@ def _perplexity(run: Trained, nats: float, count: int) -> float:
     return perplexity(nats * count, tokens_of(run, count))
 
 
+def write(run: Trained, count: int, *, seed: int = 0, **how: Any) -> list[str]:
+    """Sentences from the prior, a function of the seed; `how` is as in `TextVAE.generate`."""
+    parts = prior_codes(run, count, seed).split(_TOGETHER)
+    return [line for number, z in enumerate(parts) for line in _written(run, z, seed=seed + 1_000 * number, **how)]
+
+
 @torch.no_grad()
-def write(
-    run: Trained, count: int, *, seed: int = 0, temperature: float = 1.0, top_p: float | None = None
-) -> list[str]:
-    """Sentences from the prior, a function of the seed."""
+def between(run: Trained, start: int, end: int, count: int = 10) -> list[str]:
+    """Sentences on the straight line between the codes of two examples, the likeliest words each time.
+
+    The first and the last are what the codes of the examples themselves are read back as.
+    """
+    first, last = run.model.encode(run.examples.batch(torch.tensor([start, end], device=run.device))).mean
+    shares = torch.linspace(0, 1, count, device=run.device).unsqueeze(1)
+    return _written(run, torch.lerp(first, last, shares), temperature=0.0)
+
+
+def _written(run: Trained, z: Tensor, **how: Any) -> list[str]:
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, Sentences)
-    longest = run.examples.shape[0]
-    rows: list[str] = []
-    for number, z in enumerate(prior_codes(run, count, seed).split(100)):
-        made = run.model.generate(z, longest, temperature=temperature, top_p=top_p, seed=seed + 1_000 * number)
-        rows += [run.examples.words(row) for row in made.tokens]
-    return rows
+    try:
+        made = run.model.generate(z, run.examples.shape[0], **how)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return [run.examples.words(row) for row in made.tokens]

@@ -11,7 +11,7 @@ from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, RunFolder
+from controlvae.experiments import Experiment, Gaussian, RunFolder
 from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
@@ -89,6 +89,14 @@ def picture_model(run: Trained) -> VAE:
         what, instead = ("dialogs", "chat") if isinstance(run.model, DialogVAE) else ("sentences", "sample")
         raise UserError(f"{run.folder.path} is a model of {what}, which has no pictures; see controlvae {instead}")
     return run.model
+
+
+def pixel_variance(run: Trained) -> dict[str, float]:
+    """The variance of p(x|z) under a Gaussian likelihood, as it was set or learnt; nothing under another."""
+    likelihood, learnt = run.experiment.objective.likelihood, getattr(run.model, "pixel_log_variance", None)
+    if not isinstance(likelihood, Gaussian):
+        return {}
+    return {"pixel_variance": likelihood.variance if learnt is None else learnt.exp().item()}
 
 
 def prior_codes(run: Trained, count: int, seed: int = 0) -> Tensor:

@@ -1,0 +1,81 @@
+"""Lightning: a callback that holds a logged KL at its target. Needs `pip install lightning`."""
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from controlvae.control import Law
+from controlvae.errors import UserError
+from controlvae.integrations.accumulation import PerOptimiserStep
+
+
+class KLControl(Callback):
+    """Reads the KL that `training_step` logs, and sets the weight that the next one uses.
+
+    >>> trainer = Trainer(callbacks=[KLControl(cv.PI(target=18.0))])
+    >>> # in the module's training_step:
+    >>> self.log("kl", kl)  # nats per example: summed over latents, averaged over the batch
+    >>> return reconstruction + self.beta * kl
+
+    The law moves once per optimiser step, on the mean over its micro-batches and over ranks, and every rank gets the
+    same weight. `control/target`, `control/kl` and `control/beta` are logged. The state is part of the trainer's
+    checkpoint. Several callbacks may hold several terms, each by its own names.
+
+    Args:
+        law: what to compute.
+        kl: the name under which the module logs what is held.
+        weight: the module's attribute to write: a number, which becomes a tensor, or a buffer, which keeps its address.
+    """
+
+    def __init__(self, law: Law, kl: str = "kl", weight: str = "beta") -> None:
+        self.kl, self.weight = kl, weight
+        self.steps = PerOptimiserStep(law)
+        self.controller = self.steps.controller
+        self._optimiser_steps = 0
+
+    @property
+    def state_key(self) -> str:
+        return self._generate_state_key(kl=self.kl, weight=self.weight)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.controller.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.controller.load_state_dict(state_dict)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not hasattr(pl_module, self.weight):
+            raise UserError(
+                f"{type(pl_module).__name__} has no attribute {self.weight!r}: set self.{self.weight} = 0.0 in its "
+                f"__init__ and weigh the KL by it, or name another with KLControl(law, weight=...)"
+            )
+        self.steps.start()
+        self._optimiser_steps = trainer.global_step
+        self._write(pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.kl not in trainer.callback_metrics:
+            raise UserError(
+                f"training_step logged no {self.kl!r}: write self.log({self.kl!r}, kl) there, with on_step=True"
+            )
+        self.steps.add(trainer.callback_metrics[self.kl])
+        if trainer.global_step == self._optimiser_steps:
+            return
+        self._optimiser_steps = trainer.global_step
+        self.steps.move()
+        self._write(pl_module)
+        state = self.controller.state
+        held = {} if self.controller.target is None else {"control/target": state.target}
+        pl_module.log_dict(
+            {**held, "control/kl": state.measured, "control/beta": state.beta}, on_step=True, on_epoch=False
+        )
+
+    def _write(self, module: LightningModule) -> None:
+        weight, held = self.controller.beta, getattr(module, self.weight)
+        if isinstance(held, Tensor):
+            held.copy_(weight) if isinstance(weight, Tensor) else held.fill_(weight)
+        else:
+            setattr(module, self.weight, weight)

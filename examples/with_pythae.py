@@ -1,0 +1,53 @@
+"""pythae's VAE held at 8 nats by pythae's trainer.
+
+`pip install pythae`, then `python examples/with_pythae.py --out kl.png`.
+"""
+
+import tempfile
+from collections.abc import Sequence
+
+import torch
+from common import Trace, arguments, binary_vectors
+from pythae.data.datasets import BaseDataset
+from pythae.models import VAE, VAEConfig
+from pythae.trainers import BaseTrainerConfig
+from pythae.trainers.training_callbacks import TrainingCallback
+
+import controlvae as cv
+from controlvae.integrations.pythae import ControlledTrainer
+
+
+class Recorder(TrainingCallback):
+    """Looks at the controller after every step; pythae itself shows a callback no KL."""
+
+    def __init__(self, target: float) -> None:
+        self.trace, self.controller = Trace(target, [], []), None
+
+    def on_train_step_end(self, *_: object, **__: object) -> None:
+        stats = self.controller.stats()
+        self.trace.kl.append(stats["measured"])
+        self.trace.beta.append(stats["beta"])
+
+
+def main(given: Sequence[str] | None = None) -> Trace:
+    options = arguments(given, __doc__)
+    data = torch.from_numpy(binary_vectors())
+    model = VAE(VAEConfig(input_dim=(64,), latent_dim=8, reconstruction_loss="bce"))
+    recorder = Recorder(8.0)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = BaseTrainerConfig(
+            folder, num_epochs=max(1, options.steps * 128 // len(data)), per_device_train_batch_size=128,
+            learning_rate=1e-3, no_cuda=True,
+        )  # fmt: skip
+        trainer = ControlledTrainer(
+            model, BaseDataset(data, torch.zeros(len(data))), training_config=settings, callbacks=[recorder],
+            law=cv.Auto(target=8.0, reach_in=500),
+        )  # fmt: skip
+        recorder.controller = trainer.controller
+        trainer.train()
+    recorder.trace.draw(options.out)
+    return recorder.trace
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""scVI held at 12 nats per cell, on counts made up here.
+
+`pip install scvi-tools`, then `python examples/with_scvi.py --out kl.png`.
+"""
+
+from collections.abc import Sequence
+
+import anndata
+import numpy as np
+import scvi
+from common import Trace, arguments
+
+import controlvae as cv
+from controlvae.integrations.scvi import ControlledTrainingPlan
+
+
+def cells(seed: int = 0) -> anndata.AnnData:
+    """2,048 cells of 8 kinds, 100 genes."""
+    random = np.random.default_rng(seed)
+    rates = random.gamma(1.0, 3.0, (8, 100))[random.integers(8, size=2_048)]
+    return anndata.AnnData(random.poisson(rates).astype(np.float32))
+
+
+def main(given: Sequence[str] | None = None) -> Trace:
+    options = arguments(given, __doc__)
+    scvi.settings.seed = 0
+    data = cells()
+    scvi.model.SCVI.setup_anndata(data)
+    model = scvi.model.SCVI(data, n_hidden=64, n_latent=8)
+    model._training_plan_cls = ControlledTrainingPlan
+    model.train(
+        max_epochs=max(1, options.steps * 128 // data.n_obs), train_size=1.0, accelerator="cpu",
+        plan_kwargs={"law": cv.Auto(target=12.0, reach_in=500)}, enable_progress_bar=False,
+    )  # fmt: skip
+    kl, beta = (model.history[name].squeeze().tolist() for name in ("kl_local_train", "control/beta"))
+    trace = Trace(12.0, kl, beta)
+    trace.draw(options.out, units="nats per cell", time="epoch")
+    return trace
+
+
+if __name__ == "__main__":
+    main()
