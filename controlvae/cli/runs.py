@@ -87,7 +87,8 @@ def _show_responses(samples: Sequence[Mapping[str, Any]]) -> None:
     for head in ("context", "what B said", "what the model says"):
         table.add_column(head, overflow="fold")
     for sample in samples:
-        said, responses = "\n".join(sample["context"][-LATEST:]), "\n".join(sample["responses"][:EACH])
+        said = "\n".join(sample["context"][-LATEST:])
+        responses = "\n".join(f"· {response}" for response in sample["responses"][:EACH])
         table.add_row(escape(said), escape(sample["reference"]), escape(responses))
     wide_console().print(table)
 

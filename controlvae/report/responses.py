@@ -31,7 +31,8 @@ def responses_section(dialog: Mapping[str, Any]) -> str:
         f"BLEU-2 with the true response {dialog['bleu_2_precision']:.3f} in the mean, {dialog['bleu_2_recall']:.3f} "
         f"for the best of each context."
     )
-    table = f"<table><tr><th>context</th><th>what B said</th><th>what the model says</th></tr>{rows}</table>"
+    heads = "<tr><th>context</th><th>what B said</th><th>what the model says</th></tr>"
+    table = f'<table class="words">{heads}{rows}</table>'
     return f'<h3>Responses</h3>{table}<p class="quiet">{html.escape(numbers)}</p>'
 
 
