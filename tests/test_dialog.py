@@ -236,6 +236,16 @@ def test_kl_and_densities_are_those_of_torchs_gaussians():
     )
 
 
+def test_products_in_bf16_leave_the_kl_in_float32(talk):
+    model, x = small(talk), talk.batch(torch.arange(30))
+    plain = gaussian_kl(model.encode(x)).sum(1).mean()
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = gaussian_kl(model.encode(x)).sum(1).mean()
+    assert narrow.dtype == torch.float32
+    assert narrow != plain
+    assert narrow.item() == pytest.approx(plain.item(), rel=0.02)
+
+
 def test_what_it_says_has_the_probability_of_hearing_it(talk):
     model, x = small(talk, acts=False), talk.batch(torch.arange(8))
     with torch.no_grad():

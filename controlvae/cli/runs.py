@@ -16,6 +16,7 @@ from controlvae.experiments import RunFolder
 from controlvae.report import Trained, open_run, save_figure
 from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
+from controlvae.report.responses import EACH, LATEST
 from controlvae.training.checkpoint import latest_step
 
 
@@ -80,13 +81,14 @@ def show_metrics(title: str, metrics: dict[str, Any]) -> None:
         _show_responses(spoken["samples"])
 
 
-def _show_responses(samples: Sequence[Mapping[str, Any]], each: int = 5) -> None:
-    """What was said, what B said then, and what the model says."""
+def _show_responses(samples: Sequence[Mapping[str, Any]]) -> None:
+    """What was said last, what B said then, and what the model says."""
     table = Table(title="responses", title_justify="left", show_lines=True)
     for head in ("context", "what B said", "what the model says"):
         table.add_column(head, overflow="fold")
     for sample in samples:
-        said, responses = "\n".join(sample["context"]), "\n".join(sample["responses"][:each])
+        said = "\n".join(sample["context"][-LATEST:])
+        responses = "\n".join(f"· {response}" for response in sample["responses"][:EACH])
         table.add_row(escape(said), escape(sample["reference"]), escape(responses))
     wide_console().print(table)
 

@@ -244,7 +244,7 @@ class PaperExamples:
 
 _EXAMPLES = PaperExamples(
     "dialog-examples",
-    "Table 11: responses of the four methods to the same contexts",
+    "The appendix: responses of the four methods to the same contexts",
     TABLES["table-dialog"].rows,
     "Contexts are a fixed random choice of the test part; A and B speak, B responds. Codes are drawn from the prior, "
     "words are the likeliest of each. Switchboard's text belongs to the LDC: keep this file to yourself.",

@@ -17,8 +17,8 @@ class Posterior(NamedTuple):
 
     @classmethod
     def of(cls, encoded: Tensor) -> "Posterior":
-        """From means beside log-variances, (..., 2 latents)."""
-        mean, log_variance = encoded.chunk(2, -1)
+        """From means beside log-variances, (..., 2 latents); in float32 at least, as a KL is a small difference."""
+        mean, log_variance = encoded.to(torch.promote_types(encoded.dtype, torch.float32)).chunk(2, -1)
         return cls(mean, log_variance)
 
     @property

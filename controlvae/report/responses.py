@@ -9,14 +9,15 @@ from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
 from controlvae.experiments.paper import PaperExamples
 
-_EACH = 5  # responses of a method to a context, as in the paper
+EACH = 5  # responses to a context that are shown, as in the paper
+LATEST = 4  # utterances of a context that are shown; metrics.json has them all
 
 
 def responses_section(dialog: Mapping[str, Any]) -> str:
     """What a model of dialogs says, and the numbers about it. HTML."""
     rows = "".join(
-        f"<tr><td>{_lines(sample['context'])}</td><td>{html.escape(sample['reference'])}</td>"
-        f"<td>{_lines(sample['responses'][:_EACH])}</td></tr>"
+        f"<tr><td>{_lines(sample['context'][-LATEST:])}</td><td>{html.escape(sample['reference'])}</td>"
+        f"<td>{_lines(sample['responses'][:EACH])}</td></tr>"
         for sample in dialog["samples"]
     )
     kinds = [kind for kind in ("perplexity", "iwae_perplexity", "reconstruction_perplexity") if kind in dialog]
@@ -30,7 +31,8 @@ def responses_section(dialog: Mapping[str, Any]) -> str:
         f"BLEU-2 with the true response {dialog['bleu_2_precision']:.3f} in the mean, {dialog['bleu_2_recall']:.3f} "
         f"for the best of each context."
     )
-    table = f"<table><tr><th>context</th><th>what B said</th><th>what the model says</th></tr>{rows}</table>"
+    heads = "<tr><th>context</th><th>what B said</th><th>what the model says</th></tr>"
+    table = f'<table class="words">{heads}{rows}</table>'
     return f'<h3>Responses</h3>{table}<p class="quiet">{html.escape(numbers)}</p>'
 
 
@@ -42,9 +44,9 @@ def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]]
     lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []
     methods = {method: samples for method, samples in found.items() if samples}
     for place, sample in enumerate(next(iter(methods.values()), ())):
-        said = " / ".join(sample["context"])
+        said = " / ".join(sample["context"][-LATEST:])
         lines += [f"{sample['topic'] or 'no topic'}: {said}", "", f"B: {sample['reference']} (what was said)", ""]
-        answers = [_same_context(samples, place, sample)[:_EACH] for samples in methods.values()]
+        answers = [_same_context(samples, place, sample)[:EACH] for samples in methods.values()]
         table = [tuple(methods), ("---",) * len(methods), *zip(*answers, strict=False)]
         lines += [f"| {' | '.join(row)} |" for row in table] + [""]
     text = "\n".join(lines)
@@ -62,7 +64,7 @@ def _same_context(samples: Sequence[Mapping[str, Any]], place: int, like: Mappin
     """Responses to the same context; runs on other data have none."""
     if place < len(samples) and samples[place]["context"] == like["context"]:
         return [response.replace("|", "\\|") for response in samples[place]["responses"]]
-    return ["–"] * _EACH
+    return ["–"] * EACH
 
 
 def _lines(words: Sequence[str]) -> str:
