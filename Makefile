@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo demo-text test lint types unit docs clean
 
 demo: .venv/installed
 	rm -rf demo
@@ -11,7 +11,14 @@ demo: .venv/installed
 	$(BIN)/controlvae report demo --out demo/report.html
 	@echo "Open demo/report.html: its first figure shows KL held at its target by one model and not by the other."
 
-test: lint types unit
+demo-text: .venv/installed
+	rm -rf demo-text
+	$(BIN)/controlvae train text-quick --run demo-text/controlvae
+	$(BIN)/controlvae train text-quick-vae --run demo-text/vae
+	$(BIN)/controlvae report demo-text --out demo-text/report.html
+	@echo "Open demo-text/report.html: one code carries four nats, the other has collapsed."
+
+test: lint types docs unit
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -23,6 +30,14 @@ types: .venv/installed
 unit: .venv/installed
 	$(BIN)/pytest --durations=5
 
+docs: .venv/documented
+	$(BIN)/zensical build --strict --clean -f mkdocs.yml
+	@echo "Open site/index.html. Its search box needs a server: $(BIN)/python -m http.server -d site"
+
+.venv/documented: .venv/installed
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
 # Torch first and pinned, so that nothing after it can pull another build of it.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -33,4 +48,4 @@ unit: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo demo-text site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

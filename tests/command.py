@@ -1,8 +1,13 @@
-"""The command line as a user runs it: in a process of its own."""
+"""The command line as a user runs it: in a process of its own; or, sooner, in this one."""
 
+import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest import mock
 
 # Tiny networks: a second thread gains nothing, and beside another busy process it costs a hundredfold.
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -15,3 +20,22 @@ def command(*words):
 def controlvae(*words, **options):
     options = {"env": ONE_THREAD, **options}
     return subprocess.run(command(*words), capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def within(*words, cwd):
+    """The same without a process of its own, whose imports take seconds: for what is refused before any work."""
+    from controlvae.cli.main import main
+
+    out, err, interrupt = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGINT)
+    try:
+        with (
+            contextlib.chdir(cwd),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch.object(sys, "argv", ["controlvae", *map(str, words)]),
+        ):
+            main()
+    except SystemExit as left:
+        return SimpleNamespace(returncode=left.code, stdout=out.getvalue(), stderr=err.getvalue())
+    finally:
+        signal.signal(signal.SIGINT, interrupt)

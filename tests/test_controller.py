@@ -157,6 +157,15 @@ def test_accumulation_moves_once_per_optimiser_step(kind):
     assert float(parts.state.step) == 3
 
 
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_delayed_weight_is_the_one_of_the_batch_before(kind):
+    prompt, late = (cv.Controller(cv.PI(target=3.0), delayed=delayed) for delayed in (False, True))
+    first = float(late.beta)
+    weights = [(float(prompt.step(kind(kl))), float(late.step(kind(kl)))) for kl in (1.0, 9.0, 2.0, 5.0)]
+    at_once, after = zip(*weights, strict=True)
+    assert after == pytest.approx((first, *at_once[:-1]))
+
+
 def test_stats_name_the_parts():
     control = cv.Controller(cv.PI(18.0, beta_min=0.2))
     control.step(25.0)

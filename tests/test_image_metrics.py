@@ -13,16 +13,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from scipy import stats
 from torch.distributions import Bernoulli, Normal
 
 from controlvae.cli import training
 from controlvae.cli.main import app
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
-from controlvae.metrics import Moments, bits_per_dimension, fid, iwae, kid, moments, psnr, ssim
+from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
-from controlvae.report import evaluate, images, interpolation, open_run, samples
+from controlvae.report import evaluate, images, importance, interpolation, open_run, samples
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
@@ -157,6 +158,16 @@ def test_the_importance_weighted_bound_rises_to_the_evidence():
 
 def test_bits_per_dimension():
     assert bits_per_dimension(-64 * math.log(2), 64) == pytest.approx(1.0)  # fair coins
+
+
+@pytest.mark.parametrize("sd", [0.3, 0.02, 0.001])
+def test_a_dequantised_gaussian_stays_below_the_mass_of_its_grey_level(sd):
+    grey, mean = np.arange(256) / 255, 0.41
+    bound = stats.norm.logpdf(grey, mean, sd) + dequantised(sd**2)
+    mass = stats.norm(mean, sd).cdf(grey + 0.5 / 255) - stats.norm(mean, sd).cdf(grey - 0.5 / 255)
+    near = np.abs(grey - mean) < 6 * sd + 0.5 / 255  # further out a mass is a difference of ones
+    assert (bound[near] <= np.log(mass[near]) + 1e-9).all()
+    assert bound[near] == pytest.approx(np.log(mass[near]), abs=3e-5 / sd**2)  # half the log density's variance
 
 
 # Inception
@@ -328,7 +339,7 @@ def test_log_weights_are_those_of_the_densities(kind, request):
     x = run.examples.batch(torch.arange(4))
     with torch.no_grad():
         posterior = run.model.encode(x)
-        ours = images.log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
+        ours = importance.log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
         z = posterior.sample(torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(3)))
         logits = run.model.decode(z.flatten(0, 1)).view(5, *x.shape)
     if kind == "photographs":  # a Gaussian of variance 1/2 without its constant
@@ -347,6 +358,17 @@ def test_bits_per_dimension_of_black_and_white_pictures(drawings):
     assert bits["iwae"] == pytest.approx(-metrics["iwae"]["bound"] / (256 * math.log(2)))
     assert metrics["iwae"]["bound"] > metrics["iwae"]["elbo_of_the_same"]
     assert metrics["iwae"]["k"] == 7
+
+
+def test_noise_costs_its_eight_bits_and_what_a_gaussian_wastes(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
+    start = "objective.likelihood=Gaussian(0.08333, learnt=true)"  # the variance of uniform noise
+    metrics = evaluate(small_run(tmp_path, noise, start), 10_000, importance_samples=0)
+    waste = 0.5 * math.log2(2 * math.pi * math.e / 12)  # KL(uniform || Gaussian), in bits
+    assert 8 < metrics["bits_per_dimension"]["elbo"] < 8 + waste + 0.3
+    assert metrics["pixel_variance"] == pytest.approx(1 / 12, rel=1e-3)
+    assert metrics["pixel_variance"] != 0.08333
+    assert metrics["likelihood"].startswith("Gaussian, variance learnt: nats")
 
 
 class Small(torch.nn.Module):

@@ -55,6 +55,7 @@ CASES = [
         cv.Auto(RAMP, 250, 1e-3, 2.0, 0.5),
         lambda trace: twin.auto(trace, twin.staircase(0.5, 18.0, 0.15, 7), 250, 1e-3, 2.0, 0.5),
     ),
+    (cv.Geco(18.0, alpha=2e-3), lambda trace: twin.geco(trace, 18.0, 2e-3, 1.0, 0.99)),
     (cv.Constant(4.0), lambda trace: [4.0 for _ in trace]),
     (cv.Linear(0.0, 1.0, steps=50), lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))]),
     (cv.Sigmoid(steps=50), lambda trace: [twin.sigmoid(50)(t + 1) for t in range(len(trace))]),
@@ -114,8 +115,8 @@ def test_feedback_settles_a_plant(law):
     reachable = 30.0 if law.beta_min < 0.5 else 15.0
     control, kl = cv.Controller(replace(law, target=reachable)), 0.05
     for _ in range(60_000):
-        kl = plant(control.step(kl), kl)
-    assert kl == pytest.approx(reachable, rel=0.01)
+        kl = plant(control.step(60.0 - kl if law.holds_reconstruction else kl), kl)
+    assert kl == pytest.approx(60.0 - reachable if law.holds_reconstruction else reachable, rel=0.01)
 
 
 def linear_vae(variances, scale, lag):
@@ -172,14 +173,16 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
     mode=st.sampled_from(MODES),
     ema=st.floats(0, 0.99),
     trace=st.lists(numbers, min_size=1, max_size=60),
-    kind=st.sampled_from(["pi", "pid", "lagrange"]),
+    kind=st.sampled_from(["pi", "pid", "lagrange", "geco"]),
 )
 def test_beta_stays_in_bounds_and_state_stays_finite(target, kp, ki, kd, low, width, mode, ema, trace, kind):
+    low = abs(low) + 1e-3 if kind == "geco" else low
     high = low + width
     law = {
         "pi": lambda: cv.PI(target, kp, ki, low, high, None, mode, ema),
         "pid": lambda: cv.PID(target, kp, ki, kd, low, high, None, mode, ema),
         "lagrange": lambda: cv.LagrangeMultiplier(target, ki, low, high, None, mode, ema),
+        "geco": lambda: cv.Geco(target, ki, low, high, low, ema),
     }[kind]()
     by_float, by_tensor = cv.Controller(law), cv.Controller(law)
     for x in trace:
@@ -237,6 +240,8 @@ def test_tuning_rules():
     assert cv.kp_limit(800.0) == math.inf
     # Set points of the paper's own tables: CIFAR-10 118 to 150.8, CelebA 127 to 160.9.
     assert cv.target_range(118.0).high == pytest.approx(150.79, abs=0.01)
+    # The band ends where the most that can be gained is what the KL costs.
+    assert cv.gain_bound(118.0, 32.79) == pytest.approx(32.79, abs=0.01)
     assert cv.target_range(127.0) == pytest.approx((127.0, 160.94), abs=0.01)
 
 

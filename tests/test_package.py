@@ -62,10 +62,20 @@ def test_the_library_imports_no_other_framework():
     assert not FRAMEWORKS & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["control.pi", "control.tuning", "metrics.step_response"])
+DOCUMENTED = [
+    "control.pi", "control.auto", "control.geco", "control.plant", "control.probe", "control.tuning", "metrics.health",
+    "metrics.step_response",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", DOCUMENTED)
 def test_examples_in_docstrings_run(module):
     loaded = importlib.import_module(f"controlvae.{module}")
-    names = {**vars(loaded), "torch": importlib.import_module("torch")}
+    names = {
+        **vars(importlib.import_module("controlvae.control")),
+        **vars(loaded),
+        "torch": importlib.import_module("torch"),
+    }
     failed, tried = doctest.testmod(loaded, extraglobs=names, optionflags=doctest.ELLIPSIS)
     assert tried > 0
     assert failed == 0

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from controlvae.data import cache, cifar10, images
+from controlvae.data import cache, celeba, cifar10, images
 from controlvae.data.examples import BinaryImages, ByteImages
-from controlvae.data.load import DATA_SETS, describe, load
+from controlvae.data.load import DATA_SETS, describe, held_out, load
 from controlvae.errors import UserError
-from controlvae.experiments import CIFAR10, Images, from_plain, override, preset, to_plain
+from controlvae.experiments import CIFAR10, CelebA, Images, from_plain, override, preset, to_plain
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +112,52 @@ def test_a_pickle_runs_nothing(tmp_path):
     with pytest.raises(UserError, match=r"test_batch in .* asks for (posix|nt).mkdir"):
         load(CIFAR10(split="test"), tmp_path)
     assert not (tmp_path / "run").exists()
+
+
+# CelebA
+
+
+def faces(folder, kind):
+    """Six faces as published, in the parts 0 0 0 1 2 2."""
+    pixels, names = photos(6, 218, 178), [f"{number:06d}.jpg" for number in range(1, 7)]
+    save(folder / "img_align_celeba", pixels, names)
+    files = [folder / "img_align_celeba" / name for name in names]
+    decoded = [Image.open(file).convert("RGB") for file in files]
+    parts = "".join(f"{name} {part}\n" for name, part in zip(names, "000122", strict=True))
+    (folder / celeba.PARTITIONS[0]).write_text(parts)
+    if kind == "zip":
+        with zipfile.ZipFile(folder / "img_align_celeba.zip", "w") as archive:
+            for file in files:
+                archive.write(file, f"img_align_celeba/{file.name}")
+                file.unlink()
+        (folder / "img_align_celeba").rmdir()
+    return decoded
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_celeba_is_divided_officially_and_squeezed_or_cropped(tmp_path, kind):
+    (tmp_path / "celeba").mkdir()
+    pictures = faces(tmp_path / "celeba", kind)
+    train = load(CelebA(), tmp_path)
+    assert (len(train), train.shape, train.split) == (3, (3, 128, 128), "the training set")
+    squeezed = [np.asarray(picture.resize((128, 128), Image.Resampling.BILINEAR)) for picture in pictures]
+    np.testing.assert_array_equal(pixels_of(train), squeezed[:3])
+    np.testing.assert_array_equal(pixels_of(load(CelebA(split="valid"), tmp_path)), squeezed[3:4])
+    middle = [picture.crop((15, 35, 163, 183)).resize((64, 64), Image.Resampling.BILINEAR) for picture in pictures]
+    cropped = load(held_out(CelebA(64, fit=148)), tmp_path)
+    np.testing.assert_array_equal(pixels_of(cropped), np.stack(middle)[4:])
+    assert "the middle 148x148" in cropped.source
+
+
+def test_celeba_without_its_partition_or_with_another_is_refused(tmp_path):
+    faces(tmp_path, "folder")
+    with (tmp_path / celeba.PARTITIONS[0]).open("a") as table:
+        table.write("000007.jpg 2\n")
+    with pytest.raises(UserError, match=r"000007.jpg is missing in the pictures"):
+        load(CelebA(), tmp_path)
+    (tmp_path / celeba.PARTITIONS[0]).unlink()
+    with pytest.raises(UserError, match=r"no list_eval_partition.txt beside it"):
+        load(CelebA(), tmp_path)
 
 
 # Folders and archives of image files

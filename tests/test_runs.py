@@ -9,8 +9,11 @@ import subprocess
 import time
 
 import pytest
-from command import ONE_THREAD, command, controlvae
+from command import ONE_THREAD, command, controlvae, within
 from safetensors import safe_open
+
+from controlvae.experiments import RunFolder
+from controlvae.report.page import warnings_of
 
 TINY = [
     "--set", "training.steps=400", "--set", "training.batch=16", "--set", "training.log_every=7",
@@ -187,6 +190,29 @@ def test_a_target_out_of_reach_is_reported(tmp_path):
     assert "target out of reach" in (run / "report.html").read_text()
 
 
+def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path):
+    run = tmp_path / "run"
+    done = controlvae("train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=Constant(1000)",
+                      "--set", "training.steps=150")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "the code has collapsed: KL 0.0" in done.stderr
+    assert "hold the KL at a target" in done.stderr
+    assert done.stderr.index("has collapsed") < done.stderr.index("step 150/150")
+    events = [json.loads(line) for line in (run / "events.jsonl").open()]
+    assert [event["event"] for event in events].count("code collapsed") == 1
+    assert "the code has collapsed" in warnings_of(RunFolder(run))[-1]
+
+
+def test_laws_are_tried_on_a_run_without_training(straight, tmp_path):
+    picture = tmp_path / "simulation.png"
+    done = controlvae("simulate", straight, "--law", "Auto(5, reach_in=200)", "--law", "Constant(1)", "--out", picture)
+    assert done.returncode == 0, done.stderr
+    assert "Auto(5, reach_in=200)" in done.stdout
+    assert picture.is_file()
+    done = controlvae("simulate", straight, "--law", "Auto(-5)")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
 def test_a_finished_run_evaluates_and_reports(straight):
     done = controlvae("report", straight, "--examples", "100", "--device", "cpu")
     assert done.returncode == 0, done.stderr
@@ -229,7 +255,7 @@ def test_seeds_get_a_folder_each_and_differ(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
-    done = controlvae(*words, cwd=tmp_path)
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr

@@ -122,16 +122,17 @@ TINY = [
 ]  # fmt: skip
 OBJECTIVES = {
     "elbo": ["model.hidden=16"],
+    "free bits": ["model.hidden=16", "objective.free_bits=0.1", "control=Constant(0.5)"],
     "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
     "beta-tc": ["model.hidden=16", "objective=BetaTC()"],
-    "batch norm": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=squared-error"],
+    "batch norm, learnt variance": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=Gaussian(0.05,learnt=true)"],
 }
 
 
 @pytest.mark.parametrize("sets", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_the_engine_trains_like_the_plain_one_and_resumes_either_way(sets):
-    laws = ["PI(18)", "Constant(2)"]
-    experiments = [override(preset("shapes2d-quick"), [*TINY, *sets, f"training.seed={s + 1}", f"control={law}"])
+    laws = ["PI(18)", "Geco(100)"]
+    experiments = [override(preset("shapes2d-quick"), [*TINY, f"training.seed={s + 1}", f"control={law}", *sets])
                    for s, law in enumerate(laws)]  # fmt: skip
     examples = load(experiments[0].data)
     plain, stacked = EagerEngine(experiments, examples, CPU), StackedEngine(experiments, examples, CPU)

@@ -7,7 +7,7 @@ import re
 import statistics
 
 import pytest
-from command import controlvae
+from command import controlvae, within
 
 from controlvae.cli.many import seed_folders, side_by_side
 from controlvae.cli.sweeping import assignments
@@ -59,14 +59,14 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
 
 def test_the_bench_writes_what_it_shows(tmp_path):
     out = tmp_path / "bench.json"
-    words = ["--models", "1", "--batches", "16", "--sizes", "64", "--seconds", "0.2", "--device", "cpu", "--out", out]
+    words = ["--models", "1", "--batches", "16", "--seconds", "0.1", "--device", "cpu", "--out", out]
     done = controlvae("bench", "shapes2d-quick", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = json.loads(out.read_text())["results"]
     pythae = importlib.util.find_spec("pythae") is not None
     others = ["plain eager loop", "pythae's trainer"] if pythae else ["plain eager loop"]
-    assert [line["what"] for line in lines] == [*others, *["controlvae"] * 3]
-    assert [(line["batch"], line["pixels"]) for line in lines[-3:]] == [(64, 32), (16, 32), (64, 64)]
+    assert [line["what"] for line in lines] == [*others, *["controlvae"] * 2]
+    assert [(line["batch"], line["pixels"]) for line in lines[-2:]] == [(64, 32), (16, 32)]
     assert all(line["steps_per_second"] > 0 for line in lines)
     assert ("pip install 'controlvae[bench]'" in done.stdout) != pythae
     assert list(tmp_path.iterdir()) == [out]  # nothing left behind
@@ -83,7 +83,7 @@ def test_the_bench_writes_what_it_shows(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
-    done = controlvae(*words, cwd=tmp_path)
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert message in done.stderr
@@ -91,16 +91,21 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
 
 def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     words = ["sweep", "shapes2d-quick", "--vary", "control.target=6,12", "--seeds", "2", "--run", tmp_path,
-             "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
-             "--set", "model.channels=(8,8,8)", "--device", "cpu"]  # fmt: skip
+             "--vae", "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
+             "--set", "model.channels=(8,8,8)", "--set", "model.hidden=32", "--device", "cpu"]  # fmt: skip
     assert controlvae(*words, "--time-limit", "0.5s").returncode == 0
     done = controlvae(*words)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))
-    assert [row["setting"] for row in rows] == ["target=6", "target=12"]
-    assert float(rows[0]["kl mean"]) < float(rows[1]["kl mean"])
-    assert len(list(tmp_path.rglob("experiment.json"))) == 4
+    assert [row["setting"] for row in rows] == ["plain VAE", "target=6", "target=12"]
+    assert float(rows[1]["kl mean"]) < float(rows[2]["kl mean"])
+    assert len(list(tmp_path.rglob("experiment.json"))) == 6
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
+    pairs = [pair for pair in csv.DictReader((tmp_path / "theorem.csv").open()) if pair["setting"] == "target=12"]
+    gained = {name: statistics.fmean(float(pair[name]) for pair in pairs) for name in ("d", "gain in ELBO")}
+    difference = lambda name: float(rows[2][f"{name} mean"]) - float(rows[0][f"{name} mean"])  # noqa: E731
+    assert len(pairs) == 2
+    assert (gained["d"], gained["gain in ELBO"]) == pytest.approx((difference("kl"), difference("elbo")), abs=1e-3)
     assert controlvae(*words[:2], "--vary", "control.target", "--run", tmp_path).returncode == 2
 
 

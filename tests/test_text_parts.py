@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 import time
 import zipfile
 from collections import Counter
@@ -145,6 +147,18 @@ def test_a_text_file_comes_back_word_for_word_each_line_in_one_part(file):
     assert batch.dtype == torch.int64
     assert batch.shape == (2, 2, *train.shape)
     assert ((batch[0, 0] != PAD).sum(), batch[0, 0, train.lengths[3] - 1]) == (train.lengths[3], EOS)
+
+
+def test_pieces_of_words_leave_none_unknown_and_come_back_whole(file):
+    pytest.importorskip("tokenizers")
+    path, lines = file
+    train, test = (text.text_file(str(path), part, held_out=0.25, pieces=60) for part in ("train", "test"))
+    assert len(train.vocabulary) <= 60 + len(SPECIAL)
+    assert "outside the vocabulary" not in test.source
+    assert {part.words(row) for part in (train, test) for row in part.tokens} == set(lines)
+    again = "from controlvae.data.text import text_file; print(text_file({!r}, held_out=0.25, pieces=60).fingerprint())"
+    other = subprocess.run([sys.executable, "-c", again.format(str(path))], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == train.fingerprint()  # learnt alike in every process, so a run can be resumed
 
 
 def test_nothing_is_cut_in_silence(file):

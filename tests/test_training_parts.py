@@ -14,9 +14,9 @@ from controlvae.data.examples import BinaryImages, Order
 from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D, override, preset
-from controlvae.models import ConvVAE, build
+from controlvae.models import ConvVAE, Posterior, build
 from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
-from controlvae.objectives import bernoulli, divergence, elbo_terms
+from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian
 from controlvae.training import EagerEngine
 from controlvae.training.noise import noise_key, normal_noise
 
@@ -145,6 +145,29 @@ def test_terms_are_those_of_torch_distributions():
     torch.testing.assert_close(terms.divergence.kl, kl.sum(1).mean())
     torch.testing.assert_close(terms.divergence.per_latent, kl.mean(0))
     torch.testing.assert_close(bernoulli(logits, x), -Bernoulli(logits=logits).log_prob(x).sum((1, 2, 3)))
+
+
+def test_a_gaussian_is_that_of_torch_distributions_and_its_best_variance_the_mean_square():
+    torch.manual_seed(0)
+    logits, x = torch.randn(2, 3, 1, 8, 8, dtype=torch.float64), torch.rand(2, 3, 1, 8, 8, dtype=torch.float64)
+    errors = (torch.sigmoid(logits) - x).square().flatten(1).mean(1)  # of two models
+    log_variance = errors.log().requires_grad_()
+    nats = gaussian(logits, x, log_variance)
+    scale = errors.sqrt().view(2, 1, 1, 1, 1)
+    torch.testing.assert_close(nats, -Normal(torch.sigmoid(logits), scale).log_prob(x).flatten(2).sum(2))
+    (gradient,) = torch.autograd.grad(nats.sum(), log_variance)
+    torch.testing.assert_close(gradient, torch.zeros_like(gradient))
+
+
+def test_free_bits_cost_no_less_and_pull_no_harder():
+    posterior = Posterior(torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2))
+    terms = elbo_terms(divergence(posterior), free_bits=0.5)
+    assert terms.held.item() == pytest.approx((9 + 1) / 4 + 0.5)  # KL of a latent: mean of its squared means / 2
+    assert terms.divergence.kl.item() == pytest.approx((9 + 1 + 0.01 + 0.09) / 4)
+    (gradient,) = torch.autograd.grad(terms.held, posterior.mean)
+    assert gradient.tolist() == [[1.5, 0.0], [0.5, 0.0]]
+    with pytest.raises(UserError, match="open-loop weight"):
+        override(preset("shapes2d-quick"), ["objective.free_bits=0.5"])
 
 
 def test_a_model_trains_the_same_alone_or_beside_others():

@@ -101,3 +101,13 @@ def auto(trace, target, reach_in, low, high, start):
         beta = clip(math.exp(asked), low, high)
         betas.append(beta)
     return betas
+
+
+def geco(trace, target, alpha, start, ema):
+    """1 / lambda(t) of Rezende & Viola's update, away from its bounds."""
+    multiplier, betas = 1 / start, []
+    for x in smoothed(trace, ema):
+        if x is not None:
+            multiplier *= math.exp(alpha * (x - target))
+        betas.append(1 / multiplier)
+    return betas

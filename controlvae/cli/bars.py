@@ -41,7 +41,13 @@ def training_bar(experiment: Experiment, start: int) -> Iterator[Callable[[Glanc
     columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(experiment.name, total=experiment.training.steps, completed=start, state="starting")
-        yield lambda glance: bar.update(task, completed=glance.step, state=describe(glance, experiment))
+
+        def show(glance: Glance) -> None:
+            for line in glance.news:
+                bar.console.print(f"controlvae: {line}", markup=False, highlight=False)
+            bar.update(task, completed=glance.step, state=describe(glance, experiment))
+
+        yield show
 
 
 def _lines(experiment: Experiment) -> Callable[[Glance], None]:
@@ -50,6 +56,8 @@ def _lines(experiment: Experiment) -> Callable[[Glance], None]:
     def show(glance: Glance) -> None:
         nonlocal last
         now = time.monotonic()
+        for line in glance.news:
+            print(f"controlvae: {line}", file=sys.stderr, flush=True)
         if now - last >= _LINE_SECONDS or glance.step == experiment.training.steps:
             last = now
             print(describe(glance, experiment), file=sys.stderr, flush=True)
@@ -59,14 +67,15 @@ def _lines(experiment: Experiment) -> Callable[[Glance], None]:
 
 def describe(glance: Glance, experiment: Experiment) -> str:
     """One glance in one line; of several models, the first and how many there are."""
-    row, steps, held = named(glance.latest[0], experiment), experiment.training.steps, experiment.objective.holds
-    target = f"/{row['target']:.2f}" if row["target"] > 0 else ""
+    row, steps, weighed = named(glance.latest[0], experiment), experiment.training.steps, experiment.objective.holds
+    target = {experiment.holds: f"/{row['target']:.2f}"} if row["target"] > 0 else {}
     left = (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
     bound = "  β at its bound" if row["saturated"] else ""
     beside = f"  x{len(glance.latest)} models" if len(glance.latest) > 1 else ""
     return (
-        f"step {glance.step:,}/{steps:,}  {held.upper()} {row[held]:.2f}{target}  β {row['beta']:.3f}  "
-        f"rec {row['reconstruction']:.1f}  {glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
+        f"step {glance.step:,}/{steps:,}  {weighed.upper()} {row[weighed]:.2f}{target.get(weighed, '')}  "
+        f"β {row['beta']:.3f}  rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "
+        f"{glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
     )
 
 

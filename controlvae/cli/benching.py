@@ -16,7 +16,7 @@ from controlvae.errors import UserError
 from controlvae.experiments import Experiment
 from controlvae.experiments.experiment import Precision
 from controlvae.experiments.folder import write_text
-from controlvae.training.bench import Result, bench, gemm_gflops, has_pythae
+from controlvae.training.bench import ROUNDS, Result, bench, gemm_gflops, has_pythae
 
 HEADS = (
     "what", "models", "batch", "pixels", "precision", "steps/s", "seed-steps/s", "against plain", "images/s", "GiB",
@@ -54,8 +54,11 @@ def show(
     results: list[Result] = []
     rounds = bench(experiment, device, **lists._asdict(), seconds=seconds, root=root)
     console = wide_console()
+    if device.type == "cpu":
+        table.caption = f"The lines to be compared take {ROUNDS} turns of {seconds:g} s each; then all of them appear."
     with Live(table, console=console, refresh_per_second=4):
         for result in rounds:
+            table.caption = None
             results.append(result)
             table.add_row(*_cells(result, results[0]))
             _keep(out, title, results)  # as it grows: one line can take minutes, and a job may end before the last

@@ -186,6 +186,10 @@ def sample(
     count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 64,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     columns: Annotated[int | None, typer.Option("--columns", min=1, help="Pictures in a row.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of sentences: 0 takes the likeliest word.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Of sentences: draw from so many likeliest words.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of sentences: from the likeliest with this share.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Of sentences: search with so many candidates.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -197,15 +201,38 @@ def sample(
     from controlvae.report.text import write
 
     opened = open_at(run, device, data_root)
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "beam": beam}
+    how = {name: value for name, value in given.items() if value is not None}
     if len(opened.examples.shape) == 1:
-        lines = "\n".join(write(opened, count, seed=seed))
+        lines = "\n".join(write(opened, count, seed=seed, **how))
         if out is None:
             typer.echo(lines)
         else:
             write_text(out, lines + "\n")
         return
+    if how:
+        raise UserError(f"--{next(iter(how)).replace('_', '-')} is for sentences; {run} is a model of pictures")
     pixels = samples(opened, count, seed=seed, columns=columns)
     typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png"))
+
+
+@app.command()
+def chat(
+    run: RunArgument,
+    count: Annotated[int, typer.Option("--count", min=1, max=100, help="Responses to each line.")] = 5,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="Of the words; 0 takes the likeliest, as the paper does.")
+    ] = 0.0,
+    topic: Annotated[str, typer.Option("--topic", help="What it is about, of the topics it was trained on.")] = "",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the codes.")] = 0,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """Type a line, get several responses, each from a code of the prior; lines may come from a pipe. Ctrl-D ends."""
+    from controlvae.cli import chatting
+    from controlvae.cli.runs import open_at
+
+    chatting.chat(open_at(run, device, data_root), count, temperature, topic, seed)
 
 
 @app.command()
@@ -213,17 +240,24 @@ def interpolate(
     run: RunArgument,
     start: Annotated[int | None, typer.Option("--from", help="Index of an example; a random one by default.")] = None,
     end: Annotated[int | None, typer.Option("--to", help="Index of another.")] = None,
-    columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures between them.")] = 10,
+    columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures, or sentences, on the way.")] = 10,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """Pictures on the way from one example to another."""
+    """Pictures, or sentences, on the way from one example to another."""
     from controlvae.cli.runs import open_at
+    from controlvae.data.text import Sentences
     from controlvae.report import interpolation, save_figure
     from controlvae.report.samples import endpoints
+    from controlvae.report.text import between
 
     opened = open_at(run, device, data_root)
     first, last = endpoints(opened, start, end)
+    if isinstance(opened.examples, Sentences):
+        ends = [opened.examples.words(row) for row in opened.examples.tokens[[first, last]]]
+        lines = between(opened, first, last, columns)
+        typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
+        return
     path = opened.folder.figures / f"interpolation-{first}-{last}.png"
     typer.echo(save_figure(interpolation(opened, first, last, columns), path))
 
@@ -315,6 +349,21 @@ def target(
 
 
 @app.command()
+def simulate(
+    run: RunArgument,
+    laws: Annotated[list[str], typer.Option("--law", metavar="LAW", help="A law to try, e.g. 'Auto(18)'. Repeatable.")],
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="How long; by default as long as the run.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The picture to write.")] = None,
+) -> None:
+    """Try laws and gains in a second: a simple model of how the KL answers β, fitted to a run's log."""
+    from controlvae.cli import simulating
+
+    simulating.simulate(run, laws, steps, out)
+
+
+@app.command()
 def sweep(
     preset: Annotated[str, typer.Argument(help="A name from `controlvae presets`.", show_default=False)],
     vary: Annotated[
@@ -326,6 +375,12 @@ def sweep(
     sets: Sets = None,
     run: Annotated[Path | None, typer.Option("--run", help="The sweep's folder; by default runs/PRESET-sweep.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each.")] = 1,
+    vae: Annotated[
+        bool, typer.Option("--vae", help="The plain VAE beside them: what each gains over it, and the paper's bound.")
+    ] = False,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Measure every run, and show those numbers instead of the log's.")
+    ] = False,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "30s",
@@ -336,7 +391,7 @@ def sweep(
 
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
     place = run or Path("runs") / f"{preset}-sweep"
-    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command())
+    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command(), vae=vae, evaluate=evaluate)
 
 
 @app.command()

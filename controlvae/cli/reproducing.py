@@ -9,13 +9,13 @@ from rich.markdown import Markdown
 
 from controlvae.cli import training
 from controlvae.cli.many import runs_in, seed_folders, train_all
-from controlvae.cli.runs import evaluate_run
+from controlvae.cli.runs import evaluate_new
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder, preset
-from controlvae.experiments.paper import RESULTS, PaperFigure, PaperTable, paper_result
+from controlvae.experiments import preset
+from controlvae.experiments.paper import RESULTS, PaperExamples, PaperResult, PaperTable, paper_result
 from controlvae.report.paper_figures import write_figure
+from controlvae.report.responses import write_examples
 from controlvae.report.tables import write_table
-from controlvae.training.checkpoint import latest_step
 
 
 def show_results() -> None:
@@ -40,27 +40,23 @@ def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, h
     found = {name: runs_in(runs / name) for name in presets}
     for folders in found.values():
         for folder in folders:
-            _evaluate(folder, how)
+            evaluate_new(folder, how.device, how.data_root)
     if isinstance(result, PaperTable):
         text = write_table(result, found, runs)
         Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
         typer.echo(f"written to {runs / f'{name}.md'} and .csv")
+    elif isinstance(result, PaperExamples):
+        typer.echo(write_examples(result, found, runs))
+        typer.echo(f"written to {runs / f'{name}.md'}")
     else:
         for line in write_figure(result, found, runs, root=how.data_root, device=how.device):
             typer.echo(line)
         typer.echo(f"written to {runs / f'{name}.png'} and .csv")
 
 
-def _wanted(result: PaperTable | PaperFigure, only: list[str]) -> list[str]:
+def _wanted(result: PaperResult, only: list[str]) -> list[str]:
     presets = [row.preset for row in result.rows if row.preset]
     for name in only:
         if name not in presets:
             raise UserError(f"{result.name} has no preset {name!r}; it has {', '.join(presets)}")
     return [preset for preset in presets if not only or preset in only]
-
-
-def _evaluate(folder: RunFolder, how: training.How) -> None:
-    """Once for each checkpoint: metrics older than the newest one are made anew."""
-    step = latest_step(folder.checkpoints)
-    if step is not None and folder.evaluated_step() != step:
-        evaluate_run(folder.path, how.device, how.data_root)

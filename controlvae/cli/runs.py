@@ -1,19 +1,23 @@
 """A run opened by a command: the device, the model, its metrics and pictures, and how metrics are shown."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from controlvae import report
-from controlvae.cli.bars import simple_bar
+from controlvae.cli.bars import simple_bar, wide_console
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.report import Trained, open_run, save_figure
-from controlvae.report.images import IMPORTANCE_SAMPLES
+from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
+from controlvae.report.responses import EACH, LATEST
+from controlvae.training.checkpoint import latest_step
 
 
 def pick_device(name: str) -> torch.device:
@@ -56,11 +60,37 @@ def evaluate_run(
         save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
 
 
+def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None) -> None:
+    """Once for each checkpoint: metrics older than the newest one are made anew."""
+    step = latest_step(folder.checkpoints)
+    if step is not None and folder.evaluated_step() != step:
+        evaluate_run(folder.path, device, root)
+
+
 def show_metrics(title: str, metrics: dict[str, Any]) -> None:
     table = Table(title=title, show_header=False, box=None, title_justify="left")
+    spoken = metrics.get("dialog", {})
     for name, value in metrics.items():
-        table.add_row(name.replace("_", " "), _shown(value))
+        if value is not spoken:
+            table.add_row(name.replace("_", " "), _shown(value))
+    for name, value in spoken.items():  # by the line: each perplexity beside what it is of
+        if name != "samples":
+            table.add_row(name.replace("_", " "), _shown(value))
     Console(soft_wrap=True).print(table)
+    if spoken:
+        _show_responses(spoken["samples"])
+
+
+def _show_responses(samples: Sequence[Mapping[str, Any]]) -> None:
+    """What was said last, what B said then, and what the model says."""
+    table = Table(title="responses", title_justify="left", show_lines=True)
+    for head in ("context", "what B said", "what the model says"):
+        table.add_column(head, overflow="fold")
+    for sample in samples:
+        said = "\n".join(sample["context"][-LATEST:])
+        responses = "\n".join(f"· {response}" for response in sample["responses"][:EACH])
+        table.add_row(escape(said), escape(sample["reference"]), escape(responses))
+    wide_console().print(table)
 
 
 def _shown(value: object) -> str:

@@ -1,6 +1,7 @@
 """`sweep`: one preset at several values of a setting, x seeds, and what each costs and gives."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -8,26 +9,40 @@ import typer
 
 from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
+from controlvae.cli.runs import evaluate_new
+from controlvae.control import Constant
 from controlvae.errors import UserError
 from controlvae.experiments import override, preset
 from controlvae.report.sweep import write_sweep
 
+PLAIN = "plain VAE"
 
-def sweep(name: str, sets: list[str], vary: list[str], run: Path, seeds: int, how: training.How, command: str) -> None:
+
+def sweep(
+    name: str, sets: list[str], vary: list[str], run: Path, seeds: int, how: training.How, command: str,
+    *, vae: bool = False, evaluate: bool = False,
+) -> None:  # fmt: skip
     """Trains every combination, side by side where they differ in control alone, and draws rate against distortion."""
     base = override(preset(name), sets)
     settings = [assignments(text) for text in vary]
     paths = [own[0].partition("=")[0] for own in settings]
     if len(set(paths)) < len(paths):
         raise UserError(f"--vary names a setting twice: {', '.join(paths)}")
+    if vae and any(path.split(".")[0] != "control" for path in paths):
+        raise UserError("--vae compares with one plain VAE, so --vary may name settings of control alone")
     # All of them before any folder is made: a wrong value leaves nothing behind.
     chosen = {_label(each): override(base, list(each)) for each in product(*settings)}
+    if vae:
+        chosen = {PLAIN: replace(base, control=Constant(1.0)), **chosen}
     folders = {
         label: seed_folders(experiment, run / re.sub(r"[^\w=.,()+-]", "_", label), seeds, command)
         for label, experiment in chosen.items()
     }
-    train_all([folder for own in folders.values() for folder in own], how)
-    for line in write_sweep(folders, run):
+    every = [folder for own in folders.values() for folder in own]
+    train_all(every, how)
+    for folder in every if evaluate else []:
+        evaluate_new(folder, how.device, how.data_root)
+    for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
 
 

@@ -1,6 +1,5 @@
 """`target`: what KL the plain VAE ends with, what KLs are within reach, and a set point to begin with."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -10,7 +9,8 @@ import typer
 
 from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
-from controlvae.control import Capacity, Constant, Feedback, advise
+from controlvae.control import Capacity, Constant, Feedback
+from controlvae.control.probe import advise_from, probe_weights
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder, override, preset
 
@@ -18,32 +18,29 @@ from controlvae.experiments import Experiment, RunFolder, override, preset
 def target(name: str, sets: list[str], steps: int, run: Path, how: training.How, command: str) -> None:
     """Trains the plain VAE and the law's two bounds side by side for a short budget, and reads their KL."""
     base = override(preset(name), [*sets, f"training.steps={steps}"])
-    if base.objective.holds != "kl":
-        raise UserError(f"{name} holds {base.objective.holds}, not the KL; the paper's band is about the KL")
+    if base.holds != "kl":
+        raise UserError(f"{name} holds {base.holds}, not the KL; the paper's band is about the KL")
     low, high = _bounds(base)
     if low >= 1:
         raise UserError(
             f"the weight of {name} never goes below {low:g}, so its KL stays below the plain VAE's and the paper's "
             f"band does not apply; to measure the plain VAE all the same: --set 'control=PI(1)'"
         )
-    weights = {"plain VAE": 1.0, "at the lower bound": low}
-    weights |= {"at the upper bound": high} if 1 < high < math.inf else {}
     folders = {
-        what: seed_folders(replace(base, control=Constant(weight)), run / f"beta-{weight:g}", 1, command)[0]
-        for what, weight in weights.items()
+        weight: seed_folders(replace(base, control=Constant(weight)), run / f"beta-{weight:g}", 1, command)[0]
+        for weight in probe_weights(low, high)
     }
     train_all(list(folders.values()), how)
     for folder in folders.values():
         if not folder.records():
             raise UserError(f"{folder.path} has no log yet; give it more time")
-    measured = {what: _last(folder) for what, folder in folders.items()}
+    measured = {weight: _last(folder) for weight, folder in folders.items()}
     reached = min(folder.records()[-1]["step"] for folder in folders.values())
     typer.echo(f"after {reached:,} steps{'' if reached >= steps else f' of {steps:,}'}, means over the last tenth:")
-    for what, (kl, reconstruction) in measured.items():
-        typer.echo(f"  {what:24s} β {weights[what]:<6g} KL {kl:9.2f}   reconstruction {reconstruction:10.2f}   nats")
-    own, top = measured["plain VAE"][0], measured["at the lower bound"][0]
-    lowest = measured["at the upper bound"][0] if 1 < high < math.inf else own if high == 1 else 0.0
-    advice = advise(own, min(lowest, own), max(top, own))
+    for weight, (kl, reconstruction) in measured.items():
+        what = "plain VAE" if weight == 1 else "at the lower bound" if weight < 1 else "at the upper bound"
+        typer.echo(f"  {what:24s} β {weight:<6g} KL {kl:9.2f}   reconstruction {reconstruction:10.2f}   nats")
+    advice = advise_from({weight: kl for weight, (kl, _) in measured.items()}, high)
     typer.echo(f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats")
     typer.echo(f"a set point to begin with: {advice.target:.3g} nats ({advice.words})")
     held = isinstance(base.control, Feedback) and not isinstance(base.control, Capacity)

@@ -158,6 +158,8 @@ def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrup
         elif run.out_of_reach:
             print(f"controlvae: {run.folder.path}: the target stayed out of reach, β at its bound; "
                   f"see the report", file=sys.stderr)  # fmt: skip
+        elif run.collapsed:
+            print(f"controlvae: {run.folder.path}: the code stayed collapsed; see the report", file=sys.stderr)
     if step < steps:
         typer.echo(f"stopped at step {step:,} of {steps:,}; go on with: controlvae resume {home}")
         raise typer.Exit(130 if interrupted else 0)

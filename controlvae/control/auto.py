@@ -1,17 +1,16 @@
 """A law without gains to choose: PI action on the logarithm of the weight, from the relative error."""
 
-import math
 from dataclasses import dataclass
 
 from controlvae.control.arithmetic import TENSORS, Arithmetic, Value
-from controlvae.control.law import AntiWindup, Feedback, State, Target
+from controlvae.control.law import State, Target
+from controlvae.control.logarithmic import Logarithmic
 
 _KP, _KI = 2.0, 16.0  # per unit of relative error; the second is divided by `reach_in`
-_LARGEST = 50.0  # of |log β|: exp of it is as good as infinite
 
 
 @dataclass(frozen=True)
-class Auto(Feedback):
+class Auto(Logarithmic):
     r"""Reaches its set point in about `reach_in` steps, in twice as many where the loss is scaled by thousands.
 
     .. math::  \log \beta(t) = \log \beta_0 - 2\,\epsilon(t) - \frac{16}{T} \sum_{j \le t} \epsilon(j),
@@ -47,35 +46,16 @@ class Auto(Feedback):
     def ema(self) -> float:  # type: ignore[override]
         return 1 - 20 / self.reach_in
 
-    @property
-    def anti_windup(self) -> AntiWindup:  # type: ignore[override]
-        return "conditional"
-
     def __post_init__(self) -> None:
         if not 200 <= self.reach_in < 1e9:
             raise ValueError(f"reach_in must be 200 steps or more, got {self.reach_in}")
         self.check()
-        if self.beta_min <= 0:
-            raise ValueError(f"beta_min must be above zero, got {self.beta_min}: the law moves the weight's logarithm")
-
-    def initial(self) -> State:
-        return super().initial()._replace(i=math.log(self.beta_init))
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         error = _relative(now.target, now.measured)
         p = self.proportional(now.target, now.measured, xp)
-        i = state.i - _KI / self.reach_in * error
-        asked = xp.clip(p + i, -_LARGEST, _LARGEST)
-        low, high = math.log(self.beta_min), math.log(self.beta_max) if self.beta_max < math.inf else math.inf
-        outward = ((asked < low) & (error > 0)) | ((asked > high) & (error < 0))
-        i = xp.where(outward, state.i, i)
-        output = xp.exp(asked)
-        after = State(
-            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p, i, 0 * p, output,
-            xp.clip(output, self.beta_min, self.beta_max),
-        )  # fmt: skip
-        return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))
+        return self.actuate(state, now, p, state.i - _KI / self.reach_in * error, 0 * p, xp)
 
     def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
         return -_KP * _relative(target, measured)

@@ -31,6 +31,8 @@ class Controller:
             their mean, and every micro-batch of a step is given the same weight.
         sync_ranks: average the measurement over `torch.distributed` ranks where a process group is up, so that every
             rank ends with the same weight. Every rank must then make the call.
+        delayed: give each batch the weight that the batches before it led to, not its own. So a loop that knows the KL
+            only after its backward pass behaves; the released program for text is one.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Controller:
         models: int | None = None,
         accumulate: int = 1,
         sync_ranks: bool = True,
+        delayed: bool = False,
     ) -> None:
         laws = [law] if isinstance(law, Law) else list(law) if isinstance(law, Sequence) else []
         if not laws or not all(isinstance(each, Law) for each in laws):
@@ -55,6 +58,7 @@ class Controller:
         self.models = models if isinstance(law, Law) else len(laws)
         self.accumulate = accumulate
         self.sync_ranks = sync_ranks
+        self.delayed = delayed or accumulate > 1  # the first of several micro-batches cannot wait for the last
         self._groups = _runs_of_equal(self.laws)
         self._floats: State | None = self.laws[0].initial() if self.models is None else None
         self._pending = (0.0, 0)  # sum and number of this optimiser step's measurements, on the float path
@@ -79,10 +83,9 @@ class Controller:
                 self._pending = (total, count)
                 return state.beta
             self._pending = (0.0, 0)
-            self._floats = self.laws[0].update(state, total / count, FLOATS)
-            return state.beta
-        self._floats = state = self.laws[0].update(state, measured, FLOATS)
-        return state.beta
+            measured = total / count
+        self._floats = self.laws[0].update(state, measured, FLOATS)
+        return state.beta if self.delayed else self._floats.beta
 
     def _step_tensor(self, measured: Tensor) -> Tensor:
         shape = () if self.models is None else (self.models,)
@@ -101,11 +104,11 @@ class Controller:
             if self.sync_ranks and _ranks() > 1:
                 value = _mean_over_ranks(value)
             old = State(*block[:-2].unbind(0))
+            beta = old.beta.to(measured.dtype, copy=True)
             if self.accumulate == 1:
                 new = self._update(old, value)
                 block[:-2].copy_(torch.stack(new))
-                return new.beta.to(measured.dtype)
-            beta = old.beta.to(measured.dtype, copy=True)
+                return beta if self.delayed else new.beta.to(measured.dtype)
             total, count = block[-2] + value, block[-1] + 1
             full = count >= self.accumulate
             moved = torch.stack([*self._update(old, total / count), 0 * total, 0 * count])

@@ -42,6 +42,7 @@ class Law(ABC):
     """A rule that turns measurements into a weight. Settings stay still; `State` moves."""
 
     open_loop: ClassVar[bool] = False
+    holds_reconstruction: ClassVar[bool] = False  # else what its weight multiplies
 
     @abstractmethod
     def initial(self) -> State:
@@ -201,7 +202,7 @@ def check_target(target: Target) -> None:
     lowest = target.lowest() if isinstance(target, Schedule) else target
     highest = target.highest() if isinstance(target, Schedule) else target
     if isinstance(lowest, bool) or not (lowest > 0 and highest < LARGEST_MEASUREMENT):
-        raise ValueError(f"target must be positive, got {target}; KL is in nats per example")
+        raise ValueError(f"target must be positive, got {target}; it is in nats per example")
 
 
 def warn_outside(rule: str) -> None:

@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from controlvae.control.collapse import COLLAPSED
 from controlvae.control.law import Schedule, Target, warn_outside
 
 KI_RANGE = (1e-4, 1e-3)
@@ -28,6 +29,19 @@ def kp_limit(target: float, epsilon: float = 1e-3) -> float:
     return math.inf if target > 700 else (1 + math.exp(target)) * epsilon
 
 
+def gain_bound(kl_vae: float, d: float) -> float:
+    r"""The most nats of reconstruction that d nats of KL above the plain VAE's can gain: :math:`\sqrt{4(2 KL + d)}`.
+
+    The theorem of section 3.3, for a log-likelihood that changes by at most one nat per unit of z.
+
+    >>> gain_bound(118.0, 27.0)
+    32.4345...
+    """
+    if not (kl_vae >= 0 and d >= -2 * kl_vae):
+        raise ValueError(f"kl_vae must be zero or positive and d at least -2 of it, got {kl_vae} and {d}")
+    return math.sqrt(4 * (2 * kl_vae + d))
+
+
 def target_range(kl_vae: float) -> TargetRange:
     r"""Set points that may improve the ELBO of a VAE whose KL is `kl_vae`: :math:`0 \le d \le 2 + 2\sqrt{2 KL + 1}`.
 
@@ -50,6 +64,15 @@ class Advice(NamedTuple):
     reachable: TargetRange  # the KLs that weights between the law's bounds lead to
     words: str
 
+    def __str__(self) -> str:
+        return (
+            f"begin with a target of {self.target:.3g} nats\n"
+            f"  the plain VAE's KL  {self.band.low:.1f} nats\n"
+            f"  the paper's band    {self.band.low:.1f} to {self.band.high:.1f}\n"
+            f"  within reach        {self.reachable.low:.1f} to {self.reachable.high:.1f}\n"
+            f"  {self.words}"
+        )
+
 
 def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Advice:
     """A set point for a VAE whose own KL is `kl_vae`, when the ELBO or the pictures are what is wanted.
@@ -66,7 +89,7 @@ def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Adv
     band = target_range(kl_vae)
     if not lowest <= kl_vae <= highest:
         raise ValueError(f"kl_vae must lie between lowest and highest, got {kl_vae} outside [{lowest}, {highest}]")
-    if kl_vae < 0.1:
+    if kl_vae < COLLAPSED:
         start = min(3.0, highest)
         words = "the code has collapsed: any set point within reach is better than none; begin low and raise it"
         return Advice(start, band, TargetRange(lowest, highest), words)

@@ -11,6 +11,9 @@ from controlvae.data.examples import Order, stream_key
 _SHUFFLE = 1 << 48  # the stream that orders an epoch's batches, beside the one that orders its sentences
 
 
+Width = int | tuple[int, ...]  # of a batch: the tokens of a row; one number for each part of examples that have several
+
+
 class Bucket(NamedTuple):
     """Sentences to take together and the width that holds them."""
 
@@ -19,13 +22,16 @@ class Bucket(NamedTuple):
 
 
 def length_classes(lengths: Tensor, multiple: int = 8) -> Tensor:
-    """Every length made a multiple, and none longer than the longest: the width of its batches. (count,) int64"""
+    """Every length made a multiple, and none longer than the longest: the width of its batches. int64, as `lengths`.
+
+    `lengths` is a row, one per sentence, or a table, where an example has several parts, each with a width of its own.
+    """
     if multiple < 1:
         raise ValueError(f"multiple must be 1 or more, got {multiple}")
-    if lengths.ndim != 1 or not len(lengths) or int(lengths.min()) < 1:
-        raise ValueError("lengths must be a row of lengths, one per sentence, each 1 or more")
+    if lengths.ndim not in (1, 2) or not len(lengths) or int(lengths.min()) < 1:
+        raise ValueError("lengths must be a row of lengths, one per sentence, or a table of them, each 1 or more")
     rounded = (lengths.long() + multiple - 1) // multiple * multiple
-    return rounded.clamp(max=int(lengths.max()))
+    return torch.minimum(rounded, lengths.long().amax(0))
 
 
 def in_buckets(lengths: Tensor, batch: int, multiple: int = 8) -> Iterator[Bucket]:
@@ -42,23 +48,31 @@ class BucketOrder(Order):
     An epoch's permutation is sorted by length class, cut into batches, and the batches are shuffled. Every sentence
     comes once an epoch, except that a remainder smaller than a batch is dropped, as in `Order`: a random one, drawn
     before the sorting, so that long sentences are not dropped more often. A batch is as wide as its longest class.
+    Examples of several parts are sorted by the first, then by the next, and a batch has a width for each.
     """
 
     def __init__(self, lengths: Tensor, batch: int, seed: int, multiple: int = 8, stream: int = 0) -> None:
         super().__init__(len(lengths), batch, seed, stream)
         self.classes = length_classes(lengths.cpu(), multiple)
-        self.widths: tuple[int, ...] = tuple(self.classes.unique().tolist())  # every width that a batch may have
+        self.widths = tuple(self.classes.unique(dim=0).tolist())  # every width that a class may have
 
     def permutation(self, epoch: int) -> Tensor:
         if epoch != self._epoch:
             plain = super().permutation(epoch)
             used = self.steps_per_epoch * self.batch
-            by_length = plain[:used][self.classes[plain[:used]].argsort(stable=True)].view(-1, self.batch)
+            by_length = self._by_length(plain[:used]).view(-1, self.batch)
             key = stream_key(self.seed, epoch + (self.stream << 32) + _SHUFFLE)
             shuffled = torch.randperm(len(by_length), generator=torch.Generator().manual_seed(key))
             self._permutation = torch.cat([by_length[shuffled].flatten(), plain[used:]])
         return self._permutation
 
-    def width(self, step: int) -> int:
-        """Of a step's batch, one of `widths`."""
-        return int(self.classes[self.indices(step)].max())
+    def width(self, step: int) -> Width:
+        """Of a step's batch."""
+        widest = self.classes[self.indices(step)].amax(0).tolist()
+        return tuple(widest) if isinstance(widest, list) else widest
+
+    def _by_length(self, indices: Tensor) -> Tensor:
+        columns = self.classes.reshape(len(self.classes), -1).unbind(1)
+        for column in reversed(columns):  # a stable sort keeps the order of those before it
+            indices = indices[column[indices].argsort(stable=True)]
+        return indices

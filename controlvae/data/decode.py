@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from controlvae.errors import UserError
+from controlvae.experiments.experiment import Fit
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-Fit = Literal["crop", "stretch"]
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 
 _GREY = ("1", "L", "LA")
@@ -68,9 +68,11 @@ def resized(picture: "Picture", size: int | None, fit: Fit = "crop") -> np.ndarr
     from PIL import Image
 
     width, height = picture.size
-    if size is not None and (width, height) != (size, size):
-        if fit == "crop":
-            side = min(width, height)
+    if size is not None and ((width, height) != (size, size) or isinstance(fit, int)):
+        if fit != "stretch":
+            side = min(width, height) if fit == "crop" else fit
+            if side > min(width, height):
+                raise UserError(f"fit={fit} asks for more than a picture of {width}x{height} has")
             left, top = (width - side) // 2, (height - side) // 2
             picture = picture.crop((left, top, left + side, top + side))
         picture = picture.resize((size, size), Image.Resampling.BILINEAR)

@@ -3,7 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -40,8 +40,8 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, indices: Tensor) -> Tensor:
-        """The examples at these indices, float in [0, 1]: (n, *shape)."""
+    def batch(self, indices: Tensor) -> Any:
+        """The examples at these indices, as `encode` takes them; pictures are float in [0, 1], (n, *shape)."""
         ...
 
     def to(self, device: torch.device) -> "Examples": ...

@@ -49,7 +49,7 @@ _TIMES = {
     "future": ("tomorrow", "next week", "some day", "later"),
 }  # fmt: skip
 _DETERMINERS = {"one": ("the", "this", "every", "another"), "many": ("the", "some", "these", "many")}
-_PRONOUN = {"one": "she", "many": "they"}
+PRONOUN = {"one": "she", "many": "they"}
 _MANNERS = ("slowly", "gladly", "quietly", "at once", "with care", "in silence")
 _LINKS = ("and", "because", "although", "while", "so", "before")
 _MOST_CLAUSES = 3
@@ -57,6 +57,13 @@ _TESTED = 1  # the stream of sentences to test on
 
 Symbol = str | tuple[str, ...]  # a word, or a thing to expand with its features
 Rules = dict[Symbol, list[tuple[float, tuple[Symbol, ...]]]]
+
+
+class Expanded(NamedTuple):
+    """The words a symbol became, and -log of their probability."""
+
+    words: list[str]
+    nats: float
 
 
 class Drawn(NamedTuple):
@@ -152,7 +159,7 @@ def _clauses(table: Rules, *features: str) -> None:
     table["main", *features] = [(0.7, (person, done)), (0.3, (person, "who", done, ",", done))]
     table[done] = [(1.0, (("verb", *features), ("object", topic), ("where", topic), ("manner",)))]
     for clause in range(1, _MOST_CLAUSES):
-        again = (("link",), _PRONOUN[number], done, (f"more {clause + 1}", *features))
+        again = (("link",), PRONOUN[number], done, (f"more {clause + 1}", *features))
         table[f"more {clause}", *features] = [(0.5, ()), (0.5, again)]
     table[f"more {_MOST_CLAUSES}", *features] = [(1.0, ())]
 
@@ -164,9 +171,14 @@ def _start(factors: Sequence[int]) -> Symbol:
 def _draw(random: Random) -> Drawn:
     # random() alone: of Python's generator it is the part that never changes between versions.
     factors = tuple(int(random.random() * len(values)) for values in FACTORS.values())
-    nats = math.log(math.prod(map(len, FACTORS.values())))
+    words, nats = expand(_start(factors), random)
+    return Drawn(tuple(words), factors, math.log(math.prod(map(len, FACTORS.values()))) + nats)
+
+
+def expand(symbol: Symbol, random: Random) -> Expanded:
+    """A symbol by the rules, chosen by chance, until words alone are left."""
     words: list[str] = []
-    table, waiting = rules(), [_start(factors)]
+    nats, table, waiting = 0.0, rules(), [symbol]
     while waiting:
         symbol = waiting.pop()
         if isinstance(symbol, str):
@@ -175,7 +187,7 @@ def _draw(random: Random) -> Drawn:
         probability, right = _choose(table[symbol], random.random())
         nats -= math.log(probability)
         waiting.extend(reversed(right))
-    return Drawn(tuple(words), factors, nats)
+    return Expanded(words, nats)
 
 
 def _choose(options: list[tuple[float, tuple[Symbol, ...]]], at: float) -> tuple[float, tuple[Symbol, ...]]:

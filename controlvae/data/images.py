@@ -27,18 +27,21 @@ _NOTHING = Factors((), np.empty((0, 0), np.int64))
 def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImages:
     """The pictures a run asks for, as bytes, or as bits where they are black and white."""
     path, key = _locate(settings.path, root)
+    if path.suffix not in (".npy", ".npz"):
+        return _from_files(settings, *encoded(path), root)
+    pictures = arrays.read(path, key)
+    if isinstance(pictures, Encoded):
+        return _from_files(settings, pictures, fingerprint([path]), root)
+    return _from_array(settings, path, pictures, fingerprint([path]), root)
+
+
+def encoded(path: Path) -> tuple[Encoded, str]:
+    """The image files in a folder or a zip, and their fingerprint."""
     try:
-        if path.suffix in (".npy", ".npz"):
-            pictures: np.ndarray | Encoded = arrays.read(path, key)
-            stamp = fingerprint([path])
-        else:
-            pictures = _zip(path) if path.is_file() else _folder(path)
-            stamp = fingerprint([path] if path.is_file() else [path / name for name in pictures.names])
+        pictures = _zip(path) if path.is_file() else _folder(path)
+        return pictures, fingerprint([path] if path.is_file() else [path / name for name in pictures.names])
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error}") from None
-    if isinstance(pictures, Encoded):
-        return _from_files(settings, pictures, stamp, root)
-    return _from_array(settings, path, pictures, stamp, root)
 
 
 def found(root: Path | None = None) -> str:
@@ -65,7 +68,8 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
     binary = _fits_bits(shape) and arrays.values_of(rows, path).binary
     if binary:
         rows = np.concatenate(list(arrays.bit_chunks(rows, np.arange(len(rows)))))
-    source = _source(path, shape, binary, settings if (sizes[usable, :2] != shape[:2]).any() else None)
+    changed = (sizes[usable, :2] != shape[:2]).any() or isinstance(settings.fit, int)
+    source = _source(path, shape, binary, settings if changed else None)
     if len(usable) < len(sizes):
         source += f"; {len(sizes) - len(usable):,} of {len(sizes):,} left out as unreadable"
     return _examples(settings, rows, shape, binary, source, len(usable), factors, chosen)
@@ -78,7 +82,7 @@ def _from_array(
     factors = _factors(settings, path, len(array), None, root)
     chosen = _choice(settings, len(array))
     height, width, channels = array.shape[1:]
-    resize = settings.size is not None and (height, width) != (settings.size, settings.size)
+    resize = settings.size is not None and ((height, width) != (settings.size,) * 2 or isinstance(settings.fit, int))
     shape = (settings.size or height, settings.size or width, channels) if resize else (height, width, channels)
     binary = values.binary and not resize and _fits_bits(shape)
 
@@ -167,7 +171,7 @@ def _key(settings: Images, path: Path) -> tuple[object, ...]:
 def _source(path: Path, shape: tuple[int, int, int], binary: bool, resize: Images | None) -> str:
     height, width, channels = shape
     kind = "black and white" if binary else {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
-    how = "" if resize is None else f", {'cropped and ' if resize.fit == 'crop' else ''}resized"
+    how = "" if resize is None else f", {'' if resize.fit == 'stretch' else 'cropped and '}resized"
     return f"{path}: {width}x{height} {kind}{how}"
 
 

@@ -3,14 +3,29 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from controlvae.data import cifar10, images, shapes2d, text
+from controlvae.data import celeba, cifar10, images, shapes2d, switchboard, text
+from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
 from controlvae.data.grammar import grammar_sentences
 from controlvae.data.roots import data_roots
+from controlvae.data.small_talk import small_talk
 from controlvae.errors import unknown
-from controlvae.experiments import CIFAR10, DataSettings, Grammar, Images, PennTreebank, Shapes2D, TextFile
+from controlvae.experiments import (
+    CIFAR10,
+    CelebA,
+    DataSettings,
+    DialogFile,
+    Grammar,
+    Images,
+    PennTreebank,
+    Shapes2D,
+    SmallTalk,
+    Switchboard,
+    TextFile,
+)
+from controlvae.experiments.experiment import DialogSettings, TextSettings
 
 
 def load(settings: DataSettings, root: Path | None = None) -> Examples:
@@ -20,31 +35,54 @@ def load(settings: DataSettings, root: Path | None = None) -> Examples:
             return shapes2d.load(settings, root)
         case CIFAR10():
             return cifar10.load(settings, root)
+        case CelebA():
+            return celeba.load(settings, root)
         case Images():
             return images.load(settings, root)
+        case SmallTalk() | Switchboard() | DialogFile():
+            return _dialogs(settings, root)
+    return _sentences(settings, root)
+
+
+def _sentences(settings: TextSettings, root: Path | None) -> text.Sentences:
+    match settings:
         case Grammar(sentences, part):
             return grammar_sentences(sentences, part=part)
         case PennTreebank(split):
             return text.penn_treebank(split, root)
-        case TextFile(path, share, part, words, lower, longest):
-            return text.text_file(path, part, share, root, words, lower, longest)
-    raise TypeError(f"no loader for {settings!r}")
+        case TextFile(path, share, part, words, lower, longest, pieces):
+            return text.text_file(path, part, share, root, words, lower, longest, pieces=pieces)
+
+
+def _dialogs(settings: DialogSettings, root: Path | None) -> Dialogs:
+    match settings:
+        case SmallTalk(dialogs, part, window):
+            return small_talk(dialogs, part=part, window=window)
+        case Switchboard(split, words, window, longest):
+            return switchboard.switchboard(split, root, words, window, longest)
+        case DialogFile(path, share, part, words, window, longest):
+            return switchboard.dialog_file(path, part, share, root, words, window, longest)
 
 
 def held_out(settings: DataSettings) -> DataSettings | None:
     """The test part of the same data, all of it; None where there is none, or where it is what a run trains on."""
+    changes: dict[str, Any]
     match settings:
-        case CIFAR10(split="train"):
-            return replace(settings, split="test", images=None)
+        case CIFAR10(split="train") | CelebA(split="train"):
+            changes = {"split": "test", "images": None}
         case Images(part="train") if settings.held_out > 0:
-            return replace(settings, part="test", images=None)
+            changes = {"part": "test", "images": None}
         case Grammar(part="train"):
-            return Grammar(min(settings.sentences, 2_000), part="test")
-        case PennTreebank(split="train"):
-            return PennTreebank("test")
-        case TextFile(part="train") if settings.held_out > 0:
-            return replace(settings, part="test")
-    return None
+            changes = {"part": "test", "sentences": min(settings.sentences, 2_000)}
+        case SmallTalk(part="train"):
+            changes = {"part": "test", "dialogs": min(settings.dialogs, 500)}
+        case PennTreebank(split="train") | Switchboard(split="train"):
+            changes = {"split": "test"}
+        case TextFile(part="train") | DialogFile(part="train") if settings.held_out > 0:
+            changes = {"part": "test"}
+        case _:
+            return None
+    return replace(settings, **changes)
 
 
 class Source(NamedTuple):
@@ -77,6 +115,12 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
         f"{cifar10.NEEDS}. Decoded once, and kept in $CONTROLVAE_CACHE, else ~/.cache/controlvae (2.5 GB at 128)",
         cifar10.found,
     ),
+    "celeba": (
+        "CelebA: 162,770 aligned faces to train on, 19,867 and 19,962 held out, 178x218: --set 'data=CelebA()', or "
+        "CelebA(64, fit=148) for 64x64 of the middle 148x148",
+        f"{celeba.NEEDS}. Decoded once, and kept in the cache (8 GB at 128)",
+        celeba.found,
+    ),
     "images": (
         "your own pictures, with a table of factors if you have one: --set data='Images(\"my/folder\", size=64)'",
         "a folder or .zip of image files, or a .npy or .npz array: (N, H, W), (N, H, W, C) or (N, C, H, W) of uint8, "
@@ -96,6 +140,22 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
     "text": (
         "your own text, one sentence a line: --set data='TextFile(\"my/text.txt\")'",
         "a UTF-8 text file; a path as given, or inside a data folder",
+        lambda root: "named by the setting itself: no file",
+    ),
+    "small-talk": (
+        "dialogs drawn from a small grammar: topic 8, acts 7",
+        "no files",
+        lambda root: "drawn when it is needed: no file",
+    ),
+    "switchboard": (
+        "Switchboard: telephone conversations with topics and dialog acts, 60 and 62 of them held out",
+        switchboard.NEEDS,
+        switchboard.found,
+    ),
+    "dialog": (
+        "your own dialogs: --set data='DialogFile(\"my/dialogs.jsonl\")'",
+        'a JSON object a line, {"topic": "...", "utts": [["A", "text", ["act"]], ...]}, without topics and acts where '
+        "there are none; as it is or as .gz; a path as given, or inside a data folder",
         lambda root: "named by the setting itself: no file",
     ),
 }

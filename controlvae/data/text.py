@@ -17,7 +17,8 @@ from torch import Tensor
 from controlvae.data.examples import digest
 from controlvae.data.parts import Part, part_of
 from controlvae.data.roots import data_roots, find_file
-from controlvae.data.vocabulary import PAD, to_numbers, to_words, vocabulary
+from controlvae.data.subwords import learn_pieces, whole
+from controlvae.data.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
 
 Split = Literal["train", "valid", "test"]
@@ -39,6 +40,7 @@ class Sentences:
     split: str = "all"
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
+    pieces: bool = False  # whether tokens are pieces of words
 
     @property
     def shape(self) -> tuple[int]:
@@ -69,7 +71,8 @@ class Sentences:
 
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""
-        return to_words(row.tolist() if isinstance(row, Tensor) else row, self.vocabulary)
+        text = to_words(row.tolist() if isinstance(row, Tensor) else row, self.vocabulary)
+        return whole(text) if self.pieces else text
 
 
 class Chosen(NamedTuple):
@@ -103,7 +106,7 @@ def penn_treebank(
 
 def text_file(
     path: str, part: Part = "train", held_out: float = 0.1, root: Path | None = None, words: int | None = None,
-    lower: bool = False, longest: int | None = None, too_long: TooLong = "skip",
+    lower: bool = False, longest: int | None = None, too_long: TooLong = "skip", pieces: int | None = None,
 ) -> Sentences:  # fmt: skip
     """Any UTF-8 text with one sentence a line, its words between white space.
 
@@ -119,6 +122,7 @@ def text_file(
         lower: take everything in lower case.
         longest: the most words a sentence may have.
         too_long: leave longer ones out and say so in `source`, or refuse.
+        pieces: cut words into at most so many pieces, learnt from the training part, instead of knowing them whole.
     """
     if part not in ("train", "test"):
         raise UserError(f"part must be train or test, got {part!r}")
@@ -141,7 +145,11 @@ def text_file(
         raise UserError(f"held_out={held_out:g} of {count:,} sentences holds none out; 0 says so")
     rows = {name: [chosen.sentences[i] for i in part_of(count, name, held_out)] for name in ("train", part)}
     split = f"{part}: {len(rows[part]):,} of {count:,} sentences" if tested else "all, no held-out sentences"
-    return _sentences(Chosen(rows[part], chosen.note), vocabulary(rows["train"], words), str(found), split)
+    if pieces is None:
+        return _sentences(Chosen(rows[part], chosen.note), vocabulary(rows["train"], words), str(found), split)
+    learnt = learn_pieces(rows["train"], pieces)
+    cut = Chosen([learnt.cut(sentence) for sentence in rows[part]], chosen.note)
+    return replace(_sentences(cut, SPECIAL + learnt.names, str(found), split), pieces=True)
 
 
 def find(root: Path | None = None) -> Path | None:
@@ -205,9 +213,6 @@ def _short_enough(lines: list[list[str]], longest: int | None, too_long: TooLong
 
 
 def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) -> Sentences:
-    tokens, lengths, unknown = to_numbers(chosen.sentences, words)
-    note = chosen.note
-    if unknown:
-        share = unknown / int((tokens != PAD).sum() - len(tokens))
-        note += f"; {unknown:,} words ({share:.1%}) outside the vocabulary of {len(words):,}"
-    return Sentences(torch.from_numpy(tokens), torch.from_numpy(lengths), words, source + note, split)
+    numbers = to_numbers(chosen.sentences, words)
+    tokens, lengths, note = torch.from_numpy(numbers.tokens), torch.from_numpy(numbers.lengths), numbers.note(words)
+    return Sentences(tokens, lengths, words, source + chosen.note + note, split)

@@ -20,6 +20,13 @@ class Numbers(NamedTuple):
     lengths: np.ndarray  # (count,) int64: words and EOS
     unknown: int  # words that became UNK
 
+    def note(self, words: tuple[str, ...]) -> str:
+        """How many are outside the vocabulary, to be said beside where they come from; nothing where none are."""
+        if not self.unknown:
+            return ""
+        share = self.unknown / int((self.tokens != PAD).sum() - len(self.tokens))
+        return f"; {self.unknown:,} words ({share:.1%}) outside the vocabulary of {len(words):,}"
+
 
 def vocabulary(sentences: Iterable[Sequence[str]], words: int | None = None) -> tuple[str, ...]:
     """`SPECIAL`, then the words, the most frequent first and alphabetically among equals; at most `words` of them."""

@@ -11,6 +11,7 @@ from controlvae.control import (
     Capacity,
     Constant,
     Cyclical,
+    Geco,
     LagrangeMultiplier,
     Linear,
     Points,
@@ -20,7 +21,7 @@ from controlvae.control import (
 
 # The laws an experiment may name in its JSON. `Controller` takes any law; this list is what a file may ask for.
 LawSettings = (
-    PI | PID | Auto | Capacity | LagrangeMultiplier | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
+    PI | PID | Auto | Capacity | LagrangeMultiplier | Geco | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
 )
 
 
@@ -57,6 +58,34 @@ class CIFAR10:
         require(self.images is None or 0 < self.images <= count, f"images must lie in 1..{count}, got {self.images}")
 
 
+# How a picture becomes square: its middle as large as it gets, all of it squeezed, or so many pixels of its middle.
+Fit = Literal["crop", "stretch"] | int
+
+
+def _check_fit(fit: Fit) -> None:
+    known = fit in ("crop", "stretch") or (isinstance(fit, int) and fit > 0)
+    require(known, f"fit must be crop, stretch or a number of pixels, got {fit!r}")
+
+
+@dataclass(frozen=True)
+class CelebA:
+    """CelebA's aligned faces, 178x218, with its official partition; the paper squeezes them into 128x128.
+
+    `fit=148` is the crop most others take.
+    """
+
+    size: int = 128
+    fit: Fit = "stretch"
+    split: Literal["train", "valid", "test"] = "train"
+    images: int | None = None  # a fixed subset of so many
+
+    def __post_init__(self) -> None:
+        require(0 < self.size <= 178, f"size must lie in 1..178, got {self.size}")
+        _check_fit(self.fit)
+        require(self.split in ("train", "valid", "test"), f"split must be train, valid or test, got {self.split!r}")
+        require(self.images is None or self.images > 0, f"images must be positive, got {self.images}")
+
+
 @dataclass(frozen=True)
 class Images:
     """Your own pictures: a folder or zip of image files, or a `.npy` or `.npz` array (`file.npz:name` for one of many).
@@ -67,7 +96,7 @@ class Images:
 
     path: str
     size: int | None = None  # made size x size; None takes the pictures as they are, all of one size
-    fit: Literal["crop", "stretch"] = "crop"  # how a picture becomes square: its middle, or all of it squeezed
+    fit: Fit = "crop"
     factors: str | None = None
     held_out: float = 0.0  # the share kept for testing, a fixed random choice
     part: Literal["train", "test"] = "train"  # of what held_out divides
@@ -77,7 +106,8 @@ class Images:
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a folder, a zip, or a .npy or .npz file")
         require(self.size is None or 0 < self.size <= 4096, f"size must lie in 1..4096, got {self.size}")
-        require(self.fit in ("crop", "stretch"), f"fit must be crop or stretch, got {self.fit!r}")
+        _check_fit(self.fit)
+        require(self.size is not None or isinstance(self.fit, str), f"fit={self.fit} needs size, e.g. size=64")
         require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
         require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
         require(self.part == "train" or self.held_out > 0, "part='test' needs held_out, the share kept for testing")
@@ -117,18 +147,74 @@ class TextFile:
     words: int | None = None  # the most frequent words to know; None knows them all
     lower: bool = False  # everything in lower case
     longest: int | None = None  # in words; longer sentences are left out and counted
+    pieces: int | None = None  # cut words into so many learnt pieces instead; no word is unknown then
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a text file")
+        require(self.pieces is None or self.pieces > 0, f"pieces must be positive, got {self.pieces}")
+        require(self.pieces is None or self.words is None, "words and pieces exclude each other")
         require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
         require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
         require(self.words is None or self.words > 0, f"words must be positive, got {self.words}")
         require(self.longest is None or self.longest > 0, f"longest must be positive, got {self.longest}")
 
 
-PictureSettings = Shapes2D | CIFAR10 | Images
+@dataclass(frozen=True)
+class SmallTalk:
+    """Dialogs drawn from a small grammar, with their topics and acts: no download."""
+
+    dialogs: int = 2_000
+    part: Literal["train", "test"] = "train"
+    window: int = 4  # utterances before a response that are known, at most
+
+    def __post_init__(self) -> None:
+        require(self.dialogs > 0, f"dialogs must be positive, got {self.dialogs}")
+        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        require(self.window > 0, f"window must be positive, got {self.window}")
+
+
+@dataclass(frozen=True)
+class Switchboard:
+    """Telephone conversations with topics and dialog acts, as Zhao et al. 2017 publish them."""
+
+    split: Literal["train", "valid", "test"] = "train"
+    words: int | None = 10_000  # the most frequent words to know; None knows them all
+    window: int = 9  # utterances before a response that are known, at most
+    longest: int | None = 38  # words an utterance is cut to; how many were is said where the data is named
+
+    def __post_init__(self) -> None:
+        require(self.split in ("train", "valid", "test"), f"split must be train, valid or test, got {self.split!r}")
+        _check_dialogs(self.words, self.window, self.longest)
+
+
+@dataclass(frozen=True)
+class DialogFile:
+    """Your own dialogs in the same form: a JSON object a line, with `utts` = [[speaker, text, [act]], ...]."""
+
+    path: str
+    held_out: float = 0.1  # the share of dialogs kept for testing, a fixed random choice
+    part: Literal["train", "test"] = "train"  # of what held_out divides
+    words: int | None = 10_000
+    window: int = 9
+    longest: int | None = 38
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "path must name a file of dialogs")
+        require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
+        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        _check_dialogs(self.words, self.window, self.longest)
+
+
+def _check_dialogs(words: int | None, window: int, longest: int | None) -> None:
+    require(words is None or words > 0, f"words must be positive, got {words}")
+    require(window > 0, f"window must be positive, got {window}")
+    require(longest is None or longest > 0, f"longest must be positive, got {longest}")
+
+
+PictureSettings = Shapes2D | CIFAR10 | CelebA | Images
 TextSettings = Grammar | PennTreebank | TextFile
-DataSettings = PictureSettings | TextSettings
+DialogSettings = SmallTalk | Switchboard | DialogFile
+DataSettings = PictureSettings | TextSettings | DialogSettings
 
 
 @dataclass(frozen=True)
@@ -183,19 +269,69 @@ class TextVAE:
         require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), got {self.dropout}")
 
 
+@dataclass(frozen=True)
+class DialogVAE:
+    """The conditional VAE for dialogs: GRUs read the utterances and the context, a GRU writes the response."""
+
+    latents: int = 200
+    embedding: int = 200
+    utterance: int = 300  # width of the GRUs that read an utterance, one each way
+    context: int = 600  # width of the GRU over utterances
+    hidden: int = 400  # width of the decoder and of the layers that guess acts and words
+    labels: int = 30  # size of a topic and of an act
+    acts: bool = True  # whether the response's dialog act is guessed and built on (kgCVAE)
+
+    def __post_init__(self) -> None:
+        for name in ("latents", "embedding", "utterance", "context", "hidden", "labels"):
+            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
+
+
+ModelSettings = ConvVAE | ImageVAE | TextVAE | DialogVAE
+
+
 def _check_network(latents: int, channels: tuple[int, ...]) -> None:
     require(latents > 0, f"latents must be positive, got {latents}")
     require(len(channels) > 0, "channels must name at least one layer")
     require(all(width > 0 for width in channels), f"channels must be positive widths, one per layer, got {channels}")
 
 
+@dataclass(frozen=True)
+class Gaussian:
+    """Pixels in [0, 1] under one variance for all, with every constant: a density, so its nats may be negative.
+
+    A learnt variance starts at `variance` and is a weight like any other (Rybkin et al., *Simple and effective VAE
+    training with calibrated decoders*, 2021). Adam moves its logarithm by its rate at most, so start near the end.
+    """
+
+    variance: float = 0.01
+    learnt: bool = False
+
+    def __post_init__(self) -> None:
+        require(0 < self.variance < math.inf, f"variance must be positive and finite, got {self.variance}")
+
+
 # -log p(x|z): binary cross-entropy; or the sum of squared errors of the released image code, a Gaussian of variance 1/2
-# without its constant; or the cross-entropy of a sentence's tokens.
-Likelihood = Literal["bernoulli", "squared-error", "tokens"]
+# without its constant; or the cross-entropy of a sentence's tokens; or a Gaussian in full.
+Likelihood = Literal["bernoulli", "squared-error", "tokens"] | Gaussian
 
 
-def _check_likelihood(likelihood: str) -> None:
-    require(likelihood in get_args(Likelihood), f"likelihood must be one of {get_args(Likelihood)}, got {likelihood!r}")
+def _check_likelihood(likelihood: Likelihood) -> None:
+    names = get_args(get_args(Likelihood)[0])
+    known = isinstance(likelihood, Gaussian) or likelihood in names
+    require(known, f"likelihood must be one of {', '.join(names)} or Gaussian(...), got {likelihood!r}")
+
+
+def likelihood_words(likelihood: Likelihood) -> str:
+    """Which it is and what its numbers are, for reports."""
+    match likelihood:
+        case "bernoulli":
+            return "Bernoulli (cross-entropy), nats"
+        case "squared-error":
+            return "sum of squared errors: nats of a Gaussian of variance 1/2, its constant left out"
+        case "tokens":
+            return "cross-entropy of tokens, nats"
+    variance = "learnt" if likelihood.learnt else f"{likelihood.variance:g}"
+    return f"Gaussian, variance {variance}: nats of a density over pixels in [0, 1]"
 
 
 @dataclass(frozen=True)
@@ -205,8 +341,10 @@ class Adam:
     rate: float = 1e-4
     beta1: float = 0.9
     beta2: float = 0.999
+    clip: float | None = None  # the most a gradient's norm over all weights may be; None lets it be
 
     def __post_init__(self) -> None:
+        require(self.clip is None or 0 < self.clip < math.inf, f"clip must be positive and finite, got {self.clip}")
         require(0 < self.rate < math.inf, f"rate must be positive and finite, got {self.rate}")
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
@@ -219,13 +357,15 @@ class Elbo:
     """Reconstruction + weight x KL, in nats per example."""
 
     likelihood: Likelihood = "bernoulli"
+    free_bits: float = 0.0  # nats a latent may spend: the KL of each, averaged over the batch, costs no less than these
 
     def __post_init__(self) -> None:
         _check_likelihood(self.likelihood)
+        require(0 <= self.free_bits < math.inf, f"free_bits must be zero or positive nats, got {self.free_bits}")
 
     @property
     def holds(self) -> str:
-        """The column of the log that the weight multiplies and a controller holds."""
+        """The column of the log that the weight multiplies and, as a rule, a controller holds."""
         return "kl"
 
     @property
@@ -277,7 +417,32 @@ class BetaTC:
         return ("tc",)
 
 
-ObjectiveSettings = Elbo | TotalCorrelation | BetaTC
+@dataclass(frozen=True)
+class BagOfWords:
+    """Reconstruction + weight x KL + the cost of guessing a response's words from the code alone, in any order.
+
+    Zhao et al. 2017. That last part is no part of the ELBO: it keeps the code in use.
+    """
+
+    weight: float = 1.0  # of the guessing
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight < math.inf, f"weight must be positive and finite, got {self.weight}")
+
+    @property
+    def likelihood(self) -> Likelihood:
+        return "tokens"
+
+    @property
+    def holds(self) -> str:
+        return "kl"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return ("bag_of_words",)
+
+
+ObjectiveSettings = Elbo | TotalCorrelation | BetaTC | BagOfWords
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -291,6 +456,7 @@ class Training:
     seed: int = 1
     log_every: int = 500  # steps averaged into one line of the log
     precision: Precision = "bf16"  # of the products on a GPU; a CPU computes in float32 whatever it says
+    delayed: bool = False  # a batch is weighed by the KL of those before it, as in the released text program
     validation: int = 0  # examples kept out of training, a fixed random choice, to tell when to stop
     validate_every: int = 0  # steps between looks at them; 0 is never. The best model so far is kept beside the last
 
@@ -319,15 +485,27 @@ class Experiment:
     about: str = ""
     paper: str = ""  # the table or figure it belongs to
     data: DataSettings = field(default_factory=Shapes2D)
-    model: ConvVAE | ImageVAE | TextVAE = field(default_factory=ConvVAE)
+    model: ModelSettings = field(default_factory=ConvVAE)
     objective: ObjectiveSettings = field(default_factory=Elbo)
     control: LawSettings = field(default_factory=lambda: Constant(1.0))
     optimiser: Adam = field(default_factory=Adam)
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
-        text = isinstance(self.data, TextSettings)
-        fits = (isinstance(self.model, TextVAE), self.objective.likelihood == "tokens")
+        text, dialog = isinstance(self.data, TextSettings), isinstance(self.data, DialogSettings)
+        fits = (isinstance(self.model, TextVAE) == text, isinstance(self.model, DialogVAE) == dialog)
+        tokens = self.objective.likelihood == "tokens"
         require(
-            all(fit == text for fit in fits), "text data, model=TextVAE and objective.likelihood=tokens go together"
+            all(fits) and tokens == (text or dialog),
+            "text data goes with model=TextVAE, dialogs with model=DialogVAE, both with objective.likelihood=tokens",
         )
+        require(dialog or not isinstance(self.objective, BagOfWords), "objective=BagOfWords is for dialogs")
+        require(
+            self.control.open_loop or not getattr(self.objective, "free_bits", 0.0),
+            "free_bits set a floor of their own and need an open-loop weight, such as control=Constant(1)",
+        )
+
+    @property
+    def holds(self) -> str:
+        """The column of the log that a set point belongs to."""
+        return "reconstruction" if self.control.holds_reconstruction else self.objective.holds

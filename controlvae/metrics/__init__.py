@@ -1,9 +1,10 @@
 """Metrics as functions of arrays: usable on anyone's model. Plain numbers or a named record come out."""
 
-from controlvae.metrics.bound import bits_per_dimension, iwae
+from controlvae.metrics.bound import bits_per_dimension, dequantised, iwae
 from controlvae.metrics.dci import DCI, dci
 from controlvae.metrics.frechet import FID, Moments, fid, moments
-from controlvae.metrics.information import active_units
+from controlvae.metrics.health import Health, Vitals
+from controlvae.metrics.information import MutualInformation, active_units, mutual_information
 from controlvae.metrics.kid import KID, kid
 from controlvae.metrics.mig import MIG, mig, mig_histogram, mig_sampled
 from controlvae.metrics.modularity import Modularity, modularity
@@ -12,7 +13,7 @@ from controlvae.metrics.sap import SAP, sap
 from controlvae.metrics.shared_value import BetaVAEScore, FactorVAEScore, beta_vae_score, factor_vae_score
 from controlvae.metrics.similarity import psnr, ssim
 from controlvae.metrics.step_response import StepResponse, step_response
-from controlvae.metrics.text import Distinct, distinct_n, perplexity, self_bleu
+from controlvae.metrics.text import Distinct, bleu, distinct_n, perplexity, self_bleu
 
 __all__ = [
     "DCI",
@@ -23,13 +24,18 @@ __all__ = [
     "BetaVAEScore",
     "Distinct",
     "FactorVAEScore",
+    "Health",
     "Modularity",
     "Moments",
+    "MutualInformation",
     "StepResponse",
+    "Vitals",
     "active_units",
     "beta_vae_score",
     "bits_per_dimension",
+    "bleu",
     "dci",
+    "dequantised",
     "distinct_n",
     "factor_vae_score",
     "fid",
@@ -40,6 +46,7 @@ __all__ = [
     "mig_sampled",
     "modularity",
     "moments",
+    "mutual_information",
     "perplexity",
     "psnr",
     "rmig",

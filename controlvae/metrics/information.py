@@ -1,13 +1,29 @@
-"""How much of the latent code is in use."""
+"""How much of the latent code is in use, and how much it tells about the data."""
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from controlvae.metrics.arrays import host_array
+from controlvae.models import Posterior
+from controlvae.objectives import gaussian_kl
+
+ACTIVE = 0.01  # the least variance of a posterior mean that counts as active
+_ROWS = 1_024  # examples at a time against all others
 
 
-def active_units(means: Any, threshold: float = 0.01) -> int:
+class MutualInformation(NamedTuple):
+    """What z tells about x, in nats, between two bounds."""
+
+    lower: float  # never above log(examples)
+    upper: float
+    examples: int
+
+
+def active_units(means: Any, threshold: float = ACTIVE) -> int:
     r"""Latents whose posterior mean varies with the input: :math:`\mathrm{Var}_x[\mu_j(x)] > 0.01`.
 
     Burda et al., *Importance Weighted Autoencoders*, 2016.
@@ -22,3 +38,53 @@ def active_units(means: Any, threshold: float = 0.01) -> int:
     if not np.isfinite(values).all():
         raise ValueError("means must be finite")
     return int((values.var(axis=0) > threshold).sum())
+
+
+def mutual_information(means: Any, log_variances: Any, seed: int = 0) -> MutualInformation:
+    r"""Bounds on :math:`I(x; z) = \mathrm{KL} - \mathrm{KL}(q(z) \| p(z))` of Gaussian posteriors.
+
+    The aggregate posterior q(z) is a mixture of all posteriors. From below, one z per example is set against the
+    mixture of the N examples at hand, :math:`\mathrm{E} \log q(z|x) - \log \frac1N \sum_m q(z|x_m)`, which is at most
+    log N (Hoffman & Johnson, *ELBO surgery*, 2016; a bound by Poole et al., *On Variational Bounds of Mutual
+    Information*, 2019). From above, `aggregate_divergence` takes the place of KL(q(z) || p(z)), which is no smaller.
+
+    Args:
+        means, log_variances: (examples, latents).
+        seed: of the draws of z.
+    """
+    mean, log_variance = (torch.as_tensor(host_array(given)).double() for given in (means, log_variances))
+    if mean.ndim != 2 or len(mean) < 2 or mean.shape != log_variance.shape:
+        raise ValueError(
+            f"means and log_variances must both be (examples, latents) with two examples or more, "
+            f"got shapes {tuple(mean.shape)} and {tuple(log_variance.shape)}"
+        )
+    if not bool(torch.isfinite(mean).all() & torch.isfinite(log_variance).all()):
+        raise ValueError("means and log_variances must be finite")
+    posterior = Posterior(mean, log_variance)
+    noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    z, precision = posterior.sample(noise), (-log_variance).exp()
+    # (z - μ)² / σ² for every z and every posterior, as two products; what all densities share cancels.
+    offset = (mean.square() * precision + log_variance).sum(1)
+    own = -0.5 * (noise.square() + log_variance).sum(1)
+    against = torch.cat(
+        [
+            torch.logsumexp(-0.5 * (few.square() @ precision.T - 2 * few @ (mean * precision).T + offset), dim=1)
+            for few in z.split(_ROWS)
+        ]
+    )
+    lower = (own - against).mean().item() + math.log(len(mean))
+    kl = gaussian_kl(posterior).mean(0).sum().item()
+    apart = aggregate_divergence(mean.mean(0), mean.var(0, correction=0) + log_variance.exp().mean(0)).sum().item()
+    return MutualInformation(max(0.0, lower), max(0.0, kl - apart), len(mean))
+
+
+def aggregate_divergence(mean: Tensor, variance: Tensor) -> Tensor:
+    r"""KL of N(mean, variance) from N(0, 1), latent by latent: how far the aggregate posterior is from the prior.
+
+    Of all distributions with these moments the Gaussian is the nearest to the prior, and a product of them no further
+    than what they are the marginals of: their sum is a lower bound of :math:`\mathrm{KL}(q(z) \| p(z))`.
+
+    Args:
+        mean, variance: moments of z over data and posteriors, (latents,).
+    """
+    return gaussian_kl(Posterior(mean, variance.log()))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -64,11 +64,29 @@ def self_bleu(sentences: Sequence[Sentence], n: int, sample: int | None = None, 
         texts = [texts[i] for i in np.random.default_rng(seed).choice(len(texts), sample, replace=False)]
     if len(texts) < 2:
         raise ValueError(f"sentences must be two or more, each to be held against the others, got {len(texts)}")
-    with np.errstate(divide="ignore"):  # exp(log 0) is the 0 it should be
-        log_scores = np.log(_brevity([len(text) for text in texts]))
-        for order in range(1, n + 1):
-            log_scores += np.log(_precisions(texts, order)) / n
-    return float(np.exp(log_scores).mean())
+    precisions = np.stack([_precisions(texts, order) for order in range(1, n + 1)])
+    return float(_score(_brevity([len(text) for text in texts]), precisions).mean())
+
+
+def bleu(sentences: Sequence[Sentence], references: Sequence[Sequence[Sentence]], n: int) -> np.ndarray:
+    """BLEU-n of each sentence against references of its own: (sentences,).
+
+    Papineni et al. 2002, by the sentence, with uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to
+    NLTK's `sentence_bleu`.
+
+    Args:
+        sentences: strings, split at white space, or lists of tokens.
+        references: for each sentence one or more.
+        n: the longest n-grams that count.
+    """
+    at_least(1, n=n)
+    texts, others = _tokens(sentences), [_tokens(own) for own in references]
+    if len(texts) != len(others) or not all(others):
+        raise ValueError(f"every sentence needs references, got {len(texts)} sentences and {len(others)} lists of them")
+    penalties = np.array([_penalty(len(text), map(len, own)) for text, own in zip(texts, others, strict=True)])
+    precisions = [[_matched(text, own, order) for text, own in zip(texts, others, strict=True)]
+                  for order in range(1, n + 1)]  # fmt: skip
+    return _score(penalties, np.array(precisions).reshape(n, -1))
 
 
 def perplexity(nats: Any, tokens: Any) -> float:
@@ -117,20 +135,38 @@ def _precisions(texts: Sequence[tuple[Hashable, ...]], order: int) -> np.ndarray
     for number, own in enumerate(counts):
         others = ((count, largest[gram]) for gram, count in own.items())
         found[number] = sum(min(count, top[2] if top[1] == number else top[0]) for count, top in others)
-    total = np.maximum([len(text) - order + 1 for text in texts], 1)
-    return np.where((found == 0) & (order > 1), _EPSILON, found) / total
+    return np.array([_smoothed(count, text, order) for count, text in zip(found, texts, strict=True)])
+
+
+def _matched(text: tuple[Hashable, ...], others: Sequence[tuple[Hashable, ...]], order: int) -> float:
+    """Share of a sentence's n-grams of one order that one of the others has as well, smoothed."""
+    most: Counter[tuple[Hashable, ...]] = Counter()
+    for other in others:
+        most |= Counter(_ngrams(other, order))
+    return _smoothed((Counter(_ngrams(text, order)) & most).total(), text, order)
+
+
+def _smoothed(found: float, text: tuple[Hashable, ...], order: int) -> float:
+    return (_EPSILON if found == 0 and order > 1 else found) / max(len(text) - order + 1, 1)
+
+
+def _score(penalties: np.ndarray, precisions: np.ndarray) -> np.ndarray:
+    """BLEU of every sentence from its brevity, (sentences,), and the precisions of each order, (orders, sentences)."""
+    with np.errstate(divide="ignore"):  # exp(log 0) is the 0 it should be
+        return penalties * np.exp(np.log(precisions).mean(0))
 
 
 def _brevity(lengths: Sequence[int]) -> np.ndarray:
-    """exp(1 - r/c) where the other sentence nearest in length, r, is longer than the sentence, c: (sentences,)."""
+    """The penalty of each sentence against all the others: (sentences,)."""
     how_many = Counter(lengths)
-
-    def penalty(own: int) -> float:
-        others = [length for length in how_many if length != own or how_many[own] > 1]
-        nearest = min(others, key=lambda other: (abs(other - own), other))
-        if own == 0:
-            return 0.0
-        return 1.0 if own > nearest else math.exp(1 - nearest / own)
-
-    penalties = {own: penalty(own) for own in how_many}
+    others = {own: [length for length in how_many if length != own or how_many[own] > 1] for own in how_many}
+    penalties = {own: _penalty(own, others[own]) for own in how_many}
     return np.array([penalties[own] for own in lengths])
+
+
+def _penalty(own: int, others: Iterable[int]) -> float:
+    """exp(1 - r/c) where the reference nearest in length, r, is longer than the sentence, c."""
+    nearest = min(others, key=lambda other: (abs(other - own), other))
+    if own == 0:
+        return 0.0
+    return 1.0 if own > nearest else math.exp(1 - nearest / own)

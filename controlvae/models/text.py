@@ -1,8 +1,7 @@
 """The VAE for sentences: an LSTM or a Transformer reads them, a Transformer or an LSTM writes them."""
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from controlvae.data.vocabulary import BOS, PAD
 from controlvae.models.transformer import Block, Drop, Dropout, sinusoids
 from controlvae.models.vae import Posterior
-from controlvae.models.writing import State, Written, beam_search, sample
+from controlvae.models.writing import State, Written, first_tokens, write
 
 Kind = Literal["lstm", "transformer"]
 
@@ -93,7 +92,7 @@ class TransformerWriter(nn.Module):
 
     def step(self, tokens: Tensor | None, state: State) -> tuple[Tensor, State]:
         memory, *pairs = state
-        inputs = _first(memory) if tokens is None else tokens[:, None]
+        inputs = first_tokens(memory) if tokens is None else tokens[:, None]
         x = _placed(self.embedding, inputs, self.places, start=pairs[0].shape[2])
         after = []
         for number, block in enumerate(self.blocks):
@@ -123,7 +122,7 @@ class LSTMWriter(nn.Module):
 
     def step(self, tokens: Tensor | None, state: State) -> tuple[Tensor, State]:
         z, hidden, cell = state
-        inputs = _first(z) if tokens is None else tokens[:, None]
+        inputs = first_tokens(z) if tokens is None else tokens[:, None]
         logits, state = self._run(z, inputs, hidden, cell, Dropout())
         return logits[:, 0], state
 
@@ -180,7 +179,7 @@ class TextVAE(nn.Module):
     def encode(self, tokens: Tensor, drop: Drop | None = None) -> Posterior:
         """tokens: int64 (batch, T)."""
         summary = self.encoder(F.pad(tokens, (1, 0), value=BOS), self._drop(drop))
-        return Posterior(*self.posterior(summary).chunk(2, dim=1))
+        return Posterior.of(self.posterior(summary))
 
     def decode(self, z: Tensor, tokens: Tensor, drop: Drop | None = None) -> Tensor:
         """Logits of the token at each place, given z and the true tokens before it: (batch, T, vocabulary)."""
@@ -191,35 +190,9 @@ class TextVAE(nn.Module):
         return self.decode(posterior.sample(noise), tokens), posterior
 
     @torch.no_grad()
-    def generate(
-        self, z: Tensor, longest: int = 100, temperature: float = 1.0, top_k: int | None = None,
-        top_p: float | None = None, beam: int | None = None, seed: int = 0, banned: Sequence[int] = (PAD, BOS),
-    ) -> Written:  # fmt: skip
-        """A sentence for each z, without dropout; a function of z and the seed.
-
-        Args:
-            z: (batch, latents), from N(0, I) or from a posterior.
-            longest: tokens at most, EOS included.
-            temperature: 0 takes the likeliest word every time.
-            top_k: draw from the k likeliest words.
-            top_p: draw from the fewest likeliest words that have this probability together.
-            beam: search with so many candidates instead of drawing.
-            seed: of the draws.
-            banned: tokens never written.
-        """
-        if longest < 1:
-            raise ValueError(f"longest must be 1 or more, got {longest}")
-        if not 0 <= temperature < math.inf:
-            raise ValueError(f"temperature must be 0 or more, got {temperature}")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k must be 1 or more, got {top_k}")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
-        if beam is None:
-            return sample(self.decoder, z, longest, banned, temperature, top_k, top_p, seed)
-        if beam < 1 or top_k is not None or top_p is not None or temperature != 1:
-            raise ValueError(f"beam must be 1 or more and stands alone: it searches and draws nothing, got {beam}")
-        return beam_search(self.decoder, z, longest, banned, beam)
+    def generate(self, z: Tensor, longest: int = 100, **how: Any) -> Written:
+        """A sentence for each z, from N(0, I) or from a posterior, without dropout; `how` is as in `write`."""
+        return write(self.decoder, z, longest, **how)
 
     def _drop(self, given: Drop | None) -> Dropout:
         return Dropout(self.dropout if self.training else 0.0, given)
@@ -237,11 +210,6 @@ def _initialise(blocks: nn.ModuleList) -> None:
     for module in blocks.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
-
-
-def _first(like: Tensor) -> Tensor:
-    """BOS for every sentence: (batch, 1)."""
-    return torch.full((len(like), 1), BOS, device=like.device)
 
 
 def _placed(embedding: nn.Embedding, tokens: Tensor, places: Tensor, start: int = 0) -> Tensor:

@@ -1,5 +1,6 @@
 """What every convolutional VAE here has: an encoder to a Gaussian posterior, and a decoder to logits."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -11,6 +12,26 @@ class Posterior(NamedTuple):
 
     mean: Tensor  # (batch, latents)
     log_variance: Tensor  # (batch, latents)
+    prior: "Posterior | None" = None  # p(z), where it is not N(0, I)
+    given: Tensor | None = None  # what is known besides z, for the decoder too: (batch, size)
+
+    @classmethod
+    def of(cls, encoded: Tensor) -> "Posterior":
+        """From means beside log-variances, (..., 2 latents); in float32 at least, as a KL is a small difference."""
+        mean, log_variance = encoded.to(torch.promote_types(encoded.dtype, torch.float32)).chunk(2, -1)
+        return cls(mean, log_variance)
+
+    @property
+    def standard(self) -> "Posterior":
+        """The same measured from the prior, in its standard deviations: as if the prior were N(0, I)."""
+        if self.prior is None:
+            return self
+        mean = (self.mean - self.prior.mean) * torch.exp(-0.5 * self.prior.log_variance)
+        return Posterior(mean, self.log_variance - self.prior.log_variance)
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """log q(z) but for its 2π, (..., batch)."""
+        return -0.5 * ((z - self.mean).square() * torch.exp(-self.log_variance) + self.log_variance).sum(-1)
 
     def sample(self, noise: Tensor) -> Tensor:
         """z = mean + standard deviation x noise, with noise from N(0, I)."""
@@ -23,10 +44,17 @@ class VAE(nn.Module):
     encoder: nn.Sequential
     decoder: nn.Sequential
     latents: int
+    pixel_log_variance: nn.Parameter | None  # of p(x|z), where it is learnt
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("pixel_log_variance", None)
+
+    def learn_pixel_variance(self, start: float) -> None:
+        self.pixel_log_variance = nn.Parameter(torch.tensor(math.log(start)))
 
     def encode(self, x: Tensor) -> Posterior:
-        mean, log_variance = self.encoder(x).chunk(2, dim=1)
-        return Posterior(mean, log_variance)
+        return Posterior.of(self.encoder(x))
 
     def decode(self, z: Tensor) -> Tensor:
         """Logits of the pixels: (batch, *shape)."""

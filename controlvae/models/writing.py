@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from controlvae.data.vocabulary import EOS, PAD
+from controlvae.data.vocabulary import BOS, EOS, PAD
 
 State = tuple[Tensor, ...]  # what a decoder remembers; every tensor begins with the batch
 
@@ -29,6 +29,43 @@ class Written(NamedTuple):
 
     tokens: Tensor  # (batch, T) int64: words, EOS, then PAD
     log_probability: Tensor  # (batch,), in nats, under the model itself, whatever temperature or cut it was drawn with
+
+
+def first_tokens(like: Tensor) -> Tensor:
+    """BOS for every sentence: (batch, 1)."""
+    return torch.full((len(like), 1), BOS, device=like.device)
+
+
+def write(
+    writer: Writer, z: Tensor, longest: int = 100, temperature: float = 1.0, top_k: int | None = None,
+    top_p: float | None = None, beam: int | None = None, seed: int = 0, banned: Sequence[int] = (PAD, BOS),
+) -> Written:  # fmt: skip
+    """A sentence for each z; a function of z and the seed.
+
+    Args:
+        writer: a decoder.
+        z: (batch, size), what it writes from.
+        longest: tokens at most, EOS included.
+        temperature: 0 takes the likeliest word every time.
+        top_k: draw from the k likeliest words.
+        top_p: draw from the fewest likeliest words that have this probability together.
+        beam: search with so many candidates instead of drawing.
+        seed: of the draws.
+        banned: tokens never written.
+    """
+    if longest < 1:
+        raise ValueError(f"longest must be 1 or more, got {longest}")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be 0 or more, got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be 1 or more, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+    if beam is None:
+        return sample(writer, z, longest, banned, temperature, top_k, top_p, seed)
+    if beam < 1 or top_k is not None or top_p is not None or temperature != 1:
+        raise ValueError(f"beam must be 1 or more and stands alone: it searches and draws nothing, got {beam}")
+    return beam_search(writer, z, longest, banned, beam)
 
 
 def sample(

@@ -2,18 +2,20 @@
 
 from controlvae.objectives.bound import Bound, measure_bound
 from controlvae.objectives.terms import (
-    LIKELIHOODS,
     Divergence,
     Terms,
+    bag_terms,
     bernoulli,
     divergence,
     elbo_terms,
+    gaussian,
     gaussian_kl,
+    pixel_cost,
     reconstruction_of,
     squared_error,
 )
 
 __all__ = [
-    "LIKELIHOODS", "Bound", "Divergence", "Terms", "bernoulli", "divergence", "elbo_terms", "gaussian_kl",
-    "measure_bound", "reconstruction_of", "squared_error",
+    "Bound", "Divergence", "Terms", "bag_terms", "bernoulli", "divergence", "elbo_terms", "gaussian", "gaussian_kl",
+    "measure_bound", "pixel_cost", "reconstruction_of", "squared_error",
 ]  # fmt: skip

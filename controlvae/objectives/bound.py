@@ -1,7 +1,7 @@
 """The ELBO of a model over many examples: what validation looks at and evaluation reports."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ class Bound(NamedTuple):
 
     reconstruction: float
     kl_per_latent: Tensor  # (latents,)
-    means: Tensor  # of q(z|x), one row per example
+    means: Tensor  # of q(z|x), measured from the prior, one row per example
+    log_variances: Tensor
 
     @property
     def kl(self) -> float:
@@ -29,18 +30,18 @@ class Bound(NamedTuple):
 
 @torch.no_grad()
 def measure_bound(
-    model: Model, objective: ObjectiveSettings, batches: Iterable[Tensor], noise: torch.Generator,
+    model: Model, objective: ObjectiveSettings, batches: Iterable[Any], noise: torch.Generator,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Bound:  # fmt: skip
     """With one sample of z per example, from a generator on the host; `progress` is told how many examples are done."""
-    error, means = reconstruction_of(objective), []
+    error, posteriors = reconstruction_of(objective), []
     reconstruction, kl = 0.0, torch.zeros(model.latents, dtype=torch.float64)
     for x in batches:
         posterior = model.encode(x)
         z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(x.device))
-        reconstruction += error(model, z, x).double().sum().item()
+        reconstruction += error(model, z, x, posterior.given).double().sum().item()
         kl += gaussian_kl(posterior).double().sum(0).cpu()
-        means.append(posterior.mean.cpu())
-        progress(sum(map(len, means)))
-    every = torch.cat(means)
-    return Bound(reconstruction / len(every), kl / len(every), every)
+        posteriors.append(torch.stack(posterior.standard[:2]).cpu())
+        progress(sum(each.shape[1] for each in posteriors))
+    means, log_variances = torch.cat(posteriors, dim=1)
+    return Bound(reconstruction / len(means), kl / len(means), means, log_variances)

@@ -3,20 +3,21 @@
 Every function works on the last dimensions, (batch, latents), and takes any number of models before them.
 """
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from controlvae.experiments.experiment import ObjectiveSettings
+from controlvae.experiments.experiment import Gaussian, Likelihood, ObjectiveSettings
 from controlvae.models import Model, Posterior
-from controlvae.objectives.text import token_nll
+from controlvae.objectives.text import sequence_nll
 
 
 class Divergence(NamedTuple):
-    """KL(q(z|x) || N(0, I)) averaged over the batch: in all, and of each latent."""
+    """KL(q(z|x) || p(z)) averaged over the batch: in all, and of each latent."""
 
     kl: Tensor
     per_latent: Tensor  # (..., latents)
@@ -35,29 +36,62 @@ class Terms(NamedTuple):
 
 
 def bernoulli(logits: Tensor, x: Tensor) -> Tensor:
-    """-log p(x|z) of binary pixels: the cross-entropy, summed over each example's own dimensions. (batch,)"""
-    return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(1).sum(1)
+    """-log p(x|z) of binary pixels: the cross-entropy, summed over each picture. (..., batch)"""
+    return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(-3).sum(-1)
 
 
 def squared_error(logits: Tensor, x: Tensor) -> Tensor:
-    """Σ (sigmoid(logits) - x)² of each example: the released image loss, a Gaussian of variance 1/2. (batch,)"""
-    return (torch.sigmoid(logits) - x).square().flatten(1).sum(1)
+    """Σ (sigmoid(logits) - x)² of each picture: the released image loss, a Gaussian of variance 1/2. (..., batch)"""
+    return (torch.sigmoid(logits) - x).square().flatten(-3).sum(-1)
 
 
-LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"bernoulli": bernoulli, "squared-error": squared_error}
+def gaussian(logits: Tensor, x: Tensor, log_variance: Tensor) -> Tensor:
+    r"""-log N(x; sigmoid(logits), σ²) of each picture: :math:`\sum (x - \mu)^2 / 2\sigma^2 + D/2 \log 2\pi\sigma^2`.
+
+    Args:
+        logits: (..., batch, *picture), as x.
+        x: pixels in [0, 1].
+        log_variance: log σ², one for each model, (...).
+    """
+    spread, dimensions = log_variance.unsqueeze(-1), math.prod(x.shape[-3:])
+    constant = dimensions * (spread + math.log(2 * math.pi))
+    return 0.5 * (squared_error(logits, x) * torch.exp(-spread) + constant)
 
 
-def reconstruction_of(objective: ObjectiveSettings) -> Callable[[Model, Tensor, Tensor], Tensor]:
-    """-log p(x|z) of each example, (batch,), as a function of model, z and x."""
+PixelCost = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def pixel_cost(likelihood: Likelihood) -> PixelCost:
+    """-log p(x|z) of each picture, (..., batch), as a function of logits, x and the learnt log-variance, if any."""
+    match likelihood:
+        case "bernoulli":
+            return lambda logits, x, learnt: bernoulli(logits, x)
+        case "squared-error":
+            return lambda logits, x, learnt: squared_error(logits, x)
+        case Gaussian(variance):
+            return lambda logits, x, learnt: gaussian(logits, x, _log_variance(variance, logits, learnt))
+    raise ValueError(f"{likelihood!r} is not a likelihood of pictures")
+
+
+def _log_variance(fixed: float, like: Tensor, learnt: Tensor | None) -> Tensor:
+    return like.new_full((), math.log(fixed)) if learnt is None else learnt
+
+
+def reconstruction_of(objective: ObjectiveSettings) -> Callable[[Model, Tensor, Any, Tensor | None], Tensor]:
+    """-log p(x|z) of each example, (batch,), as a function of model, z, x and what a posterior has as `given`."""
     if objective.likelihood == "tokens":
-        return lambda model, z, x: token_nll(model.decode(z, x), x)  # type: ignore[call-arg]
-    likelihood = LIKELIHOODS[objective.likelihood]
-    return lambda model, z, x: likelihood(model.decode(z), x)  # type: ignore[call-arg]
+        return sequence_nll
+    cost = pixel_cost(objective.likelihood)
+    return lambda model, z, x, given: cost(model.decode(z), x, model.pixel_log_variance)  # type: ignore[call-arg, arg-type]
 
 
 def gaussian_kl(posterior: Posterior) -> Tensor:
-    r"""KL(N(μ, σ²) || N(0, 1)) of each latent: :math:`(\mu^2 + \sigma^2 - 1 - \log \sigma^2) / 2`. (batch, latents)"""
-    mean, log_variance = posterior
+    r"""KL(N(μ, σ²) || p(z)) of each latent, (batch, latents).
+
+    For p = N(0, 1) it is :math:`(\mu^2 + \sigma^2 - 1 - \log \sigma^2) / 2`; a prior of its own sets the origin and the
+    unit.
+    """
+    mean, log_variance, *_ = posterior.standard
     return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance)
 
 
@@ -66,6 +100,17 @@ def divergence(posterior: Posterior) -> Divergence:
     return Divergence(kl.sum(-1).mean(-1), kl.mean(-2))
 
 
-def elbo_terms(divergence: Divergence) -> Terms:
-    """ELBO = -(reconstruction + KL); the weight multiplies the KL."""
-    return Terms(divergence, held=divergence.kl, given=0.0)
+def elbo_terms(divergence: Divergence, free_bits: float = 0.0) -> Terms:
+    """ELBO = -(reconstruction + KL); the weight multiplies the KL.
+
+    With free bits it multiplies Σ max(λ, KL of a latent): a latent has λ nats to spend before it pays for more
+    (Kingma et al., *Improved variational inference with inverse autoregressive flow*, 2016, appendix C.8).
+    """
+    floored = divergence.per_latent.clamp(min=free_bits).sum(-1) if free_bits else divergence.kl
+    return Terms(divergence, held=floored, given=0.0)
+
+
+def bag_terms(divergence: Divergence, bag: Tensor, weight: float) -> Terms:
+    """The ELBO's terms beside the cost of guessing words in any order, `bag` (..., batch), which is paid in full."""
+    cost = bag.mean(-1)
+    return Terms(divergence, held=divergence.kl, given=weight * cost, extras=(cost.detach(),))

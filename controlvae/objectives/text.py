@@ -1,9 +1,14 @@
-"""The likelihood of sentences, in nats per sentence."""
+"""The likelihood of sentences and of responses, in nats per sentence."""
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from controlvae.data.dialog import Exchanges
 from controlvae.data.vocabulary import PAD
+from controlvae.models import DialogVAE
 
 
 def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -19,3 +24,31 @@ def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
     flat = logits.reshape(-1, logits.shape[-1]).float()
     cost = F.cross_entropy(flat, tokens.reshape(-1), ignore_index=PAD, reduction="none")
     return cost.view(tokens.shape).sum(-1)
+
+
+def sequence_nll(model: Any, z: Tensor, x: Tensor | Exchanges, given: Tensor | None) -> Tensor:
+    """-log p(x|z) of sentences; of a response its words and, where the model has acts, its act. (batch,)"""
+    if not isinstance(x, Exchanges):
+        return token_nll(model.decode(z, x), x)
+    return words_nll(model, z, x, given) + act_nll(model, z, x, given)
+
+
+def words_nll(model: DialogVAE, z: Tensor, x: Exchanges, given: Tensor | None) -> Tensor:
+    """-log p(words|z, context, act): what the paper's dialog perplexity is of. (batch,)"""
+    return token_nll(model.decode(z, x, given), x.response)
+
+
+def act_nll(model: DialogVAE, z: Tensor, x: Exchanges, given: Tensor | None) -> Tensor:
+    """-log p(act|z, context); nothing where the model has no acts. (batch,)"""
+    logits = model.act_logits(z, x, given)
+    return z.new_zeros(len(z)) if logits is None else F.cross_entropy(logits.float(), x.act, reduction="none")
+
+
+def bag_of_words(logits: Tensor, tokens: Tensor) -> Tensor:
+    """-log p of a sentence's words and EOS in any order, all from one distribution, (batch, vocabulary). (batch,)
+
+    Zhao et al., *Learning discourse-level diversity for neural dialog models using conditional VAEs*, 2017: a help in
+    training, not a part of the bound.
+    """
+    cost = -torch.log_softmax(logits.float(), 1).gather(1, tokens)
+    return torch.where(tokens == PAD, 0.0, cost).sum(1)

@@ -1,6 +1,7 @@
 """Reads run folders: metrics, pictures, curves, and the page that shows them."""
 
 from controlvae.report.evaluate import evaluate
+from controlvae.report.figures import Trace, simulation_figure
 from controlvae.report.page import write_report
 from controlvae.report.pictures import reconstructions, save_figure
 from controlvae.report.samples import interpolation, samples, save_pixels
@@ -8,6 +9,6 @@ from controlvae.report.trained import Trained, open_run
 from controlvae.report.traversal import traversals
 
 __all__ = [
-    "Trained", "evaluate", "interpolation", "open_run", "reconstructions", "samples", "save_figure", "save_pixels",
-    "traversals", "write_report",
+    "Trace", "Trained", "evaluate", "interpolation", "open_run", "reconstructions", "samples", "save_figure",
+    "save_pixels", "simulation_figure", "traversals", "write_report",
 ]  # fmt: skip

@@ -9,15 +9,18 @@ import torch
 
 from controlvae.data.examples import stream_key
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder
+from controlvae.experiments import RunFolder, likelihood_words
 from controlvae.experiments.folder import write_text
-from controlvae.metrics import active_units, step_response
+from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
+from controlvae.report.dialog import dialog_metrics
 from controlvae.report.disentangling import disentanglement
-from controlvae.report.images import IMPORTANCE_SAMPLES, image_metrics
+from controlvae.report.images import image_metrics
+from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.text import text_metrics
-from controlvae.report.trained import Trained, best_by_validation, on_test_examples, some_examples
+from controlvae.report.trained import Trained, best_by_validation, on_test_examples, pixel_variance, some_examples
 
+_MIXED = 4_096  # examples the mutual information is worked out from: their pairs all count
 _BATCH, _SENTENCES = 500, 50  # a sentence has logits for every word of the vocabulary at every place
 
 
@@ -48,7 +51,8 @@ def evaluate(
         "step_response": tracking(run.folder),
         **image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, lambda s: progress(0.3 + 0.3 * s)),
         **disentanglement(run, lambda share: progress(0.6 + 0.4 * share)),
-        **text_metrics(shown, bound),
+        **text_metrics(shown, bound, importance_samples),
+        **dialog_metrics(shown, bound, importance_samples),
     }
     if (best := best_by_validation(shown)) is not None:
         bound = _bound(best, examples, lambda share: None)
@@ -80,12 +84,14 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     return {
         "examples": len(chosen),
         "split": run.examples.split,
-        "likelihood": run.experiment.objective.likelihood,
+        "likelihood": likelihood_words(run.experiment.objective.likelihood),
+        **pixel_variance(run),
         "elbo": bound.elbo,
         "reconstruction": bound.reconstruction,
         "kl": bound.kl,
         "kl_per_latent": bound.kl_per_latent.tolist(),
         "active_units": active_units(bound.means),
+        "mutual_information": mutual_information(bound.means[:_MIXED], bound.log_variances[:_MIXED])._asdict(),
     }
 
 
@@ -95,6 +101,8 @@ def tracking(folder: RunFolder) -> dict[str, Any] | None:
     if not records:
         return None
     column = lambda name: [record[name] for record in records]  # noqa: E731
-    # The first line averages many steps and may be past the set point already; an untrained model starts below it.
-    held = folder.experiment().objective.holds
-    return asdict(step_response(column(held), column("target"), steps=column("step"), start=0.0))
+    held = folder.experiment().holds
+    # The first line averages many steps and may be past the set point already; an untrained model starts below it in
+    # what its weight multiplies, and above it in the reconstruction.
+    start = None if held == "reconstruction" else 0.0
+    return asdict(step_response(column(held), column("target"), steps=column("step"), start=start))

@@ -9,13 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controlvae.report.information import UNUSED, latent_name
+from controlvae.control.collapse import UNUSED
+from controlvae.report.information import latent_name
 
 # Okabe & Ito's, told apart by colour-blind readers; their yellow is too faint on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 # What a controller can hold, as a column of the log and as it is called on an axis.
-HELD = {"kl": "KL", "tc": "total correlation"}
+HELD = {"kl": "KL", "tc": "total correlation", "reconstruction": "reconstruction"}
 _MOST_POINTS = 1_500
 
 
@@ -28,8 +29,13 @@ class Trace:
 
     @property
     def held(self) -> str:
-        """The column that the weight multiplies, and that a controller holds at the target."""
+        """The column that the weight multiplies."""
         return "tc" if self.records and "tc" in self.records[-1] else "kl"
+
+    @property
+    def steered(self) -> str:
+        """The column that a set point belongs to."""
+        return "reconstruction" if self.records and "reconstruction_sd" in self.records[-1] else self.held
 
     def column(self, name: str) -> np.ndarray:
         """(records,), or (records, latents) for `kl_per_latent`; what is not a number is NaN."""
@@ -46,14 +52,14 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column(held), color=colour, label=trace.name, linewidth=1.4)
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
-        target = trace.column("target") if trace.held == held else np.full(1, np.nan)
+        target = trace.column("target") if trace.steered == held else np.full(1, np.nan)
         if np.isfinite(target).any() and not any(np.array_equal(target, other) for other in drawn):
             shared = sum(np.array_equal(target, other.column("target")) for other in traces) > 1
             label = "target" if shared else f"target of {trace.name}"
             axis.plot(trace.column("step"), target, "--", color="black" if shared else colour, linewidth=1, label=label)
             drawn.append(target)
     lines = [trace.column(held) for trace in traces] + drawn
-    top = 1.15 * max(_late_peak(line) for line in lines)
+    top = 1.15 * max(late_peak(line) for line in lines)
     axis.set_ylim(bottom=min(0.0, 1.1 * min(float(np.nanmin(line)) for line in lines)), top=top)
     peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
     if peak > top:
@@ -76,12 +82,40 @@ def beta_figure(traces: Sequence[Trace]) -> Figure:
     return figure
 
 
+def simulation_figure(traces: Sequence[Trace], real: Trace | None = None) -> Figure:
+    """What laws would do with a plant: what is held above, the weight below; in grey the run it was fitted to."""
+    held = traces[0].held
+    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    lines = [(trace, colour, 1.4) for trace, colour in zip(traces, _cycle(len(traces)), strict=True)]
+    for trace, colour, width in [*([(real, "#9aa5ab", 1.8)] if real else []), *lines]:
+        above.plot(trace.column("step"), trace.column(held), color=colour, linewidth=width, label=trace.name)
+        below.plot(trace.column("step"), trace.column("beta"), color=colour, linewidth=width)
+    targets = {tuple(trace.column("target")): trace for trace in traces if np.isfinite(trace.column("target")).any()}
+    for number, trace in enumerate(targets.values()):
+        label = "target" if number == 0 else None
+        above.plot(trace.column("step"), trace.column("target"), "--", color="black", linewidth=1, label=label)
+    peaks = [late_peak(trace.column(held)) for trace in [*traces, *([real] if real else [])]]
+    above.set_ylim(0, 1.15 * max(peaks))
+    above.set_ylabel(f"{HELD[held]} (nats per example)")
+    below.set_ylabel("β(t)")
+    below.set_ylim(bottom=0)
+    for axis in (above, below):
+        step_axis(axis)
+    above.set_xlabel("")
+    above.legend(frameon=False)
+    return figure
+
+
 def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     """-log p(x|z) on the training batches."""
     figure, axis = _axes("reconstruction (nats per example)")
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("reconstruction"), color=colour, label=trace.name, linewidth=1.4)
-    log_scale(axis)
+        if trace.steered == "reconstruction":
+            axis.plot(trace.column("step"), trace.column("target"), "--", color=colour, linewidth=1)
+    if all((trace.column("reconstruction") > 0).all() for trace in traces):  # the nats of a density may be below zero
+        log_scale(axis)
     axis.legend(frameon=False)
     return figure
 
@@ -114,7 +148,7 @@ def draw_latents(axis: Axes, trace: Trace, factors: Sequence[str | None] = (), l
     for place, latent in enumerate(unused):
         label = f"{len(unused)} not in use" if place == 0 else None
         axis.plot(steps, per_latent[:, latent], color="#b8c0c4", linewidth=0.7 * linewidth, label=label, zorder=1)
-    axis.set_ylim(bottom=0, top=1.15 * _late_peak(per_latent))
+    axis.set_ylim(bottom=0, top=1.15 * late_peak(per_latent))
     axis.set_ylabel("KL per latent (nats)")
 
 
@@ -147,7 +181,7 @@ def log_scale(axis: Axes) -> None:
     axis.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
 
 
-def _late_peak(values: np.ndarray) -> float:
+def late_peak(values: np.ndarray) -> float:
     """The largest value after the first twentieth: a spike in the first steps must not flatten the whole picture."""
     late = values[len(values) // 20 :]
     return float(np.nanmax(late)) if np.isfinite(late).any() else 0.0

@@ -46,6 +46,8 @@ def _notes(metrics: Mapping[str, Any]) -> list[str]:
     if "iwae" in metrics:
         bound = metrics["iwae"]
         notes.append(f"{bound['estimator']}: {bound['examples']:,} examples ({bound['split']}).")
+    if "how" in metrics.get("bits_per_dimension", {}):
+        notes.append(f"Bits per dimension: {metrics['bits_per_dimension']['how']}.")
     likeness, fid = metrics["likeness"], metrics.get("fid", {})
     if "ssim" in likeness:
         words = f"{likeness['examples']:,} reconstructions from {likeness['from']} ({likeness['split']})"

@@ -8,18 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.data.examples import BinaryImages, stream_key
-from controlvae.metrics import bits_per_dimension, fid, iwae, kid, psnr, ssim
+from controlvae.data.examples import BinaryImages
+from controlvae.experiments import Gaussian
+from controlvae.metrics import bits_per_dimension, dequantised, fid, kid, psnr, ssim
 from controlvae.metrics.inception import RESIZE, Inception
 from controlvae.metrics.inception_weights import NoWeights, load_inception
-from controlvae.models import Posterior
-from controlvae.objectives import reconstruction_of
-from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
+from controlvae.report.importance import importance_weighted
+from controlvae.report.trained import Trained, decoded, pixel_variance, prior_codes, some_examples
 
-IMPORTANCE_SAMPLES, FID_PICTURES = 50, 10_000
+FID_PICTURES = 10_000
 _BATCH = 100
 # On a CPU these take seconds for a small network and minutes for a large one. Each result says how many it used.
-_BOUND_EXAMPLES = {"cuda": 1_000, "cpu": 64}
 _LIKENESS_EXAMPLES = {"cuda": 10_000, "cpu": 1_000}
 
 Progress = Callable[[float], None]
@@ -40,7 +39,7 @@ def image_metrics(
     if len(run.examples.shape) != 3:
         return {}
     network = _extractor(run, pictures)  # first: what is missing is said before time is spent
-    bound = _importance_weighted(run, samples, lambda share: progress(0.3 * share)) if samples else None
+    bound = importance_weighted(run, samples, lambda share: progress(0.3 * share)) if samples else None
     results = {
         **({"iwae": bound} if bound else {}),
         "bits_per_dimension": _bits(run, elbo, bound),
@@ -51,50 +50,21 @@ def image_metrics(
     return results
 
 
-@torch.no_grad()
-def _importance_weighted(run: Trained, samples: int, progress: Progress) -> dict[str, Any]:
-    """IWAE-k, and beside it the ELBO of the very same samples: their difference is what k buys."""
-    count = min(_BOUND_EXAMPLES.get(run.device.type, 64), len(run.examples))
-    noise = torch.Generator().manual_seed(stream_key(0, 17))
-    bound, elbo, done = 0.0, 0.0, 0
-    for chosen in some_examples(run, count).split(max(1, _BATCH // samples)):
-        x = run.examples.batch(chosen)
-        posterior = run.model.encode(x)
-        chunks = _chunks(samples, max(1, _BATCH // len(x)))
-        weights = torch.cat([log_weights(run, x, posterior, k, noise) for k in chunks])  # (samples, n)
-        bound += iwae(weights).sum().item()
-        elbo += weights.mean(0).sum().item()
-        done += len(x)
-        progress(done / count)
-    constant = ", the Gaussian's constant left out, as in the ELBO" if _likelihood(run) == "squared-error" else ""
-    return {
-        "bound": bound / count,
-        "elbo_of_the_same": elbo / count,
-        "k": samples,
-        "examples": count,
-        "split": run.examples.split,
-        "estimator": f"IWAE-{samples} (Burda et al. 2016), nats per example{constant}",
-    }
-
-
-def log_weights(run: Trained, x: Tensor, posterior: Posterior, samples: int, noise: torch.Generator) -> Tensor:
-    """log p(x|z) + log p(z) - log q(z|x) for z from q(z|x): (samples, n), float64. The 2π of p and q cancel."""
-    e = torch.randn(samples, *posterior.mean.shape, generator=noise).to(run.device)
-    z = posterior.sample(e)
-    repeated = x.expand(samples, *x.shape).flatten(0, 1)
-    error = reconstruction_of(run.experiment.objective)
-    likelihood = error(run.model, z.flatten(0, 1), repeated).view(samples, -1)
-    prior, own = -0.5 * z.square().sum(-1), -0.5 * (e.square() + posterior.log_variance).sum(-1)
-    return (prior - own).cpu().double() - likelihood.cpu().double()
-
-
 def _bits(run: Trained, elbo: float, bound: dict[str, Any] | None) -> dict[str, Any]:
-    if _likelihood(run) != "bernoulli" or not isinstance(run.examples, BinaryImages):
-        kind = "a cross-entropy of grey values" if _likelihood(run) == "bernoulli" else "the squared error"
-        return {"skipped": f"{kind} is not a likelihood of 8-bit pictures"}
-    pixels = math.prod(run.examples.shape)
+    likelihood, pixels = run.experiment.objective.likelihood, math.prod(run.examples.shape)
+    match likelihood, isinstance(run.examples, BinaryImages):
+        case "bernoulli", True:
+            offset, how = 0.0, "of black and white pixels"
+        case Gaussian(), False:
+            offset = pixels * dequantised(pixel_variance(run)["pixel_variance"])
+            how = "of 8-bit values at the size trained on, uniform dequantisation, its mean exact"
+        case _, binary:
+            names = {"bernoulli": "a cross-entropy of grey values", "squared-error": "the squared error"}
+            kind = "a Gaussian density" if isinstance(likelihood, Gaussian) else names[likelihood]
+            return {"skipped": f"{kind} is not a likelihood of {'black and white' if binary else '8-bit'} pictures"}
     bounds = {"elbo": elbo, **({"iwae": bound["bound"]} if bound else {})}
-    return {name: bits_per_dimension(nats, pixels) for name, nats in bounds.items()} | {"dimensions": pixels}
+    bits = {name: bits_per_dimension(nats + offset, pixels) for name, nats in bounds.items()}
+    return {**bits, "dimensions": pixels, "how": how}
 
 
 @torch.no_grad()
@@ -181,11 +151,3 @@ def _rebuilt(run: Trained, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     for chosen in some_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
         yield x, decoded(run, run.model.encode(x).mean)
-
-
-def _chunks(total: int, size: int) -> list[int]:
-    return [min(size, total - start) for start in range(0, total, size)]
-
-
-def _likelihood(run: Trained) -> str:
-    return run.experiment.objective.likelihood

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-# Below this a latent is not in use: those that training switched off end near 1e-4 nats.
-UNUSED = 0.01
 # Below this about every factor, a latent gets no name: it would promise more than it holds.
 _TELLING = 0.1
 # RMIG comes first: it takes all factors and all examples, where sampling leaves the shape out.

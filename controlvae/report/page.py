@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from controlvae import __version__
+from controlvae.control.collapse import REMEDY
 from controlvae.experiments import RunFolder, to_plain
 from controlvae.experiments.folder import write_text
 from controlvae.report.figures import (
@@ -25,6 +26,7 @@ from controlvae.report.figures import (
 )
 from controlvae.report.image_table import image_table
 from controlvae.report.information import information_figure, latent_factors
+from controlvae.report.responses import responses_section
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -35,13 +37,14 @@ figure { margin: 0 0 1.5rem; } figure > svg { width: 100%; height: auto; } figur
 figcaption { color: #55656f; font-size: .9rem; max-width: 48rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; margin: .5rem 0 1.5rem; }
 th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #dde4e8; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child, .words th, .words td { text-align: left; vertical-align: top; }
 .warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
 pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
 .quiet { color: #55656f; }
 """
 
 
+_RECONSTRUCTION = "Reconstruction error on the training batches; dashed, its set point where a law has one."
 _CRITIC = (
     "The share the critic tells right of joint and shuffled latents; near 0.5 there is little left to tell. Its total "
     "correlation is an estimate, not a bound: a critic that is behind may answer below zero, and the law takes that as "
@@ -56,7 +59,8 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     drawn = [trace for trace in traces if trace.records]
     parts = [f"<h1>{html.escape(', '.join(names))}</h1>", f'<p class="quiet">controlvae {__version__}</p>']
     parts += [_warning(f"{name}: {line}") for name, f in zip(names, folders, strict=True) for line in warnings_of(f)]
-    for held, name in HELD.items():
+    for held in ("kl", "tc"):
+        name = HELD[held]
         if alike := [trace for trace in drawn if held in trace.records[-1]]:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
@@ -64,7 +68,7 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     parts.append(_commands(names, folders))
     if len(folders) > 1 and drawn:
         parts.append(_drawing(beta_figure(drawn), "The weight."))
-        parts.append(_drawing(reconstruction_figure(drawn), "Reconstruction error on the training batches."))
+        parts.append(_drawing(reconstruction_figure(drawn), _RECONSTRUCTION))
     for trace, folder in zip(traces, folders, strict=True):
         parts.append(_section(trace, folder))
     title = html.escape(", ".join(names))
@@ -88,6 +92,10 @@ def warnings_of(folder: RunFolder) -> list[str]:
             f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
             f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
         )
+    code = [event for event in folder.events() if event["event"].startswith("code ")]
+    if code and code[-1]["event"] == "code collapsed":
+        e = code[-1]
+        lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {e['step']:,} on; {REMEDY}")
     if records and records[-1].get("target") is not None and records[-1].get("tc_sd", 0.0) > records[-1]["target"]:
         lines.append(
             f"the target {records[-1]['target']:g} lies below the noise of the estimate, whose standard deviation from "
@@ -116,7 +124,7 @@ def _section(trace: Trace, folder: RunFolder) -> str:
         named = f" Named by the factor it tells most about at step {metrics['step']:,}." if factors else ""
         parts += [
             _drawing(beta_figure([trace]), f"The weight of the {HELD[trace.held]} and, under feedback, its two parts."),
-            _drawing(reconstruction_figure([trace]), "Reconstruction error on the training batches."),
+            _drawing(reconstruction_figure([trace]), _RECONSTRUCTION),
             *([_drawing(critic_figure(trace), _CRITIC)] if "critic_accuracy" in trace.records[-1] else []),
             _drawing(latents_figure(trace, factors), f"KL of each latent: one in use lifts off zero.{named}"),
         ]
@@ -131,6 +139,8 @@ def _section(trace: Trace, folder: RunFolder) -> str:
     parts += [_picture(path, words) for name, words in captions.items() for path in sorted(folder.figures.glob(name))]
     if "text" in metrics:
         parts.append(_sentences(metrics["text"]))
+    if "dialog" in metrics:
+        parts.append(responses_section(metrics["dialog"]))
     settings = json.dumps(to_plain(folder.experiment()), indent=2, ensure_ascii=False)
     versions = ", ".join(f"{k} {v}" for k, v in dict(folder.manifest().get("versions", {})).items())
     parts.append(f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"
@@ -165,7 +175,9 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
     )
     estimators = {m[name]["estimator"] for m in found for name in ("mig_sampled", "rmig") if name in m}
-    note = " ".join([note, *(f"{sentence}." for sentence in sorted(estimators))])
+    likelihoods = {m["likelihood"] for m in found}
+    sentences = [f"Reconstruction: {'; '.join(sorted(likelihoods))}", *sorted(estimators)]
+    note = " ".join([note, *(f"{sentence}." for sentence in sentences)])
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
 
@@ -181,13 +193,14 @@ def _row(folder: RunFolder) -> list[str]:
         return ["–"] * 11
     response, records = metrics["step_response"], folder.records()
     target = records[-1]["target"] if records else None
+    of = " (reconstruction)" if Trace("", records).steered == "reconstruction" else ""
     settled = "" if response is None else response["settling_time"]
     return [
         f"{metrics['step']:,}",
         f"{metrics['elbo']:.2f}",
         f"{metrics['reconstruction']:.2f}",
         f"{metrics['kl']:.2f}",
-        "–" if target is None else f"{target:.2f}",
+        "–" if target is None else f"{target:.2f}{of}",
         f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}",
         "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
         "–" if response is None else f"{100 * response['overshoot']:.1f} %",

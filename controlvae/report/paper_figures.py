@@ -236,6 +236,7 @@ def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out:
         log_scale(left)
     if lines and lowest > 0:
         log_scale(middle)
+        middle.set_ylim(bottom=0.7 * lowest)  # a band that goes below zero would take the axis with it
     heads = ["step", "seeds", "reconstruction mean", "reconstruction sd", "weight mean", "weight sd"]
     _write_csv(out / f"{paper.name}.csv", ["method", "preset", "held", *heads], lines)
     return notes

@@ -1,60 +1,161 @@
-"""A sweep's runs in one picture: reconstruction against KL, each point at the KL its controller held."""
+"""A sweep's runs side by side: reconstruction and ELBO against the KL each ended at, and how they came there."""
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import write_text
-from controlvae.report.figures import COLOURS
+from controlvae.report.evaluate import tracking
+from controlvae.report.figures import COLOURS, HELD, Trace, late_peak, step_axis
 from controlvae.report.pictures import save_figure
+from controlvae.report.tables import look_up
+from controlvae.report.theorem import Pair, write_theorem
 
-_COLUMNS = ("kl", "reconstruction", "elbo", "beta")
+Runs = Mapping[str, Sequence[RunFolder]]  # each setting's seeds
+_TRAINING = "the training batches, means over the last tenth"
+_LABELS = {"reconstruction": "reconstruction (nats per example)", "elbo": "ELBO (nats per example)", "fid": "FID"}
 
 
-def write_sweep(runs: Mapping[str, Sequence[RunFolder]], out: Path) -> list[str]:
-    """Writes `sweep.csv` and `sweep.png` into the sweep's folder; returns the table and where it went, as lines."""
-    points = {label: _points(folders) for label, folders in runs.items()}
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["setting", "seeds", "steps", *(f"{name} {what}" for name in _COLUMNS for what in ("mean", "sd"))])
+class End(NamedTuple):
+    """Where a run ended, in nats per example; FID is of its samples, NaN where it was not measured."""
+
+    kl: float
+    reconstruction: float
+    elbo: float
+    beta: float
+    fid: float
+
+
+class Response(NamedTuple):
+    """How a setting's seeds answered their set point: means, and the step from which all of them stay within 2 %."""
+
+    error: float
+    overshoot: float
+    settled: float | None
+
+
+def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
+    """Writes `sweep.csv` and `sweep.png` into the sweep's folder; returns the table and where it went, as lines.
+
+    Where every run has been evaluated the numbers are those of `evaluate`, else those of the log. `plain` is the
+    setting of the plain VAE, where there is one: what the others gain over it then goes into `theorem.csv` and `.png`.
+    """
+    measured_on = _measured_on(runs)
+    ends = {label: [_end(folder, measured_on) for folder in folders] for label, folders in runs.items()}
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\n")
+    heads = [f"{name} {what}" for name in End._fields for what in ("mean", "sd")]
+    writer.writerow(["setting", "seeds", "steps", *heads, "off target", "overshoot", "settled at step"])
     lines = []
-    for label, own in points.items():
+    for label, folders in runs.items():
+        own = np.array([end for end in ends[label] if end is not None])
         if len(own) == 0:
             lines.append(f"{label}: nothing trained yet")
             continue
-        mean, sd = own.mean(0), own.std(0, ddof=1) if len(own) > 1 else np.full(len(_COLUMNS), np.nan)
-        steps = min(folder.records()[-1]["step"] for folder in runs[label] if folder.records())
-        writer.writerow([label, len(own), steps, *(f"{v:.6g}" for pair in zip(mean, sd, strict=True) for v in pair)])
-        numbers = "  ".join(f"{name} {value:.3f}" for name, value in zip(_COLUMNS, mean, strict=True))
-        lines.append(f"{label:24s} {len(own)} seed{'s' if len(own) > 1 else ' '}  step {steps:,}  {numbers}")
-    write_text(out / "sweep.csv", table.getvalue())
-    save_figure(sweep_figure(points), out / "sweep.png")
-    return [*lines, f"written to {out / 'sweep.csv'} and .png"]
+        mean, sd = own.mean(0), own.std(0, ddof=1) if len(own) > 1 else np.full(len(End._fields), np.nan)
+        steps = min(folder.records()[-1]["step"] for folder in folders if folder.records())
+        response = _response(folders)
+        cells = [_cell(value) for pair in zip(mean, sd, strict=True) for value in pair]
+        writer.writerow([label, len(own), steps, *cells, *([""] * 3 if response is None else map(_cell, response))])
+        shown = ((name, value) for name, value in zip(End._fields, mean, strict=True) if not np.isnan(value))
+        numbers = "  ".join(f"{name} {value:.3f}" for name, value in shown)
+        seeds = f"{len(own)} seed{'s' if len(own) > 1 else ' '}"
+        lines.append(f"{label:24s} {seeds}  step {steps:,}  {numbers}{_words(response)}")
+    write_text(out / "sweep.csv", sheet.getvalue())
+    save_figure(sweep_figure(runs, ends), out / "sweep.png")
+    lines += [f"on {measured_on}; written to {out / 'sweep.csv'} and .png"]
+    return lines if plain is None else lines + write_theorem(_pairs(ends, plain), measured_on, out)
 
 
-def sweep_figure(points: Mapping[str, np.ndarray]) -> Figure:
-    """Rate-distortion on the left, ELBO against KL on the right; a point for every seed."""
-    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
-    for axis, column in zip(figure.subplots(1, 2), (1, 2), strict=True):
-        for number, (label, own) in enumerate(points.items()):
-            if len(own):
-                axis.scatter(own[:, 0], own[:, column], s=18, color=COLOURS[number % len(COLOURS)], label=label)
-        axis.set_xlabel("KL (nats per example)")
-        axis.set_ylabel(f"{_COLUMNS[column].replace('elbo', 'ELBO')} (nats per example)")
+def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]]) -> Figure:
+    """Rate-distortion, ELBO and, where it was measured, FID against KL, a point for every seed; then the way there."""
+    found = [end for own in ends.values() for end in own if end is not None]
+    columns = ["reconstruction", "elbo", *(["fid"] if not np.isnan([end.fid for end in found]).all() else [])]
+    figure = Figure(figsize=(3.6 * (len(columns) + 1), 3.2), layout="constrained")
+    *against, way = figure.subplots(1, len(columns) + 1)
+    for axis, column in zip(against, columns, strict=True):
+        for number, (label, own) in enumerate(ends.items()):
+            points = np.array([(end.kl, getattr(end, column)) for end in own if end is not None]).reshape(-1, 2)
+            if len(points):
+                axis.scatter(*points.T, s=18, color=COLOURS[number % len(COLOURS)], label=label)
+        axis.set(xlabel="KL (nats per example)", ylabel=_LABELS[column])
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
-    if figure.axes[0].get_legend_handles_labels()[0]:
-        figure.axes[0].legend(frameon=False, fontsize=8)
+    _draw_way(way, runs)
+    if found:
+        against[0].legend(frameon=False, fontsize=8)
     return figure
 
 
-def _points(folders: Sequence[RunFolder]) -> np.ndarray:
-    """Means over the last tenth of each run's log, on the training batches: (seeds, columns)."""
-    logs = [folder.records() for folder in folders]
-    tails = [log[-max(1, len(log) // 10) :] for log in logs if log]
-    return np.array([[np.mean([r[name] for r in tail]) for name in _COLUMNS] for tail in tails])
+def _draw_way(axis: Axes, runs: Runs) -> None:
+    """What is held against steps, a line for every seed, and dashed its set point."""
+    traces = [(number, Trace(label, records)) for number, (label, folders) in enumerate(runs.items())
+              for folder in folders if (records := folder.records())]  # fmt: skip
+    for number, trace in traces:
+        steps, colour = trace.column("step"), COLOURS[number % len(COLOURS)]
+        axis.plot(steps, trace.column(trace.steered), color=colour, linewidth=1)
+        axis.plot(steps, trace.column("target"), "--", color=colour, linewidth=0.8)
+    if traces:
+        axis.set_ylim(
+            top=1.15 * max(late_peak(trace.column(name)) for _, trace in traces for name in (trace.steered, "target"))
+        )
+    held = dict.fromkeys(HELD[trace.steered] for _, trace in traces)
+    axis.set_ylabel(f"{' or '.join(held)} (nats per example)")
+    step_axis(axis)
+
+
+def _measured_on(runs: Runs) -> str:
+    """What the numbers are of: the examples all runs were evaluated on, else the training batches."""
+    folders = [folder for own in runs.values() for folder in own if folder.records()]
+    fresh = [folder.metrics() for folder in folders if folder.evaluated_step() == folder.records()[-1]["step"]]
+    words = {f"{metrics['examples']:,} examples ({metrics['split']})" for metrics in fresh if metrics}
+    return words.pop() if len(fresh) == len(folders) and len(words) == 1 else _TRAINING
+
+
+def _end(folder: RunFolder, measured_on: str) -> End | None:
+    records, metrics = folder.records(), folder.metrics() or {}
+    if not records:
+        return None
+    tail = records[-max(1, len(records) // 10) :]
+    numbers = {name: float(np.mean([r[name] for r in tail])) for name in ("kl", "reconstruction", "elbo", "beta")}
+    if measured_on == _TRAINING:
+        return End(**numbers, fid=np.nan)
+    numbers |= {name: metrics[name] for name in ("kl", "reconstruction", "elbo")}
+    fid = look_up(metrics, "fid.samples.score")
+    return End(**numbers, fid=np.nan if fid is None else fid)
+
+
+def _response(folders: Sequence[RunFolder]) -> Response | None:
+    each = [response for folder in folders if (response := tracking(folder)) is not None]
+    if not each:
+        return None
+    settled = [response["settling_time"] for response in each]
+    error, overshoot = (float(np.mean([r[name] for r in each])) for name in ("steady_state_error", "overshoot"))
+    return Response(error, overshoot, None if None in settled else max(settled))
+
+
+def _words(response: Response | None) -> str:
+    if response is None:
+        return ""
+    settled = "not settled" if response.settled is None else f"settled at {response.settled:,.0f}"
+    return f"  {100 * response.error:+.2f} % off target, overshoot {100 * response.overshoot:.0f} %, {settled}"
+
+
+def _pairs(ends: Mapping[str, Sequence[End | None]], plain: str) -> list[Pair]:
+    """Every run beside the plain VAE of its seed."""
+    return [
+        Pair(label, vae.kl, end.kl - vae.kl, vae.reconstruction - end.reconstruction)
+        for label, own in ends.items() if label != plain
+        for vae, end in zip(ends[plain], own, strict=True) if vae is not None and end is not None
+    ]  # fmt: skip
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.6g}"

@@ -34,8 +34,9 @@ class Cell:
         ours = "–" if self.mean is None else _pair(self.mean, self.sd)
         if self.printed is None:
             return ours
-        paper = f"paper {_pair(self.printed.mean, self.printed.sd)}"
-        return f"{ours} ({paper})" if self.mean is None else f"{ours} ({paper}, {self.mean - self.printed.mean:+.4f})"
+        paper, digits = f"paper {_pair(self.printed.mean, self.printed.sd)}", _digits(self.printed.mean)
+        difference = "" if self.mean is None else f", {self.mean - self.printed.mean:+.{digits}f}"
+        return f"{ours} ({paper}{difference})"
 
 
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
@@ -58,6 +59,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
         ]
         shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
         lines.append(f"| {row.method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
+    lines += ["", table.note] if table.note else []
     text = "\n".join(lines) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / f"{table.name}.md", text)
@@ -74,6 +76,11 @@ def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
 
 
 def _pair(mean: float, sd: float | None) -> str:
-    """`0.5628 ± 0.0222`, or `-372.10 ± 0.64` where four decimals would be noise."""
-    digits = 2 if abs(mean) >= 10 else 4
+    """`0.5628 ± 0.0222`, or `-372.10 ± 0.64`, or `6270 ± 41`."""
+    digits = _digits(mean)
     return f"{mean:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
+
+
+def _digits(value: float) -> int:
+    """Decimals that are not noise."""
+    return 0 if abs(value) >= 1000 else 2 if abs(value) >= 10 else 4

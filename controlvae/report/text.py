@@ -3,51 +3,98 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from controlvae.data.dialog import Dialogs
 from controlvae.data.text import Sentences
+from controlvae.errors import UserError
 from controlvae.metrics import distinct_n, perplexity, self_bleu
 from controlvae.models import TextVAE
+from controlvae.report.importance import importance_weighted
 from controlvae.report.trained import Trained, prior_codes, some_examples
 
+_TOGETHER = 100  # sentences written at once
 _WRITTEN = {"cuda": 1_000, "cpu": 200}  # sentences that diversity is measured on
 
 
-def text_metrics(run: Trained, bound: dict[str, Any]) -> dict[str, Any]:
-    """Of the examples that `bound` was measured on; nothing where they are no sentences."""
+def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str, Any]:
+    """Of the examples that `bound` was measured on; nothing where they are no sentences.
+
+    Args:
+        run: a trained run.
+        bound: its ELBO and the like.
+        samples: importance samples per example; 0 leaves that bound out.
+    """
     if not isinstance(run.examples, Sentences):
         return {}
-    chosen = some_examples(run, bound["examples"]).cpu()
-    count, tokens = len(chosen), int(run.examples.lengths[chosen].sum())  # words and the ends of sentences
     written = write(run, _WRITTEN.get(run.device.type, 200))
-    return {
-        "text": {
-            "tokens_per_sentence": tokens / count,
-            "elbo_per_token": bound["elbo"] * count / tokens,
-            "perplexity": perplexity(-bound["elbo"] * count, tokens),
-            "perplexity_of": "the ELBO: an upper bound of the model's own",
-            "reconstruction_perplexity": perplexity(bound["reconstruction"] * count, tokens),
-            "reconstruction_perplexity_of": "sentences whose code is known: it falls as the KL rises",
-            "written": len(written),
-            "written_from": "N(0, I), temperature 1",
-            "distinct_1": distinct_n(written, 1).ratio,
-            "distinct_2": distinct_n(written, 2).ratio,
-            "self_bleu_2": self_bleu(written, 2),
-            "self_bleu_3": self_bleu(written, 3),
-            "samples": written[:10],
-        }
+    perplexities = bound_perplexities(run, bound, samples)
+    perplexities["text"] |= {
+        "reconstruction_perplexity": _perplexity(run, bound["reconstruction"], bound["examples"]),
+        "reconstruction_perplexity_of": "sentences whose code is known: it falls as the KL rises",
+        "written": len(written),
+        "written_from": "N(0, I), temperature 1",
+        "distinct_1": distinct_n(written, 1).ratio,
+        "distinct_2": distinct_n(written, 2).ratio,
+        "self_bleu_2": self_bleu(written, 2),
+        "self_bleu_3": self_bleu(written, 3),
+        "samples": written[:10],
     }
+    return perplexities
+
+
+def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dict[str, Any]:
+    """What the bounds make of a token, under `text`; with the importance-weighted bound itself, under `iwae`."""
+    count, tokens = bound["examples"], tokens_of(run, bound["examples"])
+    text = {
+        "tokens_per_sentence": tokens / count,
+        "elbo_per_token": bound["elbo"] * count / tokens,
+        "perplexity": _perplexity(run, -bound["elbo"], count),
+        "perplexity_of": "the ELBO: an upper bound of the model's own",
+    }
+    if not samples:
+        return {"text": text}
+    tighter = importance_weighted(run, samples, lambda share: None)
+    text |= {
+        "iwae_perplexity": _perplexity(run, -tighter["bound"], tighter["examples"]),
+        "iwae_perplexity_of": f"IWAE-{samples}, {tighter['examples']:,} examples: a closer upper bound",
+    }
+    return {"iwae": tighter, "text": text}
+
+
+def tokens_of(run: Trained, count: int) -> int:
+    """Words and ends of the sentences, or of the responses, among the first `count` that are measured."""
+    assert isinstance(run.examples, Sentences | Dialogs)
+    lengths = run.examples.lengths[some_examples(run, count).cpu()]
+    return int(lengths.reshape(len(lengths), -1)[:, -1].sum())
+
+
+def _perplexity(run: Trained, nats: float, count: int) -> float:
+    return perplexity(nats * count, tokens_of(run, count))
+
+
+def write(run: Trained, count: int, *, seed: int = 0, **how: Any) -> list[str]:
+    """Sentences from the prior, a function of the seed; `how` is as in `TextVAE.generate`."""
+    parts = prior_codes(run, count, seed).split(_TOGETHER)
+    return [line for number, z in enumerate(parts) for line in _written(run, z, seed=seed + 1_000 * number, **how)]
 
 
 @torch.no_grad()
-def write(
-    run: Trained, count: int, *, seed: int = 0, temperature: float = 1.0, top_p: float | None = None
-) -> list[str]:
-    """Sentences from the prior, a function of the seed."""
+def between(run: Trained, start: int, end: int, count: int = 10) -> list[str]:
+    """Sentences on the straight line between the codes of two examples, the likeliest words each time.
+
+    The first and the last are what the codes of the examples themselves are read back as.
+    """
+    first, last = run.model.encode(run.examples.batch(torch.tensor([start, end], device=run.device))).mean
+    shares = torch.linspace(0, 1, count, device=run.device).unsqueeze(1)
+    return _written(run, torch.lerp(first, last, shares), temperature=0.0)
+
+
+def _written(run: Trained, z: Tensor, **how: Any) -> list[str]:
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, Sentences)
-    longest = run.examples.shape[0]
-    rows: list[str] = []
-    for number, z in enumerate(prior_codes(run, count, seed).split(100)):
-        made = run.model.generate(z, longest, temperature=temperature, top_p=top_p, seed=seed + 1_000 * number)
-        rows += [run.examples.words(row) for row in made.tokens]
-    return rows
+    try:
+        made = run.model.generate(z, run.examples.shape[0], **how)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return [run.examples.words(row) for row in made.tokens]

@@ -6,12 +6,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, RunFolder
-from controlvae.models import Model, build_for
+from controlvae.experiments import Experiment, Gaussian, RunFolder
+from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
 from controlvae.training import checkpoint
@@ -41,7 +42,7 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
         raise UserError(f"{folder.path} has no checkpoint yet; train it first: controlvae resume {folder.path}")
     examples = load(experiment.data, root).to(device)
     print_then = saved.numbers.get("data")
-    if isinstance(examples, Sentences) and print_then and print_then != examples.fingerprint():
+    if isinstance(examples, Sentences | Dialogs) and print_then and print_then != examples.fingerprint():
         raise UserError(f"the text of {folder.path} is not what it was when training began: words would be mistaken")
     model = build_for(experiment, examples)
     try:
@@ -83,10 +84,19 @@ def decoded(run: Trained, z: Tensor, batch: int = 250) -> Tensor:
 
 
 def picture_model(run: Trained) -> VAE:
-    """The model of a run over pictures; a run over sentences has none to show."""
+    """The model of a run over pictures; a run over sentences or dialogs has none to show."""
     if not isinstance(run.model, VAE):
-        raise UserError(f"{run.folder.path} is a model of sentences, which has no pictures; see controlvae sample")
+        what, instead = ("dialogs", "chat") if isinstance(run.model, DialogVAE) else ("sentences", "sample")
+        raise UserError(f"{run.folder.path} is a model of {what}, which has no pictures; see controlvae {instead}")
     return run.model
+
+
+def pixel_variance(run: Trained) -> dict[str, float]:
+    """The variance of p(x|z) under a Gaussian likelihood, as it was set or learnt; nothing under another."""
+    likelihood, learnt = run.experiment.objective.likelihood, getattr(run.model, "pixel_log_variance", None)
+    if not isinstance(likelihood, Gaussian):
+        return {}
+    return {"pixel_variance": likelihood.variance if learnt is None else learnt.exp().item()}
 
 
 def prior_codes(run: Trained, count: int, seed: int = 0) -> Tensor:

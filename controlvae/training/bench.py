@@ -1,12 +1,18 @@
 """How fast training goes here: our engines beside the loop most people write, in one run on one machine."""
 
 import importlib.util
+import multiprocessing
 import resource
+import signal
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,18 +21,31 @@ from controlvae.control import Controller
 from controlvae.data.examples import Examples
 from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, TextVAE
+from controlvae.experiments import DialogVAE, Experiment, TextVAE
 from controlvae.models import build
 from controlvae.models.layers import as_torch
-from controlvae.objectives import LIKELIHOODS, divergence
+from controlvae.objectives import divergence, pixel_cost
 from controlvae.training.engines import make_engine
+
+ROUNDS = 5  # on a CPU, whose cores other programs come and go on
+
+What = Literal["plain eager loop", "pythae's trainer", "controlvae"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line of the table measures."""
+
+    what: What
+    experiment: Experiment
+    models: int = 1
 
 
 @dataclass(frozen=True)
 class Result:
     """One line of the table."""
 
-    what: str
+    what: What
     models: int
     batch: int
     pixels: int  # side of a picture
@@ -55,27 +74,19 @@ def bench(
     seconds: float,
     root: Path | None = None,
 ) -> Iterator[Result]:
-    """Measures the others first, before our engine has touched the host's allocator, then ours."""
-    resized = [_resized(experiment, size) for size in sizes]  # before any time is spent
-    if isinstance(experiment.model, TextVAE):
+    """The others, then ours. On a CPU the lines to be compared take turns, and each gets its median over the turns."""
+    if isinstance(experiment.model, TextVAE | DialogVAE):
         raise UserError(f"{experiment.name} is a model of sentences; bench measures models of pictures")
-    examples = load(experiment.data, root).to(device)
-    shape = examples.shape
-    yield _measure("plain eager loop", experiment, shape, 1, device, seconds, plain_loop(experiment, examples, device))
+    trained = [(experiment, precision, count) for precision in precisions for count in models]
+    others = [(_of_batch(experiment, batch), precisions[0], 1) for batch in batches]
+    others += [(_of_size(experiment, size), precisions[0], 1) for size in sizes]
+    compared = [Line("plain eager loop", experiment)]
     if has_pythae() and device.type in ("cpu", "cuda"):
-        from controlvae.training.peers import pythae_loop
-
-        advance = pythae_loop(experiment, examples, device)
-        yield _measure("pythae's trainer", experiment, shape, 1, device, seconds, advance)
-        del advance  # its pictures and model
-    for precision in precisions:
-        for count in models:
-            yield _ours(experiment, examples, device, count, experiment.training.batch, precision, seconds)
-    for batch in batches:
-        yield _ours(experiment, examples, device, 1, batch, precisions[0], seconds)
-    for other in resized:
-        examples = load(other.data, root).to(device)
-        yield _ours(other, examples, device, 1, other.training.batch, precisions[0], seconds)
+        compared.append(Line("pythae's trainer", experiment))
+    compared += [_ours(*line) for line in trained]
+    together = [compared] if device.type == "cpu" else [[line] for line in compared]
+    for group in [*together, *([_ours(*line)] for line in others)]:
+        yield from _take_turns(group, device, seconds, root, rounds=ROUNDS if len(group) > 1 else 1)
 
 
 def has_pythae() -> bool:
@@ -83,21 +94,98 @@ def has_pythae() -> bool:
     return importlib.util.find_spec("pythae") is not None
 
 
-def _resized(experiment: Experiment, size: int) -> Experiment:
+def _of_batch(experiment: Experiment, batch: int) -> Experiment:
+    try:
+        return replace(experiment, training=replace(experiment.training, batch=batch))
+    except ValueError as error:
+        raise UserError(f"--batches: {error}") from None
+
+
+def _of_size(experiment: Experiment, size: int) -> Experiment:
     try:
         return replace(experiment, data=replace(experiment.data, size=size))  # type: ignore[arg-type]
     except ValueError as error:
         raise UserError(f"--sizes: {error}") from None
 
 
-def _ours(
-    experiment: Experiment, examples: Examples, device: torch.device, models: int, batch: int, precision: str,
-    seconds: float,
-) -> Result:  # fmt: skip
-    training = replace(experiment.training, batch=batch, precision=precision)  # type: ignore[arg-type]
-    varied = [replace(experiment, training=replace(training, seed=seed + 1)) for seed in range(models)]
-    engine = make_engine(varied, examples, device)
-    return _measure("controlvae", varied[0], examples.shape, models, device, seconds, engine.advance)
+def _ours(experiment: Experiment, precision: str, models: int) -> Line:
+    training = replace(experiment.training, precision=precision)  # type: ignore[arg-type]
+    return Line("controlvae", replace(experiment, training=training), models)
+
+
+def _take_turns(
+    lines: Sequence[Line], device: torch.device, seconds: float, root: Path | None, rounds: int
+) -> Iterator[Result]:
+    with ExitStack() as stack:
+        runners = [stack.enter_context(closing(_Runner(line, device, seconds, root))) for line in lines]
+        pixels = [runner.answer() for runner in runners]  # all are ready before the first is timed
+        turns = [[runner.measure() for runner in runners] for _ in range(rounds)]
+    for line, side, measured in zip(lines, pixels, zip(*turns, strict=True), strict=True):
+        speeds, memory = zip(*measured, strict=True)
+        training = line.experiment.training
+        precision = training.precision if device.type == "cuda" and line.what == "controlvae" else "fp32"
+        yield Result(
+            line.what, line.models, training.batch, side, precision, statistics.median(speeds), max(memory)
+        )  # fmt: skip
+
+
+class _Runner:
+    """Measures a line in a process of its own, which nothing that another line did to memory or caches can touch."""
+
+    def __init__(self, line: Line, device: torch.device, seconds: float, root: Path | None) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(theirs, line, device, seconds, root), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def measure(self) -> tuple[float, float]:
+        """Steps per second and peak memory in GiB."""
+        self._pipe.send("measure")
+        return self.answer()
+
+    def answer(self) -> Any:
+        try:
+            answer = self._pipe.recv()
+        except EOFError:
+            raise UserError("a process of the bench was killed: most likely there is too little memory") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join()
+
+
+def _serve(pipe: Connection, line: Line, device: torch.device, seconds: float, root: Path | None) -> None:
+    """Says how wide the pictures are once it is ready, then measures whenever it is asked, until nobody listens."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    try:
+        examples = load(line.experiment.data, root).to(device)
+        advance = _prepare(line, examples, device)
+        advance(2)
+        pipe.send(examples.shape[-1])
+        while pipe.recv():
+            pipe.send((_rate(advance, device, seconds), _memory(device)))
+    except EOFError:
+        pass
+    except Exception as error:
+        pipe.send(error)
+
+
+def _prepare(line: Line, examples: Examples, device: torch.device) -> Callable[[int], object]:
+    match line.what:
+        case "plain eager loop":
+            return plain_loop(line.experiment, examples, device)
+        case "pythae's trainer":
+            from controlvae.training.peers import pythae_loop
+
+            return pythae_loop(line.experiment, examples, device)
+        case "controlvae":
+            training = line.experiment.training
+            seeds = [replace(training, seed=seed + 1) for seed in range(line.models)]
+            return make_engine([replace(line.experiment, training=seed) for seed in seeds], examples, device).advance
 
 
 def plain_loop(experiment: Experiment, examples: Examples, device: torch.device) -> Callable[[int], None]:
@@ -108,14 +196,15 @@ def plain_loop(experiment: Experiment, examples: Examples, device: torch.device)
     adam = experiment.optimiser
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2))
     control = Controller(experiment.control)
-    batch, likelihood = experiment.training.batch, LIKELIHOODS[experiment.objective.likelihood]
+    batch, cost = experiment.training.batch, pixel_cost(experiment.objective.likelihood)
 
     def advance(steps: int) -> None:
         for _ in range(steps):
             x = examples.batch(torch.randint(len(examples), (batch,), device=device))
             logits, posterior = model(x, torch.randn(batch, model.latents, device=device))
             kl = divergence(posterior).kl
-            loss: Tensor = likelihood(logits, x).mean() + control.step(kl.item()) * kl
+            reconstruction = cost(logits, x, model.pixel_log_variance).mean()  # type: ignore[arg-type]
+            loss: Tensor = reconstruction + control.step(kl.item()) * kl
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -129,25 +218,8 @@ def gemm_gflops(device: torch.device, size: int = 2048) -> float:
     return _rate(lambda n: [a @ a for _ in range(n)], device, 1.0) * 2 * size**3 / 1e9
 
 
-def _measure(
-    what: str,
-    experiment: Experiment,
-    shape: tuple[int, ...],
-    models: int,
-    device: torch.device,
-    seconds: float,
-    advance: Callable[[int], object],
-) -> Result:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    speed = _rate(advance, device, seconds)
-    precision = experiment.training.precision if device.type == "cuda" and what == "controlvae" else "fp32"
-    return Result(what, models, experiment.training.batch, shape[-1], precision, speed, _memory(device))
-
-
 def _rate(advance: Callable[[int], object], device: torch.device, seconds: float) -> float:
-    """Calls per second, after a warm-up; the number of calls grows until they fill the time."""
-    advance(2)
+    """Calls per second; their number grows until they fill the time, so that the last trial alone counts."""
     steps = 2
     while True:
         _wait(device)

@@ -1,17 +1,23 @@
 """The plain engine: each model steps in turn, operation by operation. Runs anywhere; the reference for faster ones."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from controlvae.control import Controller, Feedback
-from controlvae.data.buckets import BucketOrder
-from controlvae.data.examples import Examples, stream_key
+from controlvae.data.buckets import BucketOrder, Width
+from controlvae.data.dialog import Dialogs
+from controlvae.data.examples import Examples
 from controlvae.data.text import Sentences
-from controlvae.experiments import Adam, BetaTC, Experiment, TotalCorrelation
-from controlvae.models import Posterior, build_critic, build_for
-from controlvae.objectives import Terms, divergence, elbo_terms, reconstruction_of
+from controlvae.experiments import Adam, BagOfWords, BetaTC, Elbo, Experiment, TotalCorrelation
+from controlvae.experiments import DialogVAE as DialogVAESettings
+from controlvae.experiments import TextVAE as TextVAESettings
+from controlvae.models import Posterior, TextVAE, build_critic, build_for
+from controlvae.objectives import Terms, bag_terms, divergence, elbo_terms, reconstruction_of
+from controlvae.objectives.text import bag_of_words, token_nll
 from controlvae.objectives.total_correlation import (
     critic_accuracy,
     critic_loss,
@@ -20,26 +26,31 @@ from controlvae.objectives.total_correlation import (
     shuffled,
 )
 from controlvae.training.checkpoint import part
+from controlvae.training.dropout import Masks
 from controlvae.training.host import keep_freed_memory, one_thread
+from controlvae.training.measurements import width as row_width
 from controlvae.training.noise import noise_key, normal_noise
+from controlvae.training.precision import products_in
 from controlvae.training.sampling import block_indices, noise_shape, orders, shuffling
 
 _SMALL = 128  # a text model up to this width is trained on one thread of a CPU
-_DROPOUT = 1 << 40  # the first stream of a seed's dropout, one per step
 
 
 class Network:
     """A module and the Adam that moves it."""
 
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
-        self.module = module.to(device)
+        self.module, self.clip = module.to(device), adam.clip
         self.optimiser = torch.optim.Adam(
-            module.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda")
-        )
+            module.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda"),
+            capturable=device.type == "cuda",
+        )  # fmt: skip
 
     def descend(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
         self.optimiser.step()
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -70,41 +81,65 @@ class Learner:
         if len(examples.shape) == 3:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.networks = {"": Network(self.model, experiment.optimiser, device)}  # by their prefix in a snapshot
-        self.control = Controller(experiment.control, sync_ranks=False)
+        self.control = Controller(experiment.control, sync_ranks=False, delayed=experiment.training.delayed)
         self.reconstruction = reconstruction_of(experiment.objective)
         self.orders = orders(experiment, examples)
         self.key = torch.tensor(noise_key(experiment.training.seed), device=device)
 
     def advance(self, first: int, steps: int) -> Tensor:
         """Takes so many steps from the step `first`; returns their rows of measurements, (steps, columns)."""
-        times = torch.arange(first, first + steps, device=self.key.device)
-        # For all steps at once: many small operations become a few.
-        noise = normal_noise(self.key, times, noise_shape(self.experiment))
-        indices = block_indices(self.orders, first, steps).to(self.key.device)
-        return torch.stack([self.step(first + t, indices[t], noise[t]) for t in range(steps)])
+        indices, noise = self.chance(first, steps)
+        return torch.stack([self.step(self.prepare(first + t), indices[t], noise[t]) for t in range(steps)])
 
-    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
-        """One optimiser step on indices (batches, batch) and noise (draws, batch, latents)."""
-        x = self.inputs(number, indices[0])
-        posterior = self.model.encode(x)
+    def chance(self, first: int, steps: int) -> tuple[Tensor, Tensor]:
+        """The examples of so many steps, (steps, batches, batch), and their noise, (steps, draws, batch, latents).
+
+        For all steps at once: many small operations become a few.
+        """
+        times = torch.arange(first, first + steps, device=self.key.device)
+        noise = normal_noise(self.key, times, noise_shape(self.experiment))
+        return block_indices(self.orders, first, steps).to(self.key.device), noise
+
+    def prepare(self, number: int) -> Width:
+        """What the host does before a step. Returns the width of its batch: steps of one width have one shape."""
+        return self.examples.shape[-1]
+
+    def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
+        """One optimiser step on indices (batches, batch) and noise (draws, batch, latents). All on the device."""
+        x = self.inputs(width, indices[0])
+        posterior = self.encode(x)
         z = posterior.sample(noise[0])
-        reconstruction = self.reconstruction(self.model, z, x).mean()
-        terms = self.terms(posterior, z, indices, noise)
+        reconstruction = self.reconstruct(z, x, posterior).mean()
+        terms = self.terms(x, posterior, z, indices, noise)
+        measured = (reconstruction if self.experiment.control.holds_reconstruction else terms.held).detach()
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
-        held = terms.held.detach()
-        beta: float | Tensor = self.control.step(held.item()) if held.device.type == "cpu" else self.control.step(held)
+        on_host = measured.device.type == "cpu"
+        beta: float | Tensor = self.control.step(measured.item()) if on_host else self.control.step(measured)
         self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
         return self._row(reconstruction.detach(), terms)
 
-    def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
+    def terms(self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         """What the objective makes of the code."""
-        if isinstance(self.experiment.objective, BetaTC):
-            return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
-        return elbo_terms(divergence(posterior))
+        match self.experiment.objective:
+            case BetaTC():
+                return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
+            case BagOfWords(weight):
+                logits = self.model.bag_logits(z, x, posterior.given)  # type: ignore[operator]
+                return bag_terms(divergence(posterior), bag_of_words(logits, x.response), weight)
+            case Elbo(free_bits=floor):
+                return elbo_terms(divergence(posterior), floor)
+        raise TypeError(f"no terms for {self.experiment.objective!r}")
 
-    def inputs(self, number: int, indices: Tensor) -> Tensor:
+    def inputs(self, width: Width, indices: Tensor) -> Any:
         """The batch of a step."""
         return _channels_last(self.examples.batch(indices))
+
+    def encode(self, x: Any) -> Posterior:
+        return self.model.encode(x)
+
+    def reconstruct(self, z: Tensor, x: Any, posterior: Posterior) -> Tensor:
+        """What is left of x to say once z is known, in nats per example: (batch,)."""
+        return self.reconstruction(self.model, z, x, posterior.given)
 
     def _row(self, reconstruction: Tensor, terms: Terms) -> Tensor:
         state, law = self.control.state, self.control.laws[0]
@@ -130,35 +165,68 @@ class CriticLearner(Learner):
         self.critic = build_critic(experiment)
         self.networks["critic."] = Network(self.critic, experiment.objective.critic_optimiser, device)
 
-    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
-        row = super().step(number, indices, noise)
+    def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
+        row = super().step(width, indices, noise)
         self.networks["critic."].descend(self._critic_loss)
         return row
 
-    def terms(self, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
+    def terms(self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         with torch.no_grad():
-            other = self.model.encode(self.inputs(0, indices[1])).sample(noise[1])
+            other = self.encode(self.inputs(0, indices[1])).sample(noise[1])
         joint, independent = self.critic(z.detach()), self.critic(shuffled(other, shuffling(noise[2])))
         self._critic_loss = critic_loss(joint, independent)
         accuracy = critic_accuracy(joint, independent)
         return critic_terms(divergence(posterior), self.critic(z), accuracy)
 
 
-class TextLearner(Learner):
-    """A model of sentences: batches of like length, each as wide as it must be, and dropout."""
+class SequenceLearner(Learner):
+    """A model of sentences or dialogs: batches of like length, each as wide as it must be."""
 
-    def step(self, number: int, indices: Tensor, noise: Tensor) -> Tensor:
-        # Dropout comes from torch's own generator: seeded for the step, so that it is a function of (seed, step) too.
-        devices = [self.key.device] if self.key.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(stream_key(self.experiment.training.seed, _DROPOUT + number))
-            return super().step(number, indices, noise)
-
-    def inputs(self, number: int, indices: Tensor) -> Tensor:
+    def prepare(self, number: int) -> Width:
         order = self.orders[0]
         assert isinstance(order, BucketOrder)
-        assert isinstance(self.examples, Sentences)
-        return self.examples.batch(indices, order.width(number))
+        return order.width(number)
+
+    def inputs(self, width: Width, indices: Tensor) -> Any:
+        assert isinstance(self.examples, Sentences | Dialogs)
+        return self.examples.batch(indices, width)  # type: ignore[arg-type]
+
+
+class SentenceLearner(SequenceLearner):
+    """A model of sentences, with dropout."""
+
+    model: TextVAE
+
+    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
+        super().__init__(experiment, examples, device)
+        rate, training = self.model.dropout, experiment.training
+        narrow = torch.bfloat16 if device.type == "cuda" and training.precision == "bf16" else torch.float32
+        self.masks = Masks(rate, training.seed, self._masks_of, device, narrow) if rate else None
+
+    def prepare(self, number: int) -> Width:
+        width = super().prepare(number)
+        if self.masks is not None:
+            self.masks.draw(number, width)
+        return width
+
+    def encode(self, x: Tensor) -> Posterior:
+        return self.model.encode(x, self.masks)
+
+    def reconstruct(self, z: Tensor, x: Tensor, posterior: Posterior) -> Tensor:
+        return token_nll(self.model.decode(z, x, self.masks), x)
+
+    @torch.no_grad()
+    def _masks_of(self, width: Width) -> int:
+        """How many values dropout meets in a step of this width: counted, once, on a batch of nothing."""
+        sizes = []
+
+        def count(x: Tensor) -> Tensor:
+            sizes.append(x.numel())
+            return x
+
+        nothing = torch.zeros((self.experiment.training.batch, width), dtype=torch.int64, device=self.key.device)  # type: ignore[arg-type]
+        self.model.decode(self.model.encode(nothing, count).mean, nothing, count)
+        return sum(sizes)
 
 
 class EagerEngine:
@@ -168,12 +236,12 @@ class EagerEngine:
         if device.type == "cpu":
             keep_freed_memory()
         examples = examples.to(device)
-        kind = CriticLearner if isinstance(experiments[0].objective, TotalCorrelation) else Learner
-        if isinstance(examples, Sentences):
-            kind = TextLearner
-            if device.type == "cpu" and experiments[0].model.width <= _SMALL:  # type: ignore[union-attr]
-                one_thread()
+        if device.type == "cpu" and _widest(experiments[0]) <= _SMALL:
+            one_thread()
+        kind = _kind(experiments[0], examples)
         self.learners = [kind(experiment, examples, device) for experiment in experiments]
+        self.precision = experiments[0].training.precision
+        self.columns = row_width(experiments[0])
         self.step = 0
 
     def advance(self, steps: int) -> Tensor:
@@ -181,7 +249,8 @@ class EagerEngine:
 
         The one place that waits for the device.
         """
-        rows = [learner.advance(self.step, steps) for learner in self.learners]
+        with products_in(self.precision, self.learners[0].key.device):
+            rows = [learner.advance(self.step, steps) for learner in self.learners]
         self.step += steps
         return torch.stack(rows, dim=1).cpu()
 
@@ -205,6 +274,25 @@ class EagerEngine:
             network.restore(part(tensors, prefix))
         learner.control.load_state_dict({k: v.item() for k, v in part(tensors, "control.").items()})
         self.step = step
+
+
+def _kind(experiment: Experiment, examples: Examples) -> type[Learner]:
+    match examples:
+        case Sentences():
+            return SentenceLearner
+        case Dialogs():
+            return SequenceLearner
+    return CriticLearner if isinstance(experiment.objective, TotalCorrelation) else Learner
+
+
+def _widest(experiment: Experiment) -> float:
+    """The widest layer of a model of text; one of pictures has work for every thread."""
+    match experiment.model:
+        case TextVAESettings(width=width):
+            return width
+        case DialogVAESettings(context=width):
+            return width
+    return math.inf
 
 
 def _channels_last(x: Tensor) -> Tensor:

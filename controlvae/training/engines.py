@@ -1,4 +1,4 @@
-"""Which engine trains a set of experiments: stacked on a GPU, plain elsewhere."""
+"""Which engine trains a set of experiments: stacked or captured on a GPU, plain elsewhere."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import torch
 from controlvae.data.examples import Examples, Pictures
 from controlvae.errors import UserError
 from controlvae.experiments import ConvVAE, Experiment, ImageVAE
+from controlvae.training.captured import CapturedEngine
 from controlvae.training.eager import EagerEngine
 from controlvae.training.loop import Engine
 
@@ -17,13 +18,17 @@ from controlvae.training.loop import Engine
 def make_engine(experiments: Sequence[Experiment], examples: Examples, device: torch.device) -> Engine:
     """The fastest engine that can train these side by side."""
     check_alike(experiments)
-    stackable = isinstance(examples, Pictures) and isinstance(experiments[0].model, ConvVAE | ImageVAE)
+    first = experiments[0]
+    stackable = isinstance(examples, Pictures) and isinstance(first.model, ConvVAE | ImageVAE)
+    stackable = stackable and first.optimiser.clip is None  # a norm over all weights is the plain engine's alone
     try:
-        if device.type == "cuda" and stackable and importlib.util.find_spec("triton") is not None:
+        if device.type != "cuda":
+            return EagerEngine(experiments, examples, device)
+        if stackable and importlib.util.find_spec("triton") is not None:
             from controlvae.training.stacked.engine import StackedEngine
 
             return StackedEngine(experiments, examples, device)  # type: ignore[arg-type]
-        return EagerEngine(experiments, examples, device)
+        return CapturedEngine(experiments, examples, device)
     except ValueError as error:  # settings that are right one by one and do not fit together
         raise UserError(str(error)) from None
 

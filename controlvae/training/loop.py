@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from controlvae.control.collapse import COLLAPSED, REMEDY, in_use
 from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder, differences
 from controlvae.training import checkpoint
@@ -19,7 +20,7 @@ from controlvae.training.measurements import first_bad_row, summarise, width
 from controlvae.training.validation import Validator
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
-_OUT_OF_REACH_LINES = 10  # log lines with the weight at its bound before it is called out of reach
+_LONG = 10  # log lines that a weight is at its bound, or a code without nats, before it is worth a word
 
 
 class Engine(Protocol):
@@ -41,13 +42,20 @@ class Run:
     journal: Journal
     window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
     saturated_lines: int = 0
+    collapsed_lines: int = 0
+    news: list[str] = field(default_factory=list)  # for a person, since the last glance
     diverged_at: int | None = None
     data: str = ""  # fingerprint of what it is trained on; a checkpoint keeps it
 
     @property
     def out_of_reach(self) -> bool:
         """Whether the weight has been at its bound for long, with the set point not met."""
-        return self.saturated_lines >= _OUT_OF_REACH_LINES
+        return self.saturated_lines >= _LONG
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the code has carried next to nothing for long."""
+        return self.collapsed_lines >= _LONG
 
     @classmethod
     def open(cls, folder: RunFolder, data: str = "") -> "Run":
@@ -62,6 +70,7 @@ class Progress:
     latest: Tensor  # (models, columns)
     records: list[dict[str, Any] | None]  # a new log line for each model, where there is one
     steps_per_second: float
+    news: list[str]  # what a person should hear of at once
 
 
 def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
@@ -114,6 +123,7 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     run.journal.rewind(position)
     run.window = [window] if len(window) else []
     run.saturated_lines = saved.numbers["saturated_lines"]
+    run.collapsed_lines = saved.numbers.get("collapsed_lines", 0)  # older checkpoints did not count them
     checkpoint.set_aside(run.folder.checkpoints, saved.step)
 
 
@@ -153,7 +163,9 @@ def train(
             for model, run in enumerate(runs):
                 if run.diverged_at is None:
                     validator.look(run.folder, run.experiment, engine.step, engine.snapshot(model))
-        yield Progress(engine.step, rows[-1], records, speed)
+        yield Progress(engine.step, rows[-1], records, speed, [line for run in runs for line in run.news])
+        for run in runs:
+            run.news = []
         chunk = max(1, min(2 * chunk, int(_GLANCE_SECONDS * speed)))
         ending = stop() or now - began > time_limit
         # At most two per cent of the time goes into checkpoints.
@@ -191,6 +203,7 @@ def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any
             run.window = []
             run.journal.record(record)
             _watch_reach(run, record)
+            _watch_collapse(run, record)
             records[model] = record
     return records
 
@@ -212,15 +225,30 @@ def divergence(run: Run) -> str:
 
 def _watch_reach(run: Run, record: dict[str, Any]) -> None:
     """Says once when the weight has been at its bound for long, and once when it is free again."""
-    held = run.experiment.objective.holds
+    held = run.experiment.holds
     stuck = record["saturated"] > 0.99 and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
     was_out = run.out_of_reach
     run.saturated_lines = run.saturated_lines + 1 if stuck else 0
-    if stuck and run.saturated_lines == _OUT_OF_REACH_LINES:
+    if stuck and run.saturated_lines == _LONG:
         numbers = {name: record[name] for name in ("step", "target", held, "beta")}
         run.journal.event("target out of reach", **numbers)
     elif was_out and not stuck:
         run.journal.event("target in reach again", step=record["step"])
+
+
+def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
+    """Says once when the code has carried next to nothing for long, with the remedy, and once when it is back."""
+    was_out, empty = run.collapsed, record["kl"] < COLLAPSED
+    run.collapsed_lines = run.collapsed_lines + 1 if empty else 0
+    if empty and run.collapsed_lines == _LONG:
+        numbers = {"step": record["step"], "kl": record["kl"], "in_use": in_use(record["kl_per_latent"])}
+        run.journal.event("code collapsed", **numbers)
+        run.news.append(
+            f"{run.folder.path}: the code has collapsed: KL {record['kl']:.3f} nats with {numbers['in_use']} of "
+            f"{len(record['kl_per_latent'])} latents in use at step {record['step']:,}; {REMEDY}"
+        )
+    elif was_out and not empty:
+        run.journal.event("code in use again", step=record["step"], kl=record["kl"])
 
 
 def _save(runs: Sequence[Run], engine: Engine) -> None:
@@ -239,5 +267,6 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
             "data": run.data,
             "log_position": run.journal.position,
             "saturated_lines": run.saturated_lines,
+            "collapsed_lines": run.collapsed_lines,
         }
         checkpoint.save(run.folder.checkpoints, checkpoint.Checkpoint(engine.step, tensors, numbers))

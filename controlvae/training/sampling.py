@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from controlvae.data.buckets import BucketOrder
+from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, Order, stream_key
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
@@ -15,7 +16,7 @@ _VALIDATION = 0x76616C6964  # the stream that validation examples are drawn from
 def orders(experiment: Experiment, examples: Examples) -> list[Order]:
     """The orders its batches come in: one, and an independent second where a critic wants one."""
     training, batches = experiment.training, 2 if isinstance(experiment.objective, TotalCorrelation) else 1
-    if isinstance(examples, Sentences):
+    if isinstance(examples, Sentences | Dialogs):
         if training.validation or batches > 1:
             raise UserError("text is trained without validation examples and without a critic in this version")
         return [BucketOrder(examples.lengths, training.batch, training.seed)]

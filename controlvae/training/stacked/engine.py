@@ -14,10 +14,10 @@ from torch import Tensor
 
 from controlvae.control import Controller, Feedback, Law
 from controlvae.data.examples import Pictures
-from controlvae.experiments import BetaTC, Experiment, TotalCorrelation
+from controlvae.experiments import BetaTC, Elbo, Experiment, Likelihood, TotalCorrelation
 from controlvae.models import Posterior, build, build_critic
 from controlvae.models.vae import VAE
-from controlvae.objectives import LIKELIHOODS, Divergence, Terms, divergence, elbo_terms
+from controlvae.objectives import Divergence, Terms, divergence, elbo_terms, pixel_cost
 from controlvae.objectives.total_correlation import (
     critic_accuracy,
     critic_loss_gradient,
@@ -57,7 +57,10 @@ class StackedEngine:
             self.trained["critic."] = (self.critic.parameters, first.objective.critic_optimiser)
             for number, critic in enumerate(critics):
                 self.critic.parameters.load(number, {"weight": dict(critic.named_parameters())})
-        self.control = Controller([e.control for e in experiments], sync_ranks=False).to(device)
+        laws = [experiment.control for experiment in experiments]
+        self.control = Controller(laws, sync_ranks=False, delayed=first.training.delayed).to(device)
+        by_reconstruction = [law.holds_reconstruction for law in laws]
+        self.by_reconstruction = torch.tensor(by_reconstruction, device=device) if any(by_reconstruction) else None
         examples = examples.to(device)
         self.feed = make_feed(examples, [orders(e, examples) for e in experiments], device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
@@ -107,10 +110,15 @@ class StackedEngine:
         encoded = self.network.encode(x)
         z, divergence = self._latent(encoded, noise[:, 0])
         terms, critic_gradient = self._terms(divergence, encoded, z, position, noise)
-        with self.aside():  # while the decoder works
-            beta = self._steer(terms.held.detach())
-        reconstruction = self._reconstruction(self.network.decode(z), target)
-        self.aside.join()
+        measured = terms.held.detach()
+        if self.by_reconstruction is None:
+            with self.aside():  # while the decoder works
+                beta = self._steer(measured)
+        reconstruction = self._reconstruction(self.network.decode(z), target, self.network.pixel_log_variance())
+        if self.by_reconstruction is None:
+            self.aside.join()
+        else:
+            beta = self._steer(torch.where(self.by_reconstruction, reconstruction.detach(), measured))
         with self.aside():  # while the gradients are computed
             kl, per_latent = (term.detach() for term in terms.divergence)
             self._record(reconstruction.detach(), kl, per_latent, terms.extras)
@@ -132,9 +140,11 @@ class StackedEngine:
                 independent = self._second_latent(self.network.encode(second), noise)
             joint, other = Judged.apply(z, independent, self.critic)
             return self._critic_step(divergence, joint, other)
-        if isinstance(self.experiment.objective, BetaTC):
+        objective = self.experiment.objective
+        if isinstance(objective, BetaTC):
             return self._minibatch(divergence, encoded, z), None
-        return elbo_terms(divergence), None
+        assert isinstance(objective, Elbo)
+        return elbo_terms(divergence, objective.free_bits), None
 
     def _write_row(self, reconstruction: Tensor, kl: Tensor, per_latent: Tensor, extras: tuple[Tensor, ...]) -> None:
         """This step's row of measurements, where the host will find it."""
@@ -244,31 +254,31 @@ def _bounds(law: Law) -> tuple[float, float]:
 
 def _latent(encoded: Tensor, noise: Tensor) -> tuple[Tensor, Divergence]:
     """A sample of z, (models, batch, latents), and its KL."""
-    posterior = Posterior(*encoded.chunk(2, dim=2))
+    posterior = Posterior.of(encoded)
     return posterior.sample(noise), divergence(posterior)
 
 
-def _reconstruction(likelihood: str) -> Callable[[Tensor, Tensor], Tensor]:
+def _reconstruction(likelihood: Likelihood) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """-log p(x|z), averaged over the batch: (models,). Bytes are pictures in 255ths."""
-    of_example = LIKELIHOODS[likelihood]
+    cost = pixel_cost(likelihood)
 
-    def reconstruction(logits: Tensor, target: Tensor) -> Tensor:
+    def reconstruction(logits: Tensor, target: Tensor, log_variance: Tensor | None) -> Tensor:
         x = target.float() / 255 if target.dtype == torch.uint8 else target.float()
-        return of_example(logits.flatten(0, 1), x.flatten(0, 1)).unflatten(0, logits.shape[:2]).mean(1)
+        return cost(logits, x, log_variance).mean(1)
 
     return reconstruction
 
 
 def _minibatch(examples: int) -> Callable[..., Terms]:
     def terms(divergence: Divergence, encoded: Tensor, z: Tensor) -> Terms:
-        return minibatch_terms(divergence, Posterior(*encoded.chunk(2, dim=2)), z, examples)
+        return minibatch_terms(divergence, Posterior.of(encoded), z, examples)
 
     return terms
 
 
 def _second_latent(encoded: Tensor, noise: Tensor) -> Tensor:
     """The second batch's z, every latent shuffled across it. noise: (models, 3, batch, latents), the last an order."""
-    z = Posterior(*encoded.chunk(2, dim=2)).sample(noise[:, 1])
+    z = Posterior.of(encoded).sample(noise[:, 1])
     return shuffled(z, noise[:, 2].long())
 
 

@@ -170,6 +170,24 @@ class Norm(Layer):
         return products.normalise_gradient(x, dy, statistics, weight.weight, weight.gradient, bias.gradient)
 
 
+class Number(torch.autograd.Function):
+    """One number of each model, (models,), from its slot; the gradient goes back there."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, slot: Slot) -> Tensor:
+        ctx.slot = slot
+        return slot.weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
+        ctx.slot.gradient[:, 0].copy_(gradients[0])
+        return None, None
+
+
+def number_slot(name: str) -> Slot:
+    return Slot(name, (), 1, _same, _same)
+
+
 def _map_slots(name: str, large: int, small: int, biases: int, models: int, bias_parts: int) -> list[Slot]:
     """Weight and bias of a stride-2 layer. Torch has (small, large, 4, 4), ours is (4, 4, large, small)."""
     parts = _parts(large, small, models)

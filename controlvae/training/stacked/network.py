@@ -9,10 +9,12 @@ from controlvae.training.stacked.layers import (
     Down,
     Layer,
     Norm,
+    Number,
     Up,
     linear_onto_map_slots,
     linear_slots,
     map_onto_linear_slots,
+    number_slot,
     whole_map_slots,
     whole_map_up_slots,
 )
@@ -31,7 +33,9 @@ class StackedVAE:
         self.decoder = _layers("decoder", template.decoder, models, arithmetic)
         self.encoder[0].needs_input_gradient = False
         layers = (*self.encoder, *self.decoder)
-        self.parameters = Parameters([slot for layer in layers for slot in layer.slots], models, device)
+        slots = [slot for layer in layers for slot in layer.slots]
+        self._pixel = None if template.pixel_log_variance is None else number_slot("pixel_log_variance")
+        self.parameters = Parameters([*slots, *([self._pixel] if self._pixel else [])], models, device)
         for layer in layers:
             layer.to(device)
         self.buffers = {name: buffer for layer in layers for name, buffer in layer.buffers().items()}
@@ -48,6 +52,10 @@ class StackedVAE:
         for layer in self.decoder:
             z = layer(z, self._anchor)
         return z
+
+    def pixel_log_variance(self) -> Tensor | None:
+        """(models,) where it is learnt."""
+        return None if self._pixel is None else Number.apply(self._anchor, self._pixel)
 
 
 def _layers(room: str, modules: nn.Sequential, models: int, arithmetic: Arithmetic) -> list[Layer]:

@@ -1,0 +1,56 @@
+"""`chat`: a line is typed, and several responses come back, each from a code drawn from the prior."""
+
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from controlvae.data.dialog import Dialogs, Utterance
+from controlvae.data.examples import stream_key
+from controlvae.data.switchboard import words_of
+from controlvae.data.vocabulary import BOS, PAD, UNK
+from controlvae.errors import UserError, unknown
+from controlvae.report import Trained
+from controlvae.report.dialog import respond
+
+_NO_WORDS = (PAD, BOS, UNK)  # never said
+
+
+def chat(run: Trained, count: int, temperature: float, topic: str, seed: int) -> None:
+    """Until there are no more lines. What was said before is the context; of the responses the first counts as said."""
+    if not isinstance(run.examples, Dialogs):
+        raise UserError(f"{run.folder.path} is no model of dialogs; one would be: controlvae train dialog-quick")
+    if topic not in run.examples.names.topics:
+        raise unknown("topic", topic, [name for name in run.examples.names.topics if name])
+    known, said = set(run.examples.vocabulary), []
+    for turn, line in enumerate(_lines()):
+        words = words_of(line)
+        if not words:
+            continue
+        if strange := [word for word in dict.fromkeys(words) if word not in known]:
+            typer.echo(f"(unknown to it: {', '.join(strange)})", err=True)
+        said.append(Utterance(0, words))
+        [responses] = respond(
+            run, run.examples.ask(said, topic), count, seed=stream_key(seed, turn), temperature=temperature,
+            banned=_NO_WORDS,
+        )  # fmt: skip
+        for number, response in enumerate(responses, start=1):
+            typer.echo(f"{number:3d}  {response or '...'}")
+        said.append(Utterance(1, responses[0].split()))
+
+
+def _lines() -> Iterator[str]:
+    """From a person, with a prompt, or from a file or a pipe."""
+    if not sys.stdin.isatty():
+        try:
+            yield from sys.stdin
+        except UnicodeDecodeError as error:
+            raise UserError(f"what was given is not UTF-8 text: {error}") from None
+        return
+    typer.echo("Type a line; Ctrl-D ends.", err=True)
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            typer.echo(err=True)
+            return

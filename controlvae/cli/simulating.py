@@ -1,0 +1,54 @@
+"""`simulate`: what other laws would have done with the model of a run."""
+
+from pathlib import Path
+
+import typer
+
+from controlvae.control import Law, Plant
+from controlvae.control import simulate as run_law
+from controlvae.control.plant import WELL
+from controlvae.errors import UserError
+from controlvae.experiments import RunFolder, override
+from controlvae.metrics import step_response
+from controlvae.report import Trace, save_figure, simulation_figure
+
+_BAND = 0.05  # narrower than this, a network that goes on learning decides, and the plant knows nothing of that
+
+
+def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) -> None:
+    """Fits a plant to a run's log, tries each law on it, prints how they settle, and draws them."""
+    folder = RunFolder(run)
+    experiment, records = folder.experiment(), folder.records()
+    held = experiment.objective.holds
+    tried: dict[str, Law] = {text: override(experiment, [f"control={text}"]).control for text in laws}
+    for text, law in tried.items():
+        if law.holds_reconstruction:
+            raise UserError(f"{text} holds the reconstruction, of which a plant of the {held.upper()} knows nothing")
+    try:
+        plant = Plant.fit(records, held=held)
+    except ValueError as error:
+        raise UserError(f"{run}: {error}") from None
+    typer.echo(
+        f"{held.upper()} = {plant.kl_at_one:.3g} β^-{plant.slope:.2f}, a lag of {plant.lag:.0f} steps, "
+        f"noise {plant.noise:.1%}; misses the log by {plant.misfit:.1%}"
+    )
+    if plant.misfit > WELL:
+        typer.echo(
+            f"controlvae: note: above {WELL:.0%} such a model has not predicted well; believe little of it", err=True
+        )
+    traces = [Trace(text, run_law(law, plant, steps or records[-1]["step"], held=held)) for text, law in tried.items()]
+    for trace in [Trace("the run itself", records), *traces]:
+        typer.echo(f"  {trace.name:40s} {_words(trace)}")
+    typer.echo(
+        save_figure(simulation_figure(traces, Trace("the run", records)), out or folder.figures / "simulation.png")
+    )
+
+
+def _words(trace: Trace) -> str:
+    target = trace.column("target")
+    end = f"ends at {trace.column(trace.held)[-1]:.2f} nats, β {trace.column('beta')[-1]:.3g}"
+    if not (target > 0).all():
+        return end
+    found = step_response(trace.column(trace.held), target, steps=trace.column("step"), start=0.0, band=_BAND)
+    settled = "does not settle" if found.settling_time is None else f"within 5 % from step {found.settling_time:,.0f}"
+    return f"{settled}, overshoot {found.overshoot:.0%}, {end}"

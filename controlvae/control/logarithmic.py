@@ -1,0 +1,37 @@
+"""What laws on the logarithm of the weight share: a factor is then the same step wherever the weight stands."""
+
+import math
+
+from controlvae.control.arithmetic import Arithmetic, Value
+from controlvae.control.law import AntiWindup, Feedback, Reading, State
+
+_LARGEST = 50.0  # of |log β|: exp of it is as good as infinite
+
+
+class Logarithmic(Feedback):
+    """log β = P + I, within the bounds of β; the integral stands still while they push further out."""
+
+    beta_init: float
+
+    @property
+    def anti_windup(self) -> AntiWindup:  # type: ignore[override]
+        return "conditional"
+
+    def check(self, **gains: float) -> None:
+        super().check(**gains)
+        if self.beta_min <= 0:
+            raise ValueError(f"beta_min must be above zero, got {self.beta_min}: the law moves the weight's logarithm")
+
+    def initial(self) -> State:
+        return super().initial()._replace(i=math.log(self.beta_init))
+
+    def actuate(self, state: State, now: Reading, p: Value, i: Value, d: Value, xp: Arithmetic) -> State:
+        asked = p + i + d
+        low, high = max(math.log(self.beta_min), -_LARGEST), min(math.log(self.beta_max), _LARGEST)
+        outward = ((asked < low) & (i < state.i)) | ((asked > high) & (i > state.i))
+        output = xp.exp(xp.clip(asked, -_LARGEST, _LARGEST))
+        after = State(
+            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p,
+            xp.where(outward, state.i, i), d, output, xp.clip(output, self.beta_min, self.beta_max),
+        )  # fmt: skip
+        return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))

@@ -1,0 +1,50 @@
+"""Where a set point may lie for a model at hand: short trainings at fixed weights, and what to make of their KL."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from controlvae.control.tuning import Advice, advise
+
+
+def measure_target(
+    train: Callable[[float], float | Sequence[float]], *, beta_min: float = 0.0, beta_max: float = 1.0
+) -> Advice:
+    """A set point for a training function of one's own: trains two or three times, and advises.
+
+    Args:
+        train: trains a fresh model with this fixed weight before the KL, for a short budget, the same each time.
+            Returns the KL it ends with, or that of all its steps, of which the last tenth counts; nats per example.
+        beta_min, beta_max: the bounds of the law that will hold the set point.
+
+    >>> print(measure_target(lambda weight: 12.0 * (weight + 0.1) ** -0.4))
+    begin with a target of 21 nats
+      the plain VAE's KL  11.6 nats
+      the paper's band    11.6 to 23.4
+      within reach        11.6 to 30.1
+      four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above
+    """
+    return advise_from({weight: _last(train(weight)) for weight in probe_weights(beta_min, beta_max)}, beta_max)
+
+
+def probe_weights(beta_min: float, beta_max: float) -> list[float]:
+    """The weights to train at: the plain VAE's, and the bounds of the law."""
+    if not 0 <= beta_min < 1 <= beta_max:
+        raise ValueError(
+            f"beta_min must lie in [0, 1) and beta_max from 1 up, got {beta_min} and {beta_max}: the paper's band "
+            f"begins at the KL of a weight of one"
+        )
+    return [1.0, beta_min, *([beta_max] if 1 < beta_max < math.inf else [])]
+
+
+def advise_from(kls: Mapping[float, float], beta_max: float) -> Advice:
+    """Advice from the KL measured at each of `probe_weights`; a weight without an upper bound can bring it to zero."""
+    own = kls[1.0]
+    lowest = 0.0 if math.isinf(beta_max) else kls[beta_max]
+    return advise(own, min(lowest, own), max(own, kls[min(kls)]))
+
+
+def _last(kls: float | Sequence[float]) -> float:
+    if isinstance(kls, Sequence):
+        tail = kls[-max(1, len(kls) // 10) :]
+        return sum(float(kl) for kl in tail) / len(tail)
+    return float(kls)

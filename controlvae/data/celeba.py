@@ -1,0 +1,85 @@
+"""CelebA: 202,599 aligned faces of 178x218, divided as its authors publish it.
+
+Liu et al., *Deep learning face attributes in the wild*, 2015. Attributes are left out: they are labels of content, not
+factors that a picture was made from.
+"""
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+
+from controlvae.data.cache import fingerprint, kept
+from controlvae.data.decode import Encoded, decode_all
+from controlvae.data.examples import ByteImages
+from controlvae.data.images import encoded
+from controlvae.data.parts import subset
+from controlvae.data.roots import data_roots
+from controlvae.errors import UserError
+from controlvae.experiments import CelebA
+
+PICTURES = ("img_align_celeba", "img_align_celeba.zip")
+PARTITIONS = ("list_eval_partition.txt", "list_eval_partition.csv")  # as published, and as Kaggle has it
+NEEDS = (
+    f"{' or '.join(PICTURES)} (1.4 GB) and beside it {PARTITIONS[0]} (mmlab.ie.cuhk.edu.hk/projects/CelebA.html); "
+    f"here or in celeba/"
+)
+_NUMBERS = {"train": 0, "valid": 1, "test": 2}
+_WORDS = {"train": "the training set", "valid": "the validation set", "test": "the test set"}
+
+
+def load(settings: CelebA, root: Path | None = None) -> ByteImages:
+    """The faces a run asks for."""
+    path = find(root)
+    if path is None:
+        raise UserError(f"no CelebA in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}")
+    pictures, stamp = encoded(path)
+    table = _partition_beside(path)
+    own = np.flatnonzero(_parts(pictures, table) == _NUMBERS[settings.split])
+    chosen = own[subset(len(own), settings.images)]
+    shape = (settings.size, settings.size, 3)
+    rows = kept(
+        f"celeba-{settings.split}-{settings.size}", (path.absolute(), settings), stamp + fingerprint([table]),
+        (len(chosen), *shape), np.uint8, lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
+    )  # fmt: skip
+    part = f"the middle {settings.fit}x{settings.fit}, " if isinstance(settings.fit, int) else ""
+    squeezed = " by squeezing" if settings.fit == "stretch" else ""
+    source = f"CelebA from {path}: {part}resized to {settings.size}x{settings.size}{squeezed}"
+    flat = torch.from_numpy(rows.reshape(len(rows), -1))
+    return ByteImages(flat, (3, settings.size, settings.size), source, _WORDS[settings.split])
+
+
+def find(root: Path | None = None) -> Path | None:
+    """The folder or the archive of faces in the first data folder that has one."""
+    folders = [place for given in data_roots(root) for place in (given, given / "celeba")]
+    return next((path for folder in folders for name in PICTURES if (path := folder / name).exists()), None)
+
+
+def found(root: Path | None = None) -> str:
+    """What of it is there, for people."""
+    path = find(root)
+    return "no file" if path is None else str(path)
+
+
+def _partition_beside(path: Path) -> Path:
+    table = next((place for name in PARTITIONS if (place := path.parent / name).is_file()), None)
+    if table is None:
+        raise UserError(f"{path} is there, but no {PARTITIONS[0]} beside it, which says who is in which part")
+    return table
+
+
+def _parts(pictures: Encoded, table: Path) -> np.ndarray:
+    """The part each picture belongs to; every picture must be in the table, and every line of it a picture."""
+    try:
+        lines = [line.replace(",", " ").split() for line in table.read_text().splitlines() if line.strip()]
+        part_of = {name: int(number) for name, number in lines if name != "image_id"}
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{table} cannot be read as lines of a picture's name and the number of its part: {error}"
+        ) from None
+    names = [PurePosixPath(name).name for name in pictures.names]
+    strange = sorted(set(names) ^ set(part_of))
+    if strange:
+        where = "pictures" if strange[0] in part_of else "table"
+        raise UserError(f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the {where}")
+    return np.array([part_of[name] for name in names])

@@ -1,0 +1,51 @@
+"""The importance-weighted bound of a run: tighter than the ELBO, for pictures, sentences and responses alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from controlvae.data.examples import stream_key
+from controlvae.metrics import iwae
+from controlvae.models import Posterior
+from controlvae.objectives import reconstruction_of
+from controlvae.report.trained import Trained, some_examples
+
+IMPORTANCE_SAMPLES = 50
+_BATCH = 64
+_EXAMPLES = {"cuda": 1_000, "cpu": 64}  # on a CPU it takes seconds for a small network and minutes for a large one
+
+
+@torch.no_grad()
+def importance_weighted(run: Trained, samples: int, progress: Callable[[float], None]) -> dict[str, Any]:
+    """IWAE-k, and beside it the ELBO of the very same samples: their difference is what k buys."""
+    count = min(_EXAMPLES.get(run.device.type, 64), len(run.examples))
+    noise = torch.Generator().manual_seed(stream_key(0, 17))
+    bound, elbo, done = 0.0, 0.0, 0
+    for chosen in some_examples(run, count).split(_BATCH):
+        x = run.examples.batch(chosen)
+        weights = log_weights(run, x, run.model.encode(x), samples, noise)  # (samples, n)
+        bound += iwae(weights).sum().item()
+        elbo += weights.mean(0).sum().item()
+        done += len(x)
+        progress(done / count)
+    squared = run.experiment.objective.likelihood == "squared-error"
+    constant = ", the Gaussian's constant left out, as in the ELBO" if squared else ""
+    return {
+        "bound": bound / count,
+        "elbo_of_the_same": elbo / count,
+        "k": samples,
+        "examples": count,
+        "split": run.examples.split,
+        "estimator": f"IWAE-{samples} (Burda et al. 2016), nats per example{constant}",
+    }
+
+
+def log_weights(run: Trained, x: Any, posterior: Posterior, samples: int, noise: torch.Generator) -> Tensor:
+    """log p(x|z) + log p(z) - log q(z|x) for z from q(z|x): (samples, n), float64. The 2π of p and q cancel."""
+    z = posterior.sample(torch.randn(samples, *posterior.mean.shape, generator=noise).to(run.device))
+    prior = posterior.prior or Posterior(torch.zeros_like(posterior.mean), torch.zeros_like(posterior.mean))
+    error = reconstruction_of(run.experiment.objective)
+    likelihood = torch.stack([error(run.model, one, x, posterior.given) for one in z])
+    return (prior.log_density(z) - posterior.log_density(z)).cpu().double() - likelihood.cpu().double()

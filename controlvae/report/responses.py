@@ -1,0 +1,71 @@
+"""Responses to look at: on the page of a run, and those of several methods side by side."""
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controlvae.experiments import RunFolder
+from controlvae.experiments.folder import write_text
+from controlvae.experiments.paper import PaperExamples
+
+EACH = 5  # responses to a context that are shown, as in the paper
+LATEST = 4  # utterances of a context that are shown; metrics.json has them all
+
+
+def responses_section(dialog: Mapping[str, Any]) -> str:
+    """What a model of dialogs says, and the numbers about it. HTML."""
+    rows = "".join(
+        f"<tr><td>{_lines(sample['context'][-LATEST:])}</td><td>{html.escape(sample['reference'])}</td>"
+        f"<td>{_lines(sample['responses'][:EACH])}</td></tr>"
+        for sample in dialog["samples"]
+    )
+    kinds = [kind for kind in ("perplexity", "iwae_perplexity", "reconstruction_perplexity") if kind in dialog]
+    perplexities = "; ".join(f"{dialog[kind]:.2f} ({dialog[f'{kind}_of']})" for kind in kinds)
+    numbers = (
+        f"Perplexity {perplexities}. "
+        f"Of {dialog['responses']:,} responses to {dialog['contexts']:,} contexts ({dialog['responses_from']}): "
+        f"Dis-1 {dialog['distinct_1']:,}, Dis-2 {dialog['distinct_2']:,} ({dialog['distinct_of']}); of all their words "
+        f"{dialog['distinct_1_ratio']:.4f}, of all pairs {dialog['distinct_2_ratio']:.4f} are distinct; "
+        f"self-BLEU-2 {dialog['self_bleu_2']:.3f}, self-BLEU-3 {dialog['self_bleu_3']:.3f} ({dialog['self_bleu_of']}); "
+        f"BLEU-2 with the true response {dialog['bleu_2_precision']:.3f} in the mean, {dialog['bleu_2_recall']:.3f} "
+        f"for the best of each context."
+    )
+    heads = "<tr><th>context</th><th>what B said</th><th>what the model says</th></tr>"
+    table = f'<table class="words">{heads}{rows}</table>'
+    return f'<h3>Responses</h3>{table}<p class="quiet">{html.escape(numbers)}</p>'
+
+
+def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
+    """Writes `NAME.md`, a table for every context with a column for each method's first seed, and returns it."""
+    found = {row.method: _samples(runs.get(row.preset or "", ())) for row in paper.rows}
+    lines = [f"**{paper.title}**", "", paper.note, ""]
+    missing = [method for method, samples in found.items() if not samples]
+    lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []
+    methods = {method: samples for method, samples in found.items() if samples}
+    for place, sample in enumerate(next(iter(methods.values()), ())):
+        said = " / ".join(sample["context"][-LATEST:])
+        lines += [f"{sample['topic'] or 'no topic'}: {said}", "", f"B: {sample['reference']} (what was said)", ""]
+        answers = [_same_context(samples, place, sample)[:EACH] for samples in methods.values()]
+        table = [tuple(methods), ("---",) * len(methods), *zip(*answers, strict=False)]
+        lines += [f"| {' | '.join(row)} |" for row in table] + [""]
+    text = "\n".join(lines)
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / f"{paper.name}.md", text)
+    return text
+
+
+def _samples(folders: Sequence[RunFolder]) -> Sequence[Mapping[str, Any]]:
+    """Of the first seed that is evaluated."""
+    return next((m["dialog"]["samples"] for folder in folders if (m := folder.metrics()) and "dialog" in m), ())
+
+
+def _same_context(samples: Sequence[Mapping[str, Any]], place: int, like: Mapping[str, Any]) -> list[str]:
+    """Responses to the same context; runs on other data have none."""
+    if place < len(samples) and samples[place]["context"] == like["context"]:
+        return [response.replace("|", "\\|") for response in samples[place]["responses"]]
+    return ["–"] * EACH
+
+
+def _lines(words: Sequence[str]) -> str:
+    return "<br>".join(map(html.escape, words))

@@ -1,0 +1,369 @@
+"""Dialogs: contexts and responses as numbers, the conditional VAE, and a run from training to chat."""
+
+import gzip
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from command import controlvae
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+
+import controlvae as cv
+from controlvae.cli.chatting import chat
+from controlvae.data import switchboard
+from controlvae.data.buckets import BucketOrder
+from controlvae.data.dialog import Names, Utterance, as_examples
+from controlvae.data.load import load
+from controlvae.data.small_talk import draw_dialogs, small_talk
+from controlvae.data.vocabulary import BOS, EOS, PAD, UNK
+from controlvae.errors import UserError
+from controlvae.experiments import Adam, RunFolder, override, preset
+from controlvae.experiments.paper import paper_result
+from controlvae.models import DialogVAE, Posterior
+from controlvae.models.dialog import UtteranceReader
+from controlvae.objectives import gaussian_kl
+from controlvae.objectives.text import act_nll, bag_of_words, sequence_nll, words_nll
+from controlvae.report import evaluate, open_run, samples, write_report
+from controlvae.report.responses import write_examples
+from controlvae.report.tables import write_table
+from controlvae.training.eager import EagerEngine, Network
+
+TALK = [
+    {"A": {"age": 50, "education": " 3", "sex": ' "MALE"'}, "B": {"age": 20, "education": " 9", "sex": ' "FEMALE"'},
+     "topic": ' "PETS"', "utts": [["A", "It's a cat", ["statement", []]], ["A", "you know?", ["question", []]],
+                                  ["B", "uh-huh", ["yes", [0.1]]], ["A", "  ", ["statement", []]],
+                                  ["B", "a very very old cat", ["statement", []]]]},
+    {"topic": "rain", "utts": [["B", "rain"], ["A", "a cat", "statement"]]},
+]  # fmt: skip
+TINY = ["data.dialogs=60", "training.steps=40", "training.log_every=5", "training.batch=16", "model.context=16"]
+
+
+def dialogs(path, *objects):
+    path.write_text("\n".join(map(json.dumps, objects)))
+    return switchboard.read_dialogs(path)
+
+
+def small(examples, acts=True, bag=True):
+    torch.manual_seed(3)
+    names = examples.names
+    sizes = {"latents": 4, "embedding": 6, "utterance": 5, "context": 7, "hidden": 8, "labels": 3}
+    model = DialogVAE(
+        len(names.words), len(names.topics), len(names.acts) if acts else 0, **sizes, bag_of_words=bag
+    ).eval()  # fmt: skip
+    with torch.no_grad():  # as they start, its choices are nearly even
+        for parameter in model.parameters():
+            parameter.mul_(8)
+    return model
+
+
+@pytest.fixture(scope="module")
+def talk():
+    return small_talk(40)
+
+
+# Data
+
+
+def test_words_are_those_of_nltks_tokenizer():
+    nltk = pytest.importorskip("nltk.tokenize")
+    text = "It's 7.5 o'clock -- isn't it?! uh-huh, #1 (naïve) \t x_y..."
+    assert switchboard.words_of(text) == nltk.WordPunctTokenizer().tokenize(text.lower())
+
+
+def test_a_response_has_what_was_said_before_it_and_by_whom(tmp_path):
+    read = dialogs(tmp_path / "d.jsonl", *TALK)
+    examples = as_examples(read, Names.of(read), 2, 4, "here", "all")
+    assert len(examples) == 4  # an utterance without words was not said, and a first one answers nothing
+    x = examples.batch(torch.arange(4))
+    shown = [[examples.words(row) for row in rows if row[0] != PAD] for rows in x.context]
+    assert shown == [["it ' s a"], ["it ' s a", "you know ?"], ["you know ?", "uh - huh"], ["rain"]]
+    assert [examples.words(row) for row in x.response] == ["you know ?", "uh - huh", "a very very old", "a cat"]
+    assert x.floors.tolist() == [[1, 0], [0, 0], [0, 1], [0, 0]]
+    assert [examples.names.acts[act] for act in x.act] == ["question", "yes", "statement", "statement"]
+    assert [examples.names.topics[topic] for topic in x.topic] == ["pets", "pets", "pets", "rain"]
+    man, woman = torch.tensor([0.5, 1, 0, 1]), torch.tensor([0.2, 0, 1, 0])  # 9 is an education not known
+    assert torch.equal(x.profiles[:3], torch.stack([torch.stack(p) for p in [(man, woman), *[(woman, man)] * 2]]))
+    assert not x.profiles[3].any()
+    assert "2 of 6 utterances cut to 4 words" in examples.source
+    assert examples.lengths.tolist() == [[5, 4], [5, 4], [4, 5], [2, 3]]
+    with pytest.raises(ValueError, match=r"widths must be \[5, 5\]"):
+        examples.batch(torch.arange(3), (5, 4))
+    few = as_examples(read, Names.of(read, words=1), 2, None, "here", "all")
+    assert int((few.tokens == UNK).sum()) == 16
+    assert "16 words (84.2%) outside the vocabulary of 5" in few.source
+
+
+def test_what_is_asked_is_what_was_said():
+    examples = small_talk(3)
+    said = [Utterance(0, switchboard.words_of("does the cook stir the soup ?")), Utterance(1, ["zzz", "who", "knows"])]
+    x = examples.ask([*said * 3, said[0]], "kitchen")
+    assert [examples.words(row) for row in x.context[0]] == [
+        "<UNK> who knows", "does the cook stir the soup ?", "<UNK> who knows", "does the cook stir the soup ?"
+    ]  # fmt: skip
+    assert x.floors.tolist() == [[1, 0, 1, 0]]
+    assert examples.names.topics[x.topic.item()] == "kitchen"
+
+
+def test_batches_are_of_like_contexts_and_like_responses(talk):
+    order = BucketOrder(talk.lengths, 16, seed=1, multiple=4)
+    taken = torch.cat([order.indices(step) for step in range(order.steps_per_epoch)])
+    assert len(taken.unique()) == len(taken)
+    for step in range(order.steps_per_epoch):
+        indices, widths = order.indices(step), order.width(step)
+        assert (talk.lengths[indices].amax(0) <= torch.tensor(widths)).all()
+        narrow, wide = talk.batch(indices, widths), talk.batch(indices)
+        assert torch.equal(wide.context[:, :, : widths[0]], narrow.context)
+        assert not wide.context[:, :, widths[0] :].any()
+        assert torch.equal(wide.response[:, : widths[1]], narrow.response)
+    spread = [talk.lengths[order.indices(step)].float().std(0) for step in range(order.steps_per_epoch)]
+    assert (torch.stack(spread).mean(0) < 0.7 * talk.lengths.float().std(0)).all()
+
+
+def test_small_talk_is_drawn_the_same_each_time_and_no_word_is_strange():
+    assert draw_dialogs(9, 1)[:4] == draw_dialogs(4, 1) != draw_dialogs(4, 2)
+    for part in ("train", "test"):
+        examples = small_talk(300, part=part)
+        assert int((examples.tokens == UNK).sum()) == 0
+    acts = {utterance.act for dialog in draw_dialogs(50) for utterance in dialog.utterances}
+    assert acts | {""} == set(examples.names.acts)
+
+
+def test_a_file_of_dialogs_is_read_zipped_or_not_and_divided_by_dialogs(tmp_path):
+    lines = "\n".join(json.dumps({"utts": [["A", f"word{i}"], ["B", "yes"], ["A", "no"]]}) for i in range(20))
+    (tmp_path / "d.jsonl").write_text(lines)
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    train, test = (switchboard.dialog_file("d.jsonl", part, 0.25, tmp_path) for part in ("train", "test"))
+    assert (len(train), len(test), test.split) == (30, 10, "test: 5 of 20 dialogs")
+    assert train.vocabulary == test.vocabulary
+    assert "5 words" in test.source  # the first word of each is new
+    zipped = switchboard.dialog_file("d.jsonl.gz", "train", 0.25, tmp_path)
+    assert torch.equal(zipped.tokens, train.tokens)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no dialogs"),
+        (b'{"utts": [["A", "x"]]}\n{', "line 2 is not JSON"),
+        (b'{"utts": 3}', "must be an object with utts"),
+        (b'{"utts": [["A"]]}', r"must be \[speaker, text"),
+        (b'{"utts": [["A", "x"], ["B", "x"], ["C", "x"]]}', "3 speakers"),
+        (b'{"utts": [["A", "x"]]}', "no utterance that answers"),
+        (b"a\xff", "cannot be read"),
+        (b"\x1f\x8bnonsense", "cannot be read"),
+    ],
+)
+def test_bad_dialogs_are_refused_with_a_reason(tmp_path, content, message):
+    (tmp_path / "bad.jsonl").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        switchboard.dialog_file("bad.jsonl", held_out=0, root=tmp_path)
+
+
+def test_switchboard_is_all_there():
+    if switchboard.found() == "no file":
+        pytest.skip("no Switchboard in the data folders; set CONTROLVAE_DATA")
+    test = switchboard.switchboard("test")
+    assert (len(test), len(test.vocabulary)) == (5_481, 10_004)  # as many contexts as the released code samples
+    assert "cut to 38 words" in test.source
+
+
+# The model
+
+
+def test_of_switchboards_size_it_is_the_released_network():
+    model = DialogVAE(10_002, topics=70, acts=42)
+    second = sum(p.numel() for name, p in model.named_parameters() if "bias_hh" in name)  # torch's GRU has two biases
+    assert sum(p.numel() for p in model.parameters()) - second == 15_809_936
+
+
+def test_an_utterance_is_read_as_torch_reads_packed_ones_both_ways():
+    reader, embedding = UtteranceReader(6, 5), nn.Embedding(30, 6)
+    tokens, lengths = torch.randint(4, 30, (3, 9)), [3, 9, 6]
+    for row, length in zip(tokens, lengths, strict=True):
+        row[length - 1], row[length:] = EOS, PAD
+    both = nn.GRU(6, 5, batch_first=True, bidirectional=True)
+    for name, parameter in both.named_parameters():
+        own = reader.back if name.endswith("_reverse") else reader.onward
+        parameter.data = getattr(own.gru, name.removesuffix("_reverse")).data
+    begun = embedding(nn.functional.pad(tokens, (1, 0), value=BOS))
+    packed = nn.utils.rnn.pack_padded_sequence(begun, [n + 1 for n in lengths], batch_first=True, enforce_sorted=False)
+    _, last = both(packed)
+    assert torch.allclose(reader(tokens, embedding), torch.cat([last[0], last[1]], 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("acts", [True, False])
+def test_neither_padding_nor_neighbours_change_anything(talk, acts):
+    model, chosen = small(talk, acts), torch.arange(12)
+    posterior = model.encode(talk.batch(chosen))
+    z = posterior.sample(torch.randn(12, 4))
+    cost = sequence_nll(model, z, talk.batch(chosen), posterior.given)
+    assert torch.allclose(cost, sequence_nll(model, z, talk.batch(chosen), None), atol=1e-4)
+    for one in chosen:
+        x = talk.batch(one[None], talk.lengths[one].tolist())
+        alone = model.encode(x)
+        assert torch.allclose(alone.mean, posterior.mean[one], atol=1e-5)
+        assert torch.allclose(alone.prior.mean, posterior.prior.mean[one], atol=1e-5)
+        assert torch.allclose(sequence_nll(model, z[one][None], x, alone.given), cost[one], atol=1e-3)
+
+
+def test_the_prior_sees_the_context_and_the_posterior_the_response_and_its_act(talk):
+    model, x = small(talk), talk.batch(torch.arange(4))
+    plain = model.encode(x)
+    for name, changed in {
+        "response": x.response.roll(1, 0), "act": x.act.roll(1), "context": x.context.roll(1, 0), "topic": x.topic + 1,
+        "profiles": x.profiles + 1, "floors": 1 - x.floors,
+    }.items():  # fmt: skip
+        other = model.encode(type(x)(**{**vars(x), name: changed}))
+        assert not torch.allclose(other.mean, plain.mean)
+        assert torch.equal(other.prior.mean, plain.prior.mean) == (name in ("response", "act"))
+
+
+def test_kl_and_densities_are_those_of_torchs_gaussians():
+    mean, log_variance, prior_mean, prior_log_variance = torch.randn(4, 5, 3).double()
+    posterior = Posterior(mean, log_variance, Posterior(prior_mean, prior_log_variance))
+    q, p = (Normal(m, torch.exp(0.5 * v)) for m, v in ((mean, log_variance), (prior_mean, prior_log_variance)))
+    torch.testing.assert_close(gaussian_kl(posterior), kl_divergence(q, p))
+    torch.testing.assert_close(
+        gaussian_kl(posterior._replace(prior=None)), kl_divergence(q, Normal(torch.zeros(5, 3).double(), 1.0))
+    )
+    z = torch.randn(2, 5, 3).double()
+    torch.testing.assert_close(
+        posterior.log_density(z) - posterior.prior.log_density(z), (q.log_prob(z) - p.log_prob(z)).sum(-1)
+    )
+
+
+def test_products_in_bf16_leave_the_kl_in_float32(talk):
+    model, x = small(talk), talk.batch(torch.arange(30))
+    plain = gaussian_kl(model.encode(x)).sum(1).mean()
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = gaussian_kl(model.encode(x)).sum(1).mean()
+    assert narrow.dtype == torch.float32
+    assert narrow != plain
+    assert narrow.item() == pytest.approx(plain.item(), rel=0.02)
+
+
+def test_what_it_says_has_the_probability_of_hearing_it(talk):
+    model, x = small(talk, acts=False), talk.batch(torch.arange(8))
+    with torch.no_grad():
+        given = model.read(x)
+        z = model.before(given).sample(torch.randn(8, 4))
+        tokens, log_probability = model.respond(z, given, longest=12, seed=1, temperature=1.0)
+        heard = words_nll(model, z, type(x)(**{**vars(x), "response": tokens}), given)
+    assert torch.allclose(log_probability, -heard, atol=1e-3)
+    assert not act_nll(model, z, x, given).any()
+
+
+def test_without_the_true_act_it_builds_on_the_one_it_expects(talk):
+    model = small(talk)
+    with torch.no_grad():
+        given = model.read(talk.batch(torch.arange(3)))
+        code = torch.cat([given, torch.randn(3, 4)], 1)
+        odds = torch.softmax(model.acts.guess(code), 1)
+        by_hand = sum(odds[:, [i]] * model.acts.embedding.weight[i] for i in range(odds.shape[1]))
+        hidden, act = model.start(code)
+    assert torch.allclose(act, by_hand, atol=1e-6)
+    assert torch.allclose(hidden, model.first(torch.cat([code, by_hand], 1)), atol=1e-5)
+
+
+def test_a_bag_of_words_is_paid_for_word_by_word_in_any_order():
+    logits, tokens = torch.randn(2, 9), torch.tensor([[4, 5, 5, EOS], [6, EOS, PAD, PAD]])
+    odds = torch.softmax(logits, 1)
+    by_hand = [-math.log(odds[0, 4] * odds[0, 5] ** 2 * odds[0, EOS]), -math.log(odds[1, 6] * odds[1, EOS])]
+    assert torch.allclose(bag_of_words(logits, tokens), torch.tensor(by_hand), atol=1e-5)
+
+
+def test_a_gradients_norm_is_clipped():
+    network = Network(nn.Linear(3, 2), Adam(clip=0.5), torch.device("cpu"))
+    network.descend(100 * network.module(torch.ones(1, 3)).sum())
+    assert nn.utils.get_total_norm([p.grad for p in network.module.parameters()]).item() == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_bleu_is_nltks(n):
+    nltk = pytest.importorskip("nltk.translate.bleu_score")
+    spoken = [list(u.words) for dialog in draw_dialogs(40) for u in dialog.utterances]
+    pairs = [*zip(spoken[:100], zip(spoken[100:200], spoken[5:105], strict=True), strict=True)]
+    pairs += [(["a"], [["a"]]), (["a", "b"], [["c"]]), ([], [["a"]]), (["a"] * 5, [["a", "a"], ["a"] * 9])]
+    ours = cv.metrics.bleu([sentence for sentence, _ in pairs], [others for _, others in pairs], n)
+    smooth, weights = nltk.SmoothingFunction().method1, (1 / n,) * n
+    theirs = [nltk.sentence_bleu(list(others), sentence, weights, smooth) for sentence, others in pairs]
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+# A run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    place = tmp_path_factory.mktemp("dialog") / "run"
+    done = controlvae("train", "dialog-quick", *(word for pair in TINY for word in ("--set", pair)), "--run", place)
+    assert done.returncode == 0, done.stderr
+    return open_run(RunFolder(place))
+
+
+def test_training_goes_on_from_a_snapshot_as_if_never_stopped():
+    experiment = override(preset("dialog-quick"), TINY)
+    examples = load(experiment.data)
+    straight, before, after = (EagerEngine([experiment], examples, torch.device("cpu")) for _ in range(3))
+    rows = straight.advance(12)
+    before.advance(5)
+    after.restore(0, 5, before.snapshot(0))
+    assert torch.equal(after.advance(7), rows[5:])
+    assert all(value.equal(after.snapshot(0)[name]) for name, value in straight.snapshot(0).items())
+
+
+def test_a_run_over_dialogs_is_evaluated_with_every_perplexity_by_name(run):
+    metrics = evaluate(run, 100, importance_samples=20)
+    dialog = metrics["dialog"]
+    assert metrics["split"] == "test: 60 dialogs"
+    assert dialog["perplexity"] > dialog["reconstruction_perplexity"] > 1
+    assert dialog["paper_perplexity"] == pytest.approx(dialog["reconstruction_perplexity"], rel=0.2)
+    assert metrics["iwae"]["bound"] > metrics["iwae"]["elbo_of_the_same"]
+    assert metrics["iwae"]["elbo_of_the_same"] == pytest.approx(metrics["elbo"], rel=0.2)
+    assert dialog["responses"] == 10 * dialog["contexts"]
+    assert dialog["bleu_2_recall"] >= dialog["bleu_2_precision"]
+    page = write_report([run.folder], run.folder.report_file).read_text()
+    assert "what the model says" in page
+    assert "falls as the KL rises" in page
+
+
+def test_chat_answers_every_line_the_same_way_each_time(run, monkeypatch, capsys):
+    done = controlvae("chat", run.folder.path, "--device", "cpu", input="does the cook stir the soup ?\n\nzzz\n")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 10)
+    assert "unknown to it: zzz" in done.stderr
+    monkeypatch.setattr("sys.stdin", io.StringIO("does the cook stir the soup ?\n\nzzz\n"))
+    chat(run, count=5, temperature=0.0, topic="", seed=0)
+    assert capsys.readouterr().out == done.stdout
+    with pytest.raises(UserError, match="no topic 'kitchn'; did you mean 'kitchen'"):
+        chat(run, count=5, temperature=0.0, topic="kitchn", seed=0)
+    with pytest.raises(UserError, match="see controlvae chat"):
+        samples(run)
+
+
+def test_the_papers_table_and_examples_from_run_folders(tmp_path):
+    sample = {"topic": "pets", "context": ["A: a cat", "B: yes"], "reference": "old | cat", "responses": ["x|y", "z"]}
+    runs = {}
+    for name, kl in (("dialog-control-25", 25.2), ("dialog-cost", 16.0)):
+        runs[name] = [RunFolder(tmp_path / name / "seed-1")]
+        runs[name][0].create(preset(name), "by hand")
+        dialog = {"distinct_1": 6_150, "paper_perplexity": 12.5, "samples": [sample]}
+        runs[name][0].metrics_file.write_text(json.dumps({"step": 69_000, "kl": kl, "dialog": dialog}))
+    table = write_table(paper_result("table-dialog"), runs, tmp_path)
+    assert "| ControlVAE (KL = 25) | 1 | 69,000 | 6150 (paper 6100 ± 60, +50) |" in table
+    assert "16.00 (paper 17.00, -1.00)" in table
+    assert "PPL falls as the KL rises" in table
+    shown = write_examples(paper_result("dialog-examples"), runs, tmp_path)
+    assert "| ControlVAE (KL = 25) | cost annealing |" in shown
+    assert r"| x\|y | x\|y |" in shown
+    assert "Not evaluated yet: ControlVAE (KL = 35), cyclical annealing." in shown
+
+
+def test_dialogs_and_their_model_go_together():
+    with pytest.raises(UserError, match="dialogs with model=DialogVAE"):
+        override(preset("dialog-quick"), ["model=TextVAE()", "objective=Elbo(tokens)"])
+    with pytest.raises(UserError, match="BagOfWords is for dialogs"):
+        override(preset("text-quick"), ["objective=BagOfWords()"])

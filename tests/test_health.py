@@ -1,0 +1,162 @@
+"""Health against closed forms, quadrature and torch's own distributions; and the mistakes it must find."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy import integrate, stats
+
+import controlvae as cv
+from controlvae.metrics.information import aggregate_divergence
+
+
+def batches(seed=0, examples=600, latents=5):
+    """Means and log-variances of an imaginary encoder, in uneven batches."""
+    noise = torch.Generator().manual_seed(seed)
+    scale = torch.linspace(0, 2, latents)
+    mean = scale * torch.randn(examples, latents, generator=noise) + 0.3
+    log_variance = -scale + 0.1 * torch.randn(examples, latents, generator=noise)
+    return list(zip(mean.split(70), log_variance.split(70), strict=True))
+
+
+def test_running_sums_equal_the_whole_set():
+    health = cv.Health()
+    for mean, log_variance in batches():
+        health.update(mean, log_variance)
+    mean, log_variance = (torch.cat(parts) for parts in zip(*batches(), strict=True))
+    posterior = torch.distributions.Normal(mean, (log_variance / 2).exp())
+    kl = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).mean(0)
+    vitals = health.read()
+    assert vitals.kl_per_latent == pytest.approx(kl.tolist(), rel=1e-4)
+    assert vitals.active_units == cv.metrics.active_units(mean) == 4
+    assert vitals.mutual_information == pytest.approx(cv.metrics.mutual_information(mean, log_variance), rel=1e-4)
+    assert vitals.examples == 600
+
+
+def test_only_the_last_examples_are_kept():
+    health = cv.Health(keep=100)
+    for mean, log_variance in batches():
+        health.update(mean, log_variance)
+    mean, log_variance = (torch.cat(parts)[-100:] for parts in zip(*batches(), strict=True))
+    kept = health.read().mutual_information
+    # The ring begins elsewhere, so each example meets other noise.
+    assert kept.lower == pytest.approx(cv.metrics.mutual_information(mean, log_variance).lower, abs=0.3)
+    assert kept.examples == 100
+
+
+@pytest.mark.parametrize("apart", [0.5, 1.0, 2.0])
+def test_mutual_information_of_one_bit_sent_through_noise(apart):
+    """Two kinds of example, q(z|x) = N(±a, 1): I(x; z) = H(z) - H(z|x), by quadrature."""
+    mean = apart * torch.tensor([-1.0, 1.0]).repeat(2_000)[:, None]
+    found = cv.metrics.mutual_information(mean, torch.zeros_like(mean))
+    density = lambda z: (stats.norm.pdf(z, -apart) + stats.norm.pdf(z, apart)) / 2  # noqa: E731
+    entropy = integrate.quad(lambda z: -density(z) * math.log(density(z)), -12, 12)[0]
+    exact = entropy - 0.5 * math.log(2 * math.pi * math.e)
+    assert found.lower == pytest.approx(exact, abs=0.03)
+    assert exact <= found.upper
+
+
+def test_mutual_information_of_gaussian_codes_is_bracketed_and_capped():
+    """μ ~ N(0, s²), σ² = 1 - s²: the aggregate posterior is the prior, so I(x; z) = KL = -½ log(1 - s²) a latent."""
+    torch.manual_seed(0)
+    spread, latents = 0.9, 3
+    mean = spread * torch.randn(3_000, latents)
+    exact = -0.5 * latents * math.log(1 - spread**2)
+    found = cv.metrics.mutual_information(mean, torch.full_like(mean, math.log(1 - spread**2)))
+    assert exact - 0.15 < found.lower < found.upper + 0.05
+    assert found.upper == pytest.approx(exact, abs=0.05)
+    far = cv.metrics.mutual_information(torch.randn(50, 40), torch.full((50, 40), -12.0))
+    assert far.lower == pytest.approx(math.log(50))
+
+
+def test_aggregate_divergence_is_that_of_a_gaussian():
+    exact = torch.distributions.kl_divergence(
+        torch.distributions.Normal(torch.tensor([0.0, 1.5]), torch.tensor([1.0, 2.0])),
+        torch.distributions.Normal(0.0, 1.0),
+    )
+    assert aggregate_divergence(torch.tensor([0.0, 1.5]), torch.tensor([1.0, 4.0])).tolist() == pytest.approx(
+        exact.tolist()
+    )
+
+
+def loss_of(kind, x, logits, mean, log_variance):
+    """The two terms as people write them, and what a weight of one then amounts to."""
+    summed = F.binary_cross_entropy_with_logits(logits, x, reduction="sum") / len(x)
+    each = -0.5 * (1 + log_variance - mean**2 - log_variance.exp())
+    kl = each.sum(1).mean()
+    squared = F.mse_loss(torch.sigmoid(logits), x)
+    return {
+        "right": (summed, kl, 1.0),
+        "mean over pixels": (F.binary_cross_entropy_with_logits(logits, x), kl, 48.0),
+        "mean squared error": (squared, kl, 48.0),
+        "mean over latents": (summed, each.mean(), 1 / 6),
+        "sum over the batch": (summed, each.sum(), 32.0),
+        "both per pixel": (F.binary_cross_entropy_with_logits(logits, x), kl / 48, 1.0),
+        "sign": (summed, -kl, -1.0),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("right", None), ("mean over pixels", "β = 48"), ("mean squared error", "β = 48"), ("sign", "β = -1"),
+     ("mean over latents", "β = 0.1667"), ("sum over the batch", "β = 32"), ("both per pixel", "scaled alike")],
+)  # fmt: skip
+def test_units_are_recognised(kind, words):
+    torch.manual_seed(0)
+    x, logits = torch.rand(32, 3, 4, 4).round(), torch.randn(32, 3, 4, 4)
+    mean, log_variance = torch.randn(32, 6), torch.randn(32, 6) - 1
+    reconstruction, kl, beta = loss_of(kind, x, logits, mean, log_variance)
+    output = torch.sigmoid(logits) if kind == "mean squared error" else logits
+    health = cv.Health()
+    health.update(mean, log_variance, kl=kl, reconstruction=reconstruction, x=x, output=output)
+    vitals = health.read()
+    assert vitals.effective_beta == pytest.approx(beta)
+    assert vitals.alarms == [] if words is None else words in vitals.alarms[0]
+    assert all(alarm in " ".join(str(health).split()) for alarm in vitals.alarms)
+
+
+def test_one_latent_and_one_example_leave_nothing_to_average():
+    mean = torch.tensor([[1.5]])
+    health = cv.Health()
+    for _ in range(2):
+        health.update(mean, 0 * mean, kl=1.125, reconstruction=4.0, x=0 * mean, output=mean + 0.5)
+    assert [found.factor for found in health.read().terms] == [1.0, 1.0]
+
+
+def test_logarithms_of_sigma_are_noticed():
+    mean, log_sigma = torch.randn(32, 6), torch.randn(32, 6) - 1
+    kl = torch.distributions.kl_divergence(
+        torch.distributions.Normal(mean, log_sigma.exp()), torch.distributions.Normal(0.0, 1.0)
+    )
+    health = cv.Health()
+    health.update(mean, log_sigma, kl=kl.sum(1).mean())
+    assert "logarithms of σ" in health.read().terms[0].words
+
+
+def test_a_collapsed_code_and_one_far_from_the_prior_raise_alarms():
+    health = cv.Health()
+    health.update(1e-3 * torch.randn(64, 8), torch.zeros(64, 8))
+    assert "collapsed" in health.read().alarms[0]
+    health.reset()
+    health.update(3 + 0.1 * torch.randn(64, 2), torch.full((64, 2), -1.0))
+    assert "samples" in health.read().alarms[0]
+    health.update(torch.full((64, 2), math.nan), torch.zeros(64, 2))
+    assert "NaN" in str(health)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(((8,), (8,)), "(batch, latents)"), (((8, 2), (8, 3)), "(8, 3)")],
+)
+def test_health_refuses_what_are_no_posteriors(given, words):
+    with pytest.raises(ValueError, match=words.replace("(", r"\(").replace(")", r"\)")):
+        cv.Health().update(*(torch.zeros(shape) for shape in given))
+
+
+def test_nothing_waits_for_the_device():
+    """Nothing in `update` reads a value: it runs on tensors that have none."""
+    health = cv.Health()
+    meta = torch.zeros(4, 3, device="meta")
+    for _ in range(3):
+        health.update(meta, meta, kl=meta.sum(), reconstruction=meta.sum(), x=meta, output=meta)

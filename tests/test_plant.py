@@ -1,0 +1,70 @@
+"""A plant fitted to a log, laws tried on it, and set points measured with a training function."""
+
+import math
+
+import pytest
+
+import controlvae as cv
+
+PLANT = cv.Plant(kl_at_one=12.0, slope=0.4, lag=60.0, start=0.5, noise=0.02)
+
+
+@pytest.mark.parametrize(
+    ("law", "tolerance"),
+    [(cv.Auto(18.0, 500), 0.02), (cv.Linear(0.01, 1.0, 1_000), 0.05), (cv.Cyclical(500, start=0.05), 0.05),
+     (cv.PI(18.0), 0.15)],  # its weight rises from zero within the first window, which a mean cannot show
+    ids=repr,
+)  # fmt: skip
+def test_a_fit_recovers_the_plant_behind_a_log(law, tolerance):
+    found = cv.Plant.fit(cv.simulate(law, PLANT))
+    for name in ("kl_at_one", "slope", "lag"):
+        assert getattr(found, name) == pytest.approx(getattr(PLANT, name), rel=tolerance)
+    assert found.noise == pytest.approx(PLANT.noise, rel=0.15)  # the KL also moves within a window
+
+
+def test_long_logs_and_several_are_fitted_too():
+    logs = [cv.simulate(cv.Auto(target, 2_000), PLANT, 50_000, log_every=5) for target in (10.0, 18.0)]
+    found = cv.Plant.fit(*logs)
+    assert found.slope == pytest.approx(PLANT.slope, rel=0.03)
+    assert found.lag == pytest.approx(PLANT.lag, rel=0.05)
+
+
+def test_a_fixed_weight_is_approached_along_an_exponential():
+    """log KL goes from log 0.5 to log 12 with a lag of 60 steps; measured before the step moves it."""
+    records = cv.simulate(cv.Constant(1.0), cv.Plant(12.0, 0.4, 60.0), 200, log_every=1)
+    for record in records:
+        share = math.exp(-(record["step"] - 1) / 60)
+        assert record["kl"] == pytest.approx(12.0 * (0.5 / 12.0) ** share)
+
+
+def test_an_integral_law_settles_where_the_plant_says():
+    records = cv.simulate(cv.PI(15.0, beta_max=math.inf), PLANT, 5_000)
+    assert PLANT.settles_at(records[-1]["beta"]) == pytest.approx(15.0, rel=0.02)
+
+
+def test_a_log_that_shows_nothing_is_refused():
+    with pytest.raises(ValueError, match="hardly moved"):
+        cv.Plant.fit(cv.simulate(cv.Constant(1.0), PLANT))
+    with pytest.raises(ValueError, match="20 log lines"):
+        cv.Plant.fit(cv.simulate(cv.PI(18.0), PLANT, 100))
+    rising = [{"step": 20 * n, "beta": 0.01 * n, "kl": 0.5 * n} for n in range(1, 100)]
+    with pytest.raises(ValueError, match="rose with its weight"):
+        cv.Plant.fit(rising)
+
+
+def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():
+    tried = []
+
+    def train(weight):
+        tried.append(weight)
+        return [100.0] * 90 + [12.0 / (weight + 0.2)] * 10  # the KL of every step
+
+    advice = cv.measure_target(train, beta_max=4.0)
+    assert tried == [1.0, 0.0, 4.0]
+    assert advice.band.low == pytest.approx(10.0)
+    assert advice.reachable == pytest.approx((12.0 / 4.2, 60.0))
+    assert advice.band.low < advice.target < advice.band.high
+    assert f"{advice.target:.3g} nats" in str(advice)
+    assert cv.measure_target(train, beta_max=math.inf).reachable.low == 0.0
+    with pytest.raises(ValueError, match="beta_min"):
+        cv.measure_target(train, beta_min=2.0)
