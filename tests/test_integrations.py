@@ -72,7 +72,7 @@ def jax_betas(law, trace):
     return jax.jit(lambda values: jax.lax.scan(step, init(law), values)[1])(jax.numpy.asarray(trace))
 
 
-@pytest.mark.parametrize("law", [*LAWS, cv.Auto(cv.Linear(2.0, 18.0, steps=5))], ids=repr)
+@pytest.mark.parametrize("law", [*LAWS, cv.Auto(cv.Linear(2.0, 18.0, steps=5)), cv.Geco(18.0, alpha=1e-3)], ids=repr)
 def test_jax_equals_the_float_law(law):
     jax = pytest.importorskip("jax")
     alone = cv.Controller(law)
@@ -338,7 +338,7 @@ def test_keras_holds_saves_and_restores(tmp_path, backend):
 # --- pythae -----------------------------------------------------------------------------------------------------------
 
 
-def pythae_trainer(folder, model, **settings):
+def pythae_trainer(folder, model, law=None, **settings):
     from pythae.data.datasets import BaseDataset
     from pythae.trainers import BaseTrainerConfig
 
@@ -346,7 +346,7 @@ def pythae_trainer(folder, model, **settings):
 
     data = BaseDataset(torch.rand(64, 8, generator=torch.Generator().manual_seed(0)), torch.zeros(64))
     config = BaseTrainerConfig(str(folder), per_device_train_batch_size=16, no_cuda=True, **settings)
-    return ControlledTrainer(model, data, training_config=config, law=cv.Auto(2.0))
+    return ControlledTrainer(model, data, training_config=config, law=law or cv.Auto(2.0))
 
 
 @pytest.mark.parametrize("name", ["VAE", "BetaVAE", "VAE_IAF_", "VAMP"])
@@ -371,6 +371,13 @@ def test_pythae_models_with_another_loss_are_refused(tmp_path):
     model = models.IWAE(models.IWAEConfig(input_dim=(8,), latent_dim=2, number_samples=3))
     with pytest.raises(UserError, match="IWAE"):
         pythae_trainer(tmp_path, model, num_epochs=1).train()
+
+
+def test_a_law_that_watches_the_reconstruction_is_refused(tmp_path):
+    models = pytest.importorskip("pythae.models")
+    model = models.VAE(models.VAEConfig(input_dim=(8,), latent_dim=2))
+    with pytest.raises(UserError, match="Geco watches the reconstruction"):
+        pythae_trainer(tmp_path, model, law=cv.Geco(5.0))
 
 
 # --- diffusers --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from transformers import Trainer
 from controlvae.control import Law
 from controlvae.errors import UserError
 from controlvae.integrations.accumulation import PerOptimiserStep
+from controlvae.integrations.measured import on_the_kl
 
 _SAVED = "kl_control.json"
 
@@ -31,7 +32,7 @@ class ControlledTrainer(Trainer):
 
     def __init__(self, *args: Any, law: Law, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._steps = PerOptimiserStep(law)
+        self._steps = PerOptimiserStep(on_the_kl(law))
         self.controller = self._steps.controller
 
     def compute_loss(

@@ -8,6 +8,7 @@ from keras import ops
 from controlvae import control
 from controlvae.control import Law, State
 from controlvae.control.arithmetic import Arithmetic, Record
+from controlvae.integrations.measured import on_the_kl
 
 
 class Tensors:
@@ -41,7 +42,7 @@ class KLControl(keras.layers.Layer):
 
     def __init__(self, law: Law, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.law = law
+        self.law = on_the_kl(law)
         start = list(law.initial())
         self.state = self.add_weight(
             shape=(len(start),), initializer=lambda shape, dtype: ops.convert_to_tensor(start, dtype),

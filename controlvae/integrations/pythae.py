@@ -9,6 +9,7 @@ from pythae.trainers import BaseTrainer
 
 from controlvae.control import Controller, Law
 from controlvae.errors import UserError
+from controlvae.integrations.measured import on_the_kl
 
 
 class ControlledTrainer(BaseTrainer):
@@ -23,7 +24,7 @@ class ControlledTrainer(BaseTrainer):
 
     def __init__(self, *args: Any, law: Law, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.controller = Controller(law)
+        self.controller = Controller(on_the_kl(law))
         self._checked = False
 
     def _optimizers_step(self, model_output: Any = None) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from controlvae.control import Law
 from controlvae.integrations.lightning import KLControl
+from controlvae.integrations.measured import on_the_kl
 
 
 class ControlledTrainingPlan(TrainingPlan):
@@ -25,7 +26,7 @@ class ControlledTrainingPlan(TrainingPlan):
 
     def __init__(self, module: Any, *, law: Law, **kwargs: Any) -> None:
         super().__init__(module, **kwargs)
-        self._law = law
+        self._law = on_the_kl(law)
 
     def configure_callbacks(self) -> list[Callback]:
         return [KLControl(self._law, kl="kl_train", weight="kl_weight")]

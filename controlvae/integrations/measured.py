@@ -1,0 +1,11 @@
+"""What a framework hands to a law, and the laws that need something else."""
+
+from controlvae.control import Law
+from controlvae.errors import UserError
+
+
+def on_the_kl(law: Law) -> Law:
+    """The law, if the KL is what it measures."""
+    if law.holds_reconstruction:
+        raise UserError(f"{type(law).__name__} watches the reconstruction, and gets the KL here: take Auto or PI")
+    return law
