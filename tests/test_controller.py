@@ -198,7 +198,7 @@ def test_stats_name_the_parts():
         (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole"),
         (lambda c: cv.Controller(None), "law must be a law"),
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
-        (lambda c: c.load_state_dict(cv.Controller(cv.PID(18.0)).state_dict()), "of PID, not of PI"),
+        (lambda c: c.load_state_dict(cv.Controller(cv.PID(18.0)).state_dict()), "that of PID, not of PI"),
         (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
     ],
 )

@@ -209,7 +209,7 @@ class Controller:
             raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")
         if saved.get("law", self._law_names()) != self._law_names():
             raise ValueError(
-                f"the saved state is of {saved['law']}, not of {self._law_names()}: numbers mean other things"
+                f"the saved state is that of {saved['law']}, not of {self._law_names()}: a law needs its own"
             )
         if self._block is None and not isinstance(values[0], Tensor):
             self._floats, self._pending = State(*map(float, values[:-2])), (float(values[-2]), int(values[-1]))
