@@ -76,7 +76,7 @@ def test_overrides_hold_together_in_any_order():
     assert len(found) == 1
     text = found.pop()
     assert (text.data, text.model, text.control) == (Grammar(), TextVAE(8, width=64), cv.PI(3.0))
-    with pytest.raises(UserError, match="^data, model: text data goes with"):
+    with pytest.raises(UserError, match=r"^data, model: text data goes with"):
         override(preset("shapes2d-quick"), whole[:2])
 
 
