@@ -89,7 +89,7 @@ class Copy:
 
 
 def open_copy(path: Path) -> Copy:
-    """The data set in a folder that `is_copy`."""
+    """The data set in a folder that `is_copy`; of one with several configurations, the folder of a configuration."""
     try:
         from datasets import DatasetDict, load_dataset, load_from_disk
     except ImportError:
@@ -97,7 +97,7 @@ def open_copy(path: Path) -> Copy:
     try:
         found = load_from_disk(str(path)) if _is_saved(path) else load_dataset(str(path))
     except Exception as error:  # of the file system, of Arrow, of a damaged description
-        raise UserError(f"{path} cannot be read by datasets: {(str(error) or repr(error)).splitlines()[0]}") from None
+        raise UserError(f"{path} cannot be read by datasets: {' '.join(str(error).split()) or repr(error)}") from None
     return Copy(path, dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found})
 
 
