@@ -1,5 +1,6 @@
 """Experiments survive their JSON, and overrides are typed."""
 
+import itertools
 import json
 import math
 
@@ -7,7 +8,17 @@ import pytest
 
 import controlvae as cv
 from controlvae.errors import UserError
-from controlvae.experiments import PRESETS, Experiment, RunFolder, from_plain, override, preset, to_plain
+from controlvae.experiments import (
+    PRESETS,
+    Experiment,
+    Grammar,
+    RunFolder,
+    TextVAE,
+    from_plain,
+    override,
+    preset,
+    to_plain,
+)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -57,6 +68,16 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
 def test_a_wrong_override_is_refused_with_its_path(assignment, message):
     with pytest.raises(UserError, match=message.replace("(", r"\(").replace(")", r"\)")):
         override(preset("shapes2d-control-16"), [assignment])
+
+
+def test_overrides_hold_together_in_any_order():
+    whole = ["data=Grammar()", "model=TextVAE(8)", "model.width=64", "objective.likelihood=tokens", "control=PI(3)"]
+    found = {override(preset("shapes2d-quick"), list(order)) for order in itertools.permutations(whole)}
+    assert len(found) == 1
+    text = found.pop()
+    assert (text.data, text.model, text.control) == (Grammar(), TextVAE(8, width=64), cv.PI(3.0))
+    with pytest.raises(UserError, match=r"^data, model: text data goes with"):
+        override(preset("shapes2d-quick"), whole[:2])
 
 
 def test_a_later_format_is_refused_with_a_word(tmp_path):

@@ -13,7 +13,8 @@ from PIL import Image
 from controlvae.experiments import RunFolder, override, preset
 from controlvae.report import open_run, write_report
 from controlvae.report.animation import animate
-from controlvae.report.information import information_figure, latent_factors
+from controlvae.report.figures import Trace, latents_figure
+from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.traversal import traverse
 
 LATENTS = [0.001, 3.0, 1.5]  # nats
@@ -116,6 +117,21 @@ def test_a_latent_is_named_by_the_factor_it_tells_most_about():
     axis = information_figure(METRICS).axes[0]
     assert [text.get_text() for text in axis.texts] == ["0.02", "0.60", "0.00", "2.50", "0.40", "0.00"]  # by KL
     assert [label.get_text() for label in axis.get_yticklabels()] == ["shape", "x"]
+
+
+@pytest.mark.parametrize(("count", "rest"), [(10, ["2 not in use"]), (200, ["181 more in use", "8 not in use"])])
+def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
+    nats = [0.1 * (latent + 1) for latent in range(count - (2 if count == 10 else 8))]
+    log = [{"step": step, "kl_per_latent": nats + [0.0] * (count - len(nats))} for step in (1, 2)]
+    figure = latents_figure(Trace("run", log))
+    figure.draw_without_rendering()
+    legend, page = figure.axes[0].get_legend(), figure.bbox
+    extent = legend.get_window_extent()
+    assert extent.y0 >= page.y0
+    assert extent.x1 <= page.x1
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words[-len(rest) :] == rest
+    assert words[0] == latent_name(len(nats) - 1, [])  # the one most in use
 
 
 def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, tmp_path):

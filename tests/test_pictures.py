@@ -400,8 +400,9 @@ def test_pictures_are_set_from_the_command_line():
     assert from_plain(type(experiment), to_plain(experiment)) == experiment
     assert override(experiment, ["data.part=test", "data.factors=t.csv:a,b"]).data.factors == "t.csv:a,b"
     assert override(experiment, ["data=CIFAR10(64)"]).data == CIFAR10(64)
+    save(Path("x"), photos(2), ["a.png", "b.png"])
     with pytest.raises(UserError, match="held_out"):
-        override(experiment, ['data=Images("x", part="test")'])
+        load(Images("x", part="test"))
 
 
 def test_every_data_set_says_what_it_needs_and_what_was_found(tmp_path):

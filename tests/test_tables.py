@@ -11,6 +11,7 @@ from command import controlvae, within
 
 from controlvae.cli.many import seed_folders, side_by_side
 from controlvae.cli.sweeping import assignments
+from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
@@ -72,6 +73,18 @@ def test_the_bench_writes_what_it_shows(tmp_path):
     assert list(tmp_path.iterdir()) == [out]  # nothing left behind
 
 
+def test_the_bench_counts_sentences_in_tokens(tmp_path):
+    out, words = tmp_path / "bench.json", ["--models", "1", "--seconds", "0.1", "--device", "cpu"]
+    done = controlvae("bench", "dialog-quick", *words, "--out", out, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "tokens/s" in done.stdout
+    responses = load(PRESETS["dialog-quick"].data).lengths[:, 1].double()
+    for line, what in zip(json.loads(out.read_text())["results"], ("plain eager loop", "controlvae"), strict=True):
+        assert (line["what"], line["pixels"]) == (what, None)
+        assert line["tokens"] == pytest.approx(responses.mean().item())
+        assert line["steps_per_second"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -79,6 +92,7 @@ def test_the_bench_writes_what_it_shows(tmp_path):
         (["reproduce", "table-mig", "--only", "shapes2d-vae"], "has no preset 'shapes2d-vae'"),
         (["bench", "--models", "one"], "got 'one'"),
         (["bench", "--sizes", "48"], "size must be 64 or 32, got 48"),
+        (["bench", "text-quick", "--sizes", "32"], "--sizes are of pictures"),
         (["bench", "nonsense-of-a-name"], "nonsense-of-a-name"),
     ],
 )

@@ -14,13 +14,14 @@ from rich.table import Table
 from controlvae.cli.bars import wide_console
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment
-from controlvae.experiments.experiment import Precision
+from controlvae.experiments.experiment import PictureSettings, Precision
 from controlvae.experiments.folder import write_text
 from controlvae.training.bench import ROUNDS, Result, bench, gemm_gflops, has_pythae
 
 HEADS = (
     "what", "models", "batch", "pixels", "precision", "steps/s", "seed-steps/s", "against plain", "images/s", "GiB",
 )  # fmt: skip
+OF_SENTENCES = {"pixels": "tokens", "images/s": "tokens/s"}  # what these are called where examples are sentences
 
 
 class Lists(NamedTuple):
@@ -49,7 +50,8 @@ def show(
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     title = f"{experiment.name} on {machine}{threads}, torch {torch.__version__}"
     table = Table(title=title, box=None, title_justify="left")
-    for head in HEADS:
+    pictures = isinstance(experiment.data, PictureSettings)
+    for head in HEADS if pictures else [OF_SENTENCES.get(head, head) for head in HEADS]:
         table.add_column(head, justify="left" if head in ("what", "precision") else "right")
     results: list[Result] = []
     rounds = bench(experiment, device, **lists._asdict(), seconds=seconds, root=root)
@@ -68,7 +70,7 @@ def show(
         console.line()  # which it leaves out in a file
     rate = gemm_gflops(device)
     _keep(out, title, results, gemm_gflops=rate)
-    if not has_pythae():
+    if pictures and not has_pythae():
         print("pythae's trainer is left out, as it is not installed: pip install 'controlvae[bench]'")
     print(f"A 2048 x 2048 float32 product runs at {rate:,.0f} GFLOP/s here.")
 
@@ -80,12 +82,13 @@ def _keep(out: Path | None, title: str, results: list[Result], **more: float) ->
 
 
 def _cells(result: Result, plain: Result) -> list[str]:
+    size = str(result.pixels) if result.tokens is None else f"{result.tokens:.1f}"
     alike = (result.batch, result.pixels) == (plain.batch, plain.pixels)  # else the work of a step differs
     ratio = f"{result.seed_steps_per_second / plain.seed_steps_per_second:,.2f} x" if alike else "–"
     return [
-        result.what, str(result.models), str(result.batch), str(result.pixels), result.precision,
+        result.what, str(result.models), str(result.batch), size, result.precision,
         f"{result.steps_per_second:,.1f}", f"{result.seed_steps_per_second:,.1f}", ratio,
-        f"{result.images_per_second:,.0f}", f"{result.memory_gib:.2f}",
+        f"{result.inputs_per_second:,.0f}", f"{result.memory_gib:.2f}",
     ]  # fmt: skip
 
 

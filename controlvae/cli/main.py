@@ -407,7 +407,10 @@ def bench(
     out: Annotated[Path | None, typer.Option("--out", help="Write the table as JSON too.")] = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Steps per second here: the loop most people write, pythae's trainer, and ours for one and for many models."""
+    """Steps per second here: the loop most people write, pythae's trainer, and ours for one and for many models.
+
+    Where examples are sentences or dialogs, they are counted in tokens, and pythae has no model of them.
+    """
     from controlvae.cli import benching
     from controlvae.cli.runs import pick_device
     from controlvae.experiments import override

@@ -1,8 +1,9 @@
 """CIFAR-10: 60,000 colour photographs of 32x32, made larger bilinearly as the paper's image experiments take them.
 
-Krizhevsky, *Learning multiple layers of features from tiny images*, 2009. Read from archives of lossless WebP files, or
-from the published Python version, whose pickles are read without running anything. The two hold the same pictures in
-a different order. Classes are left out: they are labels of content, not factors that a picture was made from.
+Krizhevsky, *Learning multiple layers of features from tiny images*, 2009. Read from archives of lossless WebP files,
+from the published Python version, whose pickles are read without running anything, or from a copy of `datasets`. They
+hold the same pictures in different orders. Classes are left out: they are labels of content, not factors that a picture
+was made from.
 """
 
 import io
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from controlvae.data import arrays
+from controlvae.data import arrays, hub
 from controlvae.data.cache import fingerprint, kept
 from controlvae.data.decode import Encoded, in_chunks, resized
 from controlvae.data.examples import ByteImages
@@ -31,7 +32,7 @@ BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "te
 FOLDER, TAR = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 NEEDS = (
     f"{', '.join(ARCHIVES['train'] + ARCHIVES['test'])} (lossless WebP, 106 MB), or the folder {FOLDER}, or {TAR} "
-    f"(170 MB, www.cs.toronto.edu/~kriz/cifar.html); here or in cifar10/"
+    f"(170 MB, www.cs.toronto.edu/~kriz/cifar.html); here or in cifar10/. Or cifar10/ as {hub.NEEDS}"
 )
 _SIDE = 32
 
@@ -39,7 +40,7 @@ _SIDE = 32
 class Files(NamedTuple):
     """Where a split was found."""
 
-    kind: str  # webp, folder or tar
+    kind: str  # webp, folder, tar or copy
     paths: tuple[Path, ...]
 
 
@@ -74,6 +75,8 @@ def find(split: str, root: Path | None = None) -> Files | None:
             return Files("folder", batches)
         if (folder / TAR).is_file():
             return Files("tar", (folder / TAR,))
+        if folder.name == "cifar10" and hub.is_copy(folder):
+            return Files("copy", (folder, *hub.files(folder)))
         if len(missing) < len(archives):
             half = missing
     if half:
@@ -99,7 +102,7 @@ def _chunks(files: Files, split: str, chosen: np.ndarray, size: int) -> Iterator
     from PIL import Image
 
     start = 0
-    for part in _webp_parts(files) if files.kind == "webp" else _pickled_parts(files, split):
+    for part in _parts(files, split):
         count = len(part.names) if isinstance(part, Encoded) else len(part)
 
         def one(index: int, part: Encoded | np.ndarray = part) -> np.ndarray:
@@ -111,6 +114,15 @@ def _chunks(files: Files, split: str, chosen: np.ndarray, size: int) -> Iterator
         start += count
     if start != COUNTS[split]:
         raise UserError(f"{files.paths[0].parent} holds {start:,} {split} pictures instead of {COUNTS[split]:,}")
+
+
+def _parts(files: Files, split: str) -> Iterator[Encoded] | Iterator[np.ndarray]:
+    match files.kind:
+        case "webp":
+            return _webp_parts(files)
+        case "copy":
+            return iter([hub.open_copy(files.paths[0]).split(split).pictures()])
+    return _pickled_parts(files, split)
 
 
 def _webp_parts(files: Files) -> Iterator[Encoded]:
@@ -127,7 +139,7 @@ def _decode(part: Encoded, index: int) -> Any:
     from PIL import Image
 
     try:
-        picture = Image.open(io.BytesIO(part.read(index)), formats=("WEBP",))
+        picture = Image.open(io.BytesIO(part.read(index)), formats=("WEBP", "PNG"))
         if picture.size != (_SIDE, _SIDE):
             raise ValueError(f"it is {picture.size}")
         return picture.convert("RGB")

@@ -1,4 +1,4 @@
-"""A user's own pictures: a folder, a zip archive, or a NumPy array, with a table of factors where there is one."""
+"""A user's own pictures: a folder, a zip, a NumPy array or a data set of `datasets`, with their table of factors."""
 
 import os
 import zipfile
@@ -9,24 +9,25 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import torch
 
-from controlvae.data import arrays
+from controlvae.data import arrays, hub
 from controlvae.data.cache import fingerprint, kept
 from controlvae.data.decode import SUFFIXES, Encoded, decode_all, in_chunks, inspect_all, resized, unreadable
 from controlvae.data.examples import BinaryImages, ByteImages
 from controlvae.data.factors import Factors, read_factors
 from controlvae.data.parts import part_of, split_words, subset
-from controlvae.data.roots import data_roots
+from controlvae.data.roots import data_roots, located
 from controlvae.errors import UserError
 from controlvae.experiments import Images
 
-_WITH_A_NAME = (".npz", ".csv")  # files of which a part may be named: `pictures.npz:imgs`, `factors.csv:shape,scale`
 _MANY = 1_000  # pictures whose sizes are worth remembering
 _NOTHING = Factors((), np.empty((0, 0), np.int64))
 
 
 def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImages:
     """The pictures a run asks for, as bytes, or as bits where they are black and white."""
-    path, key = _locate(settings.path, root)
+    path, key = located(settings.path, root)
+    if hub.is_copy(path):
+        return _from_copy(settings, path, key, root)
     if path.suffix not in (".npy", ".npz"):
         return _from_files(settings, *encoded(path), root)
     pictures = arrays.read(path, key)
@@ -50,6 +51,14 @@ def found(root: Path | None = None) -> str:
     files = [str(place) for place in near if place.suffix in (".zip", ".npy", ".npz")]
     folders = sorted({str(place.parent) for place in near if _is_picture(place.name)})
     return ", ".join(folders + files) or "no file"
+
+
+def _from_copy(settings: Images, path: Path, column: str | None, root: Path | None) -> ByteImages | BinaryImages:
+    copy, stamp = hub.open_copy(path), fingerprint(hub.files(path))
+    if not copy.parted:
+        return _from_files(settings, copy.whole().pictures(column), stamp, root)
+    pictures, undivided = copy.split(settings.part).pictures(column), replace(settings, held_out=0.0, part="train")
+    return replace(_from_files(undivided, pictures, stamp, root), split=f"its own {settings.part} part")
 
 
 def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | None) -> ByteImages | BinaryImages:
@@ -178,19 +187,8 @@ def _source(path: Path, shape: tuple[int, int, int], binary: bool, resize: Image
 def _factors(settings: Images, path: Path, count: int, files: Sequence[str] | None, root: Path | None) -> Factors:
     if settings.factors is None:
         return _NOTHING
-    table, wanted = _locate(settings.factors, root, beside=path if path.is_dir() else path.parent)
+    table, wanted = located(settings.factors, root, beside=path if path.is_dir() else path.parent)
     return read_factors(table, wanted, count, files)
-
-
-def _locate(text: str, root: Path | None, beside: Path | None = None) -> tuple[Path, str | None]:
-    """A path as it is given, else in a data folder, else beside the pictures; and the part of the file it names."""
-    head, _, name = text.rpartition(":")
-    text, key = (head, name) if head.endswith(_WITH_A_NAME) else (text, None)
-    given, roots = Path(text).expanduser(), data_roots(root)
-    for place in [given, *(folder / given for folder in roots), *([beside / given] if beside else [])]:
-        if place.exists():
-            return place, key
-    raise UserError(f"no {text} here, nor in {', '.join(map(str, roots))}")
 
 
 def _folder(path: Path) -> Encoded:

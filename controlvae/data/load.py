@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controlvae.data import celeba, cifar10, images, shapes2d, switchboard, text
+from controlvae.data import celeba, cifar10, hub, images, shapes2d, switchboard, text
 from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
 from controlvae.data.grammar import grammar_sentences
-from controlvae.data.roots import data_roots
+from controlvae.data.roots import data_roots, located
 from controlvae.data.small_talk import small_talk
 from controlvae.errors import unknown
 from controlvae.experiments import (
@@ -64,13 +64,13 @@ def _dialogs(settings: DialogSettings, root: Path | None) -> Dialogs:
             return switchboard.dialog_file(path, part, share, root, words, window, longest)
 
 
-def held_out(settings: DataSettings) -> DataSettings | None:
+def held_out(settings: DataSettings, root: Path | None = None) -> DataSettings | None:
     """The test part of the same data, all of it; None where there is none, or where it is what a run trains on."""
     changes: dict[str, Any]
     match settings:
         case CIFAR10(split="train") | CelebA(split="train"):
             changes = {"split": "test", "images": None}
-        case Images(part="train") if settings.held_out > 0:
+        case Images(part="train") if settings.held_out > 0 or _brings_test(settings.path, root):
             changes = {"part": "test", "images": None}
         case Grammar(part="train"):
             changes = {"part": "test", "sentences": min(settings.sentences, 2_000)}
@@ -78,11 +78,18 @@ def held_out(settings: DataSettings) -> DataSettings | None:
             changes = {"part": "test", "dialogs": min(settings.dialogs, 500)}
         case PennTreebank(split="train") | Switchboard(split="train"):
             changes = {"split": "test"}
-        case TextFile(part="train") | DialogFile(part="train") if settings.held_out > 0:
+        case TextFile(part="train") if settings.held_out > 0 or _brings_test(settings.path, root):
+            changes = {"part": "test"}
+        case DialogFile(part="train") if settings.held_out > 0:
             changes = {"part": "test"}
         case _:
             return None
     return replace(settings, **changes)
+
+
+def _brings_test(path: str, root: Path | None) -> bool:
+    place, _ = located(path, root)
+    return hub.is_copy(place) and hub.open_copy(place).parted
 
 
 class Source(NamedTuple):
@@ -124,7 +131,8 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
     "images": (
         "your own pictures, with a table of factors if you have one: --set data='Images(\"my/folder\", size=64)'",
         "a folder or .zip of image files, or a .npy or .npz array: (N, H, W), (N, H, W, C) or (N, C, H, W) of uint8, "
-        "bool, or floats in [0, 1]; a path as given, or inside a data folder",
+        f"bool, or floats in [0, 1]; or {hub.NEEDS}, whose test split is held out; a path as given, or inside a data "
+        "folder",
         images.found,
     ),
     "grammar": (
@@ -139,7 +147,7 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
     ),
     "text": (
         "your own text, one sentence a line: --set data='TextFile(\"my/text.txt\")'",
-        "a UTF-8 text file; a path as given, or inside a data folder",
+        f"a UTF-8 text file, or {hub.NEEDS}, whose test split is held out; a path as given, or inside a data folder",
         lambda root: "named by the setting itself: no file",
     ),
     "small-talk": (

@@ -14,6 +14,8 @@ _SPLIT = 1  # stream of the seed 0 that parts are drawn from
 def part_of(count: int, part: Part, held_out: float, what: str = "pictures") -> np.ndarray:
     """The sorted indices of a part: `held_out` of `count` examples, chosen at random, are the test set."""
     tested = round(held_out * count)
+    if part == "test" and held_out == 0:
+        raise UserError("part='test' needs held_out, the share kept for testing")
     if held_out > 0 and not 0 < tested < count:
         raise UserError(f"held_out={held_out:g} of {count:,} {what} leaves one part empty")
     order = np.random.default_rng(stream_key(_SPLIT, count)).permutation(count)

@@ -3,7 +3,10 @@
 import os
 from pathlib import Path
 
+from controlvae.data.hub import is_copy
 from controlvae.errors import UserError
+
+_WITH_PARTS = (".npz", ".csv")
 
 
 def data_roots(given: Path | None = None) -> list[Path]:
@@ -22,3 +25,18 @@ def find_file(names: list[str], given: Path | None = None) -> Path | None:
             if (root / name).is_file():
                 return root / name
     return None
+
+
+def located(text: str, root: Path | None, beside: Path | None = None) -> tuple[Path, str | None]:
+    """A path as it is given, else in a data folder, else in the one `beside`; and what of it `path:name` names.
+
+    An array of `pictures.npz:imgs`, columns of `factors.csv:shape,scale` or of a data set of `datasets`.
+    """
+    roots = data_roots(root)
+    whole, _, part = text.rpartition(":")
+    for path, name in ((text, None), (whole, part)) if whole else ((text, None),):
+        given = Path(path).expanduser()
+        for place in [given, *(folder / given for folder in roots), *([beside / given] if beside else [])]:
+            if place.exists() and (name is None or place.suffix in _WITH_PARTS or is_copy(place)):
+                return place, name
+    raise UserError(f"no {text} here, nor in {', '.join(map(str, roots))}")

@@ -1,4 +1,4 @@
-"""Sentences as rows of numbers: Penn Treebank, and any text file with one sentence a line.
+"""Sentences as rows of numbers: Penn Treebank, any text file with one sentence a line, any data set of `datasets`.
 
 Penn Treebank is Mikolov's version (lower case, 9,999 word types, numbers as N, rare words as <unk>), as in the paper.
 Its text belongs to the LDC: it is read where it is found and never shipped.
@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from controlvae.data import hub
 from controlvae.data.examples import digest
 from controlvae.data.parts import Part, part_of
-from controlvae.data.roots import data_roots, find_file
+from controlvae.data.roots import data_roots, located
 from controlvae.data.subwords import learn_pieces, whole
 from controlvae.data.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
@@ -108,15 +109,15 @@ def text_file(
     path: str, part: Part = "train", held_out: float = 0.1, root: Path | None = None, words: int | None = None,
     lower: bool = False, longest: int | None = None, too_long: TooLong = "skip", pieces: int | None = None,
 ) -> Sentences:  # fmt: skip
-    """Any UTF-8 text with one sentence a line, its words between white space.
+    """Any UTF-8 text with one sentence a line, its words between white space; or a column of a data set of `datasets`.
 
     The vocabulary is that of the training part. Which lines are held out is a fixed random choice, so that seeds of a
     run differ in training alone.
 
     Args:
-        path: the file, as given or inside a data folder.
+        path: the file, as given or inside a data folder; or the data set, with `:column` where it has several of text.
         part: train or test, of what `held_out` divides.
-        held_out: the share kept for testing.
+        held_out: the share kept for testing, where the text brings no test part of its own.
         root: a folder to look in before the usual ones.
         words: the most frequent words to know; the others become UNK. None knows them all.
         lower: take everything in lower case.
@@ -128,28 +129,36 @@ def text_file(
         raise UserError(f"part must be train or test, got {part!r}")
     if not 0 <= held_out < 1:
         raise UserError(f"held_out must lie in [0, 1), got {held_out}")
-    file = Path(path).expanduser()
-    found = file if file.is_file() else find_file([path], root)
-    if found is None:
-        raise UserError(f"no file {path} here, nor in {', '.join(map(str, data_roots(root)))}")
-    try:
-        lines = _lines(_decoded(found.read_bytes(), found), lower)
-    except OSError as error:
-        raise UserError(f"{found} cannot be read: {error}") from None
-    chosen = _short_enough(lines, longest, too_long, str(found))
+    place, column = located(path, root)
+    copy = hub.open_copy(place) if hub.is_copy(place) else None
+
+    def chosen(text: str, where: Path) -> Chosen:
+        return _short_enough(_lines(text, lower), longest, too_long, str(where))
+
+    if copy is not None and copy.parted:
+        own, split = {name: copy.split(name) for name in ("train", part)}, f"its own {part} part"
+        rows: dict[str, Chosen] = {name: chosen(each.text(column), each.where) for name, each in own.items()}
+    else:
+        text = _decoded(_contents(place), place) if copy is None else copy.whole().text(column)
+        rows, split = _divided(chosen(text, place), part, held_out)
+    if pieces is None:
+        return _sentences(rows[part], vocabulary(rows["train"].sentences, words), str(place), split)
+    learnt = learn_pieces(rows["train"].sentences, pieces)
+    cut = rows[part]._replace(sentences=[learnt.cut(sentence) for sentence in rows[part].sentences])
+    return replace(_sentences(cut, SPECIAL + learnt.names, str(place), split), pieces=True)
+
+
+def _divided(chosen: Chosen, part: Part, held_out: float) -> tuple[dict[str, Chosen], str]:
+    """The training part and the one asked for, and which that is in words."""
     count = len(chosen.sentences)
     tested = round(held_out * count)
     if tested >= count or (part == "test" and not tested):
         raise UserError(f"held_out={held_out:g} of {count:,} sentences leaves nothing to {part} on")
     if held_out > 0 and not tested:
         raise UserError(f"held_out={held_out:g} of {count:,} sentences holds none out; 0 says so")
-    rows = {name: [chosen.sentences[i] for i in part_of(count, name, held_out)] for name in ("train", part)}
-    split = f"{part}: {len(rows[part]):,} of {count:,} sentences" if tested else "all, no held-out sentences"
-    if pieces is None:
-        return _sentences(Chosen(rows[part], chosen.note), vocabulary(rows["train"], words), str(found), split)
-    learnt = learn_pieces(rows["train"], pieces)
-    cut = Chosen([learnt.cut(sentence) for sentence in rows[part]], chosen.note)
-    return replace(_sentences(cut, SPECIAL + learnt.names, str(found), split), pieces=True)
+    indices: dict[str, np.ndarray] = {name: part_of(count, name, held_out) for name in ("train", part)}
+    rows = {name: Chosen([chosen.sentences[i] for i in among], chosen.note) for name, among in indices.items()}
+    return rows, f"{part}: {len(indices[part]):,} of {count:,} sentences" if tested else "all, no held-out sentences"
 
 
 def find(root: Path | None = None) -> Path | None:
@@ -182,6 +191,13 @@ def _ptb_lines(place: Path, split: str) -> list[list[str]]:
     if len(lines) != COUNTS[split]:
         raise UserError(f"{place / name} holds {len(lines):,} sentences instead of {COUNTS[split]:,}")
     return lines
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
 
 
 def _decoded(data: bytes, path: Path) -> str:

@@ -5,7 +5,7 @@ import math
 import types
 import warnings
 from dataclasses import MISSING, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from controlvae import control
 from controlvae.control import Law, Schedule, TuningWarning
@@ -45,40 +45,42 @@ def from_plain(cls: type[T], plain: Any) -> T:
 
 
 def override(value: T, assignments: list[str]) -> T:
-    """The value with `part.field=text` assignments applied, each typed and checked against its dataclass."""
-    waiting, refused = list(assignments), None
-    while waiting:
-        left = []
-        for assignment in waiting:
-            try:
-                value = _apply(value, assignment)
-            except UserError as error:  # two settings that only fit together: the other may come first
-                refused = refused or error
-                left.append(assignment)
-        if len(left) == len(waiting):
-            raise refused or UserError("settings do not fit together")
-        waiting, refused = left, None
-    return value
+    """The value with `part.field=text` assignments applied, each typed and checked against its dataclass.
+
+    They hold together, in any order: a part comes before its fields, and fits are looked at when all are in place.
+    """
+    changes = []
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise UserError(f"--set takes part.field=value, got {assignment!r}")
+        changes.append(_Change(path.strip().split("."), text.strip(), path.strip()))
+    return _changed(value, changes) if changes else value
 
 
-def _apply(value: T, assignment: str) -> T:
-    path, equals, text = assignment.partition("=")
-    if not equals or not path:
-        raise UserError(f"--set takes part.field=value, got {assignment!r}")
-    return _assign(value, path.strip().split("."), text.strip(), path.strip())
+class _Change(NamedTuple):
+    path: list[str]  # from the value it is applied to
+    text: str
+    full: str  # the path as it was given
 
 
-def _assign(value: Any, path: list[str], text: str, full: str) -> Any:
+def _changed(value: Any, changes: list[_Change]) -> Any:
+    first = changes[0]
     if not is_dataclass(value) or isinstance(value, type):
-        raise UserError(f"--set {full}: {path[0]!r} is not a field of {value!r}, which is a plain value")
-    hints = get_type_hints(type(value))
-    if path[0] not in hints:
-        raise unknown(f"field of {type(value).__name__}", path[0], [f.name for f in fields(value)])
-    if len(path) > 1:
-        inner = _assign(getattr(value, path[0]), path[1:], text, full)
-    else:
-        inner = _structure(hints[path[0]], _literal(text, full), full)
-    return _build(lambda: replace(value, **{path[0]: inner}), full)
+        raise UserError(f"--set {first.full}: {first.path[0]!r} is not a field of {value!r}, which is a plain value")
+    hints, made = get_type_hints(type(value)), {}
+    for name in dict.fromkeys(change.path[0] for change in changes):
+        if name not in hints:
+            raise unknown(f"field of {type(value).__name__}", name, [f.name for f in fields(value)])
+        made[name] = getattr(value, name)
+        own = [change for change in changes if change.path[0] == name]
+        for change in own:
+            if len(change.path) == 1:
+                made[name] = _structure(hints[name], _literal(change.text, change.full), change.full)
+        inner = [change._replace(path=change.path[1:]) for change in own if len(change.path) > 1]
+        if inner:
+            made[name] = _changed(made[name], inner)
+    return _build(lambda: replace(value, **made), ", ".join(change.full for change in changes))
 
 
 def _literal(text: str, path: str) -> Any:

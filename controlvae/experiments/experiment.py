@@ -90,8 +90,10 @@ class CelebA:
 class Images:
     """Your own pictures: a folder or zip of image files, or a `.npy` or `.npz` array (`file.npz:name` for one of many).
 
-    Files come in the order of their names. `factors` is a table of ground truth, a row per picture: a CSV that begins
-    with the factors' names (`table.csv:shape,scale` takes two of them), or a NumPy file.
+    Or a folder of Hugging Face's `datasets` (`folder:column` for one of many), whose test split, where it has one, is
+    the test part whatever `held_out` says. Files come in the order of their names. `factors` is a table of ground
+    truth, a row per picture: a CSV that begins with the factors' names (`table.csv:shape,scale` takes two of them), or
+    a NumPy file.
     """
 
     path: str
@@ -110,7 +112,6 @@ class Images:
         require(self.size is not None or isinstance(self.fit, str), f"fit={self.fit} needs size, e.g. size=64")
         require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
         require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
-        require(self.part == "train" or self.held_out > 0, "part='test' needs held_out, the share kept for testing")
         require(self.images is None or self.images > 0, f"images must be positive, got {self.images}")
         require(self.unreadable in ("refuse", "skip"), f"unreadable must be refuse or skip, got {self.unreadable!r}")
 
@@ -139,7 +140,11 @@ class PennTreebank:
 
 @dataclass(frozen=True)
 class TextFile:
-    """Your own text: UTF-8, one sentence a line, words between white space."""
+    """Your own text: UTF-8, one sentence a line, words between white space.
+
+    Or a folder of Hugging Face's `datasets` (`folder:column` for one of many), whose test split, where it has one, is
+    the test part whatever `held_out` says.
+    """
 
     path: str
     held_out: float = 0.1  # the share kept for testing, a fixed random choice

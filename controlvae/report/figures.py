@@ -18,6 +18,7 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 # What a controller can hold, as a column of the log and as it is called on an axis.
 HELD = {"kl": "KL", "tc": "total correlation", "reconstruction": "reconstruction"}
 _MOST_POINTS = 1_500
+_MOST_NAMED = 12  # latents: a legend of more runs off its figure
 
 
 @dataclass(frozen=True)
@@ -137,17 +138,19 @@ def latents_figure(trace: Trace, factors: Sequence[str | None] = ()) -> Figure:
 
 
 def draw_latents(axis: Axes, trace: Trace, factors: Sequence[str | None] = (), linewidth: float = 1.2) -> None:
-    """The latents in use at the end, by KL, each with a colour and a dash of its own; the others in grey."""
+    """The latents most in use at the end, by KL, each with a colour and a dash of its own; the others in grey."""
     steps, per_latent = trace.column("step"), trace.column("kl_per_latent")  # (records,), (records, latents)
     order = np.argsort(-per_latent[-1])
-    used = [int(latent) for latent in order if per_latent[-1, latent] >= UNUSED]
-    unused = [int(latent) for latent in order if per_latent[-1, latent] < UNUSED]
-    for place, latent in enumerate(used):
-        name = latent_name(latent, factors)
+    used = order[per_latent[-1, order] >= UNUSED]
+    named = used if len(used) <= _MOST_NAMED else used[: _MOST_NAMED - 1]
+    for place, latent in enumerate(named):
+        name = latent_name(int(latent), factors)
         axis.plot(steps, per_latent[:, latent], linewidth=linewidth, label=name, **look(place))
-    for place, latent in enumerate(unused):
-        label = f"{len(unused)} not in use" if place == 0 else None
-        axis.plot(steps, per_latent[:, latent], color="#b8c0c4", linewidth=0.7 * linewidth, label=label, zorder=1)
+    more, unused = used[len(named) :], order[len(used) :]
+    for latents, colour, words in ((more, "#7d8a91", "more in use"), (unused, "#b8c0c4", "not in use")):
+        for place, latent in enumerate(latents):
+            label = f"{len(latents)} {words}" if place == 0 else None
+            axis.plot(steps, per_latent[:, latent], color=colour, linewidth=0.7 * linewidth, label=label, zorder=1)
     axis.set_ylim(bottom=0, top=1.15 * late_peak(per_latent))
     axis.set_ylabel("KL per latent (nats)")
 

@@ -65,7 +65,7 @@ def best_by_validation(run: Trained) -> Trained | None:
 
 def on_test_examples(run: Trained) -> Trained | None:
     """The same run over the held-out part of its data; None where there is none."""
-    settings = held_out(run.experiment.data)
+    settings = held_out(run.experiment.data, run.root)
     return None if settings is None else replace(run, examples=load(settings, run.root).to(run.device), among=None)
 
 

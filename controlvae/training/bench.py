@@ -18,13 +18,17 @@ import torch
 from torch import Tensor
 
 from controlvae.control import Controller
+from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
 from controlvae.data.load import load
+from controlvae.data.text import Sentences
 from controlvae.errors import UserError
-from controlvae.experiments import DialogVAE, Experiment, TextVAE
-from controlvae.models import build
+from controlvae.experiments import Elbo, Experiment, TotalCorrelation
+from controlvae.experiments.experiment import PictureSettings
+from controlvae.models import build_for
 from controlvae.models.layers import as_torch
-from controlvae.objectives import divergence, pixel_cost
+from controlvae.objectives import reconstruction_of
+from controlvae.training.eager import code_terms
 from controlvae.training.engines import make_engine
 
 ROUNDS = 5  # on a CPU, whose cores other programs come and go on
@@ -48,7 +52,8 @@ class Result:
     what: What
     models: int
     batch: int
-    pixels: int  # side of a picture
+    pixels: int | None  # side of a picture
+    tokens: float | None  # of a sentence or response on average, EOS among them and padding not
     precision: str
     steps_per_second: float  # of each model
     memory_gib: float
@@ -59,8 +64,9 @@ class Result:
         return self.models * self.steps_per_second
 
     @property
-    def images_per_second(self) -> float:
-        return self.seed_steps_per_second * self.batch
+    def inputs_per_second(self) -> float:
+        """Pictures, or tokens where examples are sentences."""
+        return self.seed_steps_per_second * self.batch * (self.tokens or 1)
 
 
 def bench(
@@ -75,13 +81,11 @@ def bench(
     root: Path | None = None,
 ) -> Iterator[Result]:
     """The others, then ours. On a CPU the lines to be compared take turns, and each gets its median over the turns."""
-    if isinstance(experiment.model, TextVAE | DialogVAE):
-        raise UserError(f"{experiment.name} is a model of sentences; bench measures models of pictures")
     trained = [(experiment, precision, count) for precision in precisions for count in models]
     others = [(_of_batch(experiment, batch), precisions[0], 1) for batch in batches]
     others += [(_of_size(experiment, size), precisions[0], 1) for size in sizes]
     compared = [Line("plain eager loop", experiment)]
-    if has_pythae() and device.type in ("cpu", "cuda"):
+    if has_pythae() and isinstance(experiment.data, PictureSettings) and device.type in ("cpu", "cuda"):
         compared.append(Line("pythae's trainer", experiment))
     compared += [_ours(*line) for line in trained]
     together = [compared] if device.type == "cpu" else [[line] for line in compared]
@@ -102,6 +106,8 @@ def _of_batch(experiment: Experiment, batch: int) -> Experiment:
 
 
 def _of_size(experiment: Experiment, size: int) -> Experiment:
+    if not isinstance(experiment.data, PictureSettings):
+        raise UserError(f"--sizes are of pictures, and {experiment.name} is a model of sentences")
     try:
         return replace(experiment, data=replace(experiment.data, size=size))  # type: ignore[arg-type]
     except ValueError as error:
@@ -118,14 +124,14 @@ def _take_turns(
 ) -> Iterator[Result]:
     with ExitStack() as stack:
         runners = [stack.enter_context(closing(_Runner(line, device, seconds, root))) for line in lines]
-        pixels = [runner.answer() for runner in runners]  # all are ready before the first is timed
+        sizes = [runner.answer() for runner in runners]  # all are ready before the first is timed
         turns = [[runner.measure() for runner in runners] for _ in range(rounds)]
-    for line, side, measured in zip(lines, pixels, zip(*turns, strict=True), strict=True):
+    for line, (pixels, tokens), measured in zip(lines, sizes, zip(*turns, strict=True), strict=True):
         speeds, memory = zip(*measured, strict=True)
         training = line.experiment.training
         precision = training.precision if device.type == "cuda" and line.what == "controlvae" else "fp32"
         yield Result(
-            line.what, line.models, training.batch, side, precision, statistics.median(speeds), max(memory)
+            line.what, line.models, training.batch, pixels, tokens, precision, statistics.median(speeds), max(memory)
         )  # fmt: skip
 
 
@@ -159,19 +165,26 @@ class _Runner:
 
 
 def _serve(pipe: Connection, line: Line, device: torch.device, seconds: float, root: Path | None) -> None:
-    """Says how wide the pictures are once it is ready, then measures whenever it is asked, until nobody listens."""
+    """Says how large its examples are once it is ready, then measures whenever it is asked, until nobody listens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     try:
         examples = load(line.experiment.data, root).to(device)
         advance = _prepare(line, examples, device)
         advance(2)
-        pipe.send(examples.shape[-1])
+        pipe.send(_size(examples))
         while pipe.recv():
             pipe.send((_rate(advance, device, seconds), _memory(device)))
     except EOFError:
         pass
     except Exception as error:
         pipe.send(error)
+
+
+def _size(examples: Examples) -> tuple[int | None, float | None]:
+    """Pixels and tokens of a `Result`."""
+    if not isinstance(examples, Sentences | Dialogs):
+        return examples.shape[-1], None
+    return None, examples.lengths.reshape(len(examples), -1)[:, -1].double().mean().item()
 
 
 def _prepare(line: Line, examples: Examples, device: torch.device) -> Callable[[int], object]:
@@ -190,26 +203,40 @@ def _prepare(line: Line, examples: Examples, device: torch.device) -> Callable[[
 
 def plain_loop(experiment: Experiment, examples: Examples, device: torch.device) -> Callable[[int], None]:
     """The usual loop: eager, default layouts and optimiser, `.item()` and a controller on the host at every step."""
-    model = build(experiment, examples.shape)
+    model = build_for(experiment, examples)
     as_torch(model)
     model = model.to(device)
     adam = experiment.optimiser
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2))
     control = Controller(experiment.control)
-    batch, cost = experiment.training.batch, pixel_cost(experiment.objective.likelihood)
+    batch, objective = experiment.training.batch, experiment.objective
+    if isinstance(objective, TotalCorrelation):
+        objective = Elbo(objective.likelihood)  # a critic has no usual loop
+    cost = reconstruction_of(objective)
 
     def advance(steps: int) -> None:
         for _ in range(steps):
-            x = examples.batch(torch.randint(len(examples), (batch,), device=device))
-            logits, posterior = model(x, torch.randn(batch, model.latents, device=device))
-            kl = divergence(posterior).kl
-            reconstruction = cost(logits, x, model.pixel_log_variance).mean()  # type: ignore[arg-type]
-            loss: Tensor = reconstruction + control.step(kl.item()) * kl
+            x = _random_batch(examples, batch, device)
+            posterior = model.encode(x)
+            z = posterior.sample(torch.randn(batch, model.latents, device=device))
+            terms = code_terms(objective, model, x, posterior, z, len(examples))
+            reconstruction = cost(model, z, x, posterior.given).mean()
+            loss: Tensor = reconstruction + terms.given + control.step(terms.held.item()) * terms.held
             optimiser.zero_grad()
             loss.backward()
+            if adam.clip is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), adam.clip)
             optimiser.step()
 
     return advance
+
+
+def _random_batch(examples: Examples, batch: int, device: torch.device) -> Any:
+    """Any examples; sentences are padded to the longest among them."""
+    if not isinstance(examples, Sentences | Dialogs):
+        return examples.batch(torch.randint(len(examples), (batch,), device=device))
+    indices = torch.randint(len(examples), (batch,))
+    return examples.batch(indices.to(device), examples.lengths[indices].amax(0).tolist())  # type: ignore[arg-type]
 
 
 def gemm_gflops(device: torch.device, size: int = 2048) -> float:

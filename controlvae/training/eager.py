@@ -15,7 +15,8 @@ from controlvae.data.text import Sentences
 from controlvae.experiments import Adam, BagOfWords, BetaTC, Elbo, Experiment, TotalCorrelation
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import TextVAE as TextVAESettings
-from controlvae.models import Posterior, TextVAE, build_critic, build_for
+from controlvae.experiments.experiment import ObjectiveSettings
+from controlvae.models import Model, Posterior, TextVAE, build_critic, build_for
 from controlvae.objectives import Terms, bag_terms, divergence, elbo_terms, reconstruction_of
 from controlvae.objectives.text import bag_of_words, token_nll
 from controlvae.objectives.total_correlation import (
@@ -120,15 +121,7 @@ class Learner:
 
     def terms(self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
         """What the objective makes of the code."""
-        match self.experiment.objective:
-            case BetaTC():
-                return minibatch_terms(divergence(posterior), posterior, z, len(self.examples))
-            case BagOfWords(weight):
-                logits = self.model.bag_logits(z, x, posterior.given)  # type: ignore[operator]
-                return bag_terms(divergence(posterior), bag_of_words(logits, x.response), weight)
-            case Elbo(free_bits=floor):
-                return elbo_terms(divergence(posterior), floor)
-        raise TypeError(f"no terms for {self.experiment.objective!r}")
+        return code_terms(self.experiment.objective, self.model, x, posterior, z, len(self.examples))
 
     def inputs(self, width: Width, indices: Tensor) -> Any:
         """The batch of a step."""
@@ -154,6 +147,21 @@ class Learner:
             for v in (*values, saturated, *terms.extras)
         ]
         return torch.cat([*row, kl_per_latent.detach().double()])
+
+
+def code_terms(
+    objective: ObjectiveSettings, model: Model, x: Any, posterior: Posterior, z: Tensor, examples: int
+) -> Terms:
+    """What an objective without a critic makes of the code."""
+    match objective:
+        case BetaTC():
+            return minibatch_terms(divergence(posterior), posterior, z, examples)
+        case BagOfWords(weight):
+            logits = model.bag_logits(z, x, posterior.given)  # type: ignore[operator]
+            return bag_terms(divergence(posterior), bag_of_words(logits, x.response), weight)
+        case Elbo(free_bits=floor):
+            return elbo_terms(divergence(posterior), floor)
+    raise TypeError(f"no terms for {objective!r}")
 
 
 class CriticLearner(Learner):
@@ -262,7 +270,9 @@ class EagerEngine:
             for prefix, network in learner.networks.items()
             for name, value in network.snapshot().items()
         }
-        for name, value in learner.control.state_dict().items():
+        control = learner.control.state_dict()
+        del control["law"]  # which the experiment names
+        for name, value in control.items():
             tensors[f"control.{name}"] = torch.as_tensor(value, dtype=torch.float64)
         # Clones, because safetensors refuses shared memory; contiguous, because it stores no strides.
         return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}

@@ -1,0 +1,129 @@
+"""Data sets that the package `datasets` wrote, against the pictures and sentences it was given."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+datasets = pytest.importorskip("datasets")
+
+from controlvae.data import cifar10, hub
+from controlvae.data.load import held_out, load
+from controlvae.errors import UserError
+from controlvae.experiments import CIFAR10, Images, TextFile
+
+PUBLISHED = Path(os.environ.get("CONTROLVAE_DATA", "data")).absolute()
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CONTROLVAE_DATA", raising=False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "arrow")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    """Photographs of CIFAR-10 where it is at hand, else noise: (50, 32, 32, 3)."""
+    if cifar10.find("test", PUBLISHED if PUBLISHED.is_dir() else None) is None:
+        return np.random.default_rng(0).integers(256, size=(50, 32, 32, 3), dtype=np.uint8)
+    return load(CIFAR10(32, "test", images=50), PUBLISHED).rows.view(50, 32, 32, 3).numpy()
+
+
+def pictures(pixels):
+    columns = {"img": [Image.fromarray(picture) for picture in pixels], "label": list(range(len(pixels)))}
+    return datasets.Dataset.from_dict(columns, datasets.Features(img=datasets.Image(), label=datasets.Value("int64")))
+
+
+def write(parts, folder, layout):
+    """As `save_to_disk` leaves it, or in one of the ways the Hub lays out parquet files."""
+    if layout == "save_to_disk":
+        datasets.DatasetDict(parts).save_to_disk(folder)
+        return str(folder)
+    for name, rows in parts.items():
+        file = folder / layout.format(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rows.to_parquet(file)
+    return str(folder)
+
+
+LAYOUTS = ("save_to_disk", "data/{}-00000-of-00001.parquet", "plain_text/{}/0000.parquet", "{}.parquet")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pictures_come_back_in_the_parts_they_were_saved_in(tmp_path, pixels, layout):
+    path = write({"train": pictures(pixels[:40]), "test": pictures(pixels[40:])}, tmp_path / "copy", layout)
+    train = Images(path)
+    test = held_out(train)
+    assert test == Images(path, part="test")
+    for settings, expected in ((train, pixels[:40]), (test, pixels[40:])):
+        found = load(settings)
+        np.testing.assert_array_equal(found.rows.view(expected.shape), expected)
+        assert (found.shape, found.split) == ((3, 32, 32), f"its own {settings.part} part")
+    assert held_out(test) is None
+
+
+def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
+    pictures(pixels).save_to_disk(tmp_path / "copy")
+    np.save(tmp_path / "array.npy", pixels)
+    for part in ("train", "test"):
+        copy, array = (load(Images(str(tmp_path / name), held_out=0.2, part=part)) for name in ("copy", "array.npy"))
+        assert copy.split == array.split
+        np.testing.assert_array_equal(copy.rows, array.rows)
+    assert held_out(Images(str(tmp_path / "copy"))) is None
+
+
+def test_cifar10_is_read_from_a_copy_in_its_folder(tmp_path, pixels, monkeypatch):
+    monkeypatch.setattr(cifar10, "COUNTS", {"train": 40, "test": 10})
+    write({"train": pictures(pixels[:40]), "test": pictures(pixels[40:])}, tmp_path / "cifar10", LAYOUTS[2])
+    for split, expected in (("train", pixels[:40]), ("test", pixels[40:])):
+        found = load(CIFAR10(32, split), tmp_path)
+        np.testing.assert_array_equal(found.rows.view(expected.shape), expected)
+        assert found.source == f"CIFAR-10 from {tmp_path / 'cifar10'}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[:2])
+def test_text_is_read_as_from_a_file_of_the_same_lines(tmp_path, layout):
+    lines = [f"the {'tall ' * (number % 3)}house number {number}" for number in range(60)]
+    train, test = (datasets.Dataset.from_dict({"sentence": part, "id": part}) for part in (lines[:45], lines[45:]))
+    path = write({"train": train, "test": test}, tmp_path / "copy", layout)
+    (tmp_path / "train.txt").write_text("\n".join(lines[:45]))
+    copy, file = (load(TextFile(text, held_out=0)) for text in (f"{path}:sentence", "train.txt"))
+    assert copy.fingerprint() == file.fingerprint()
+    tested = load(held_out(TextFile(f"{path}:sentence")))  # the numbers of its houses are not in the training part
+    assert [tested.words(row) for row in tested.tokens] == [line.rsplit(" ", 1)[0] + " <UNK>" for line in lines[45:]]
+    train.select_columns("sentence").save_to_disk(tmp_path / "whole")
+    for part in ("train", "test"):
+        whole, file = (load(TextFile(name, 0.5, part)) for name in ("whole", "train.txt"))
+        assert (whole.fingerprint(), whole.split) == (file.fingerprint(), file.split)
+
+
+def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
+    pictures(pixels[:3]).save_to_disk(tmp_path / "copy")
+    texts = datasets.Dataset.from_dict({"premise": ["a b"], "hypothesis": ["c d"], "label": [1]})
+    datasets.DatasetDict(valid=texts, test=texts).save_to_disk(tmp_path / "pairs")
+    wrong = {
+        TextFile("copy"): "copy has no column of text; its columns are img, label",
+        Images("copy:label"): "copy has no column 'label' of pictures; its columns are img, label",
+        Images("copy", part="test"): "part='test' needs held_out",
+        TextFile("pairs"): "pairs has no split 'train'; it has valid, test",
+        TextFile("pairs/test"): "test has 2 columns of text; name one: path:premise, path:hypothesis",
+    }
+    for settings, message in wrong.items():
+        with pytest.raises(UserError, match=message):
+            load(settings)
+    next((tmp_path / "copy").glob("*.arrow")).write_bytes(b"damaged")
+    with pytest.raises(UserError, match="copy cannot be read by datasets"):
+        load(Images("copy"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"copy needs the datasets package: pip install 'controlvae\[datasets\]'"):
+        load(Images("copy"))
+
+
+def test_other_folders_are_no_copies(tmp_path):
+    (tmp_path / "state.json").touch()  # as a checkpoint has one
+    assert not hub.is_copy(tmp_path)
