@@ -12,7 +12,6 @@ from controlvae.control.law import LARGEST_MEASUREMENT, Feedback, Law, State
 
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
-_MOVING = (*State._fields, "pending_sum", "pending_count")
 
 
 class Controller:
@@ -189,28 +188,24 @@ class Controller:
         self._block[:-2].copy_(torch.cat(parts, dim=-1) if self.models is not None else parts[0])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that moves, and under `law` whose it is. Floats, or tensors (copies) after steps on tensors."""
-        moving: list[Any] = [*self.state, *self._pending]  # asked for its state, a vector of models has a block
+        """Everything that moves. Floats, or tensors (copies) after steps on tensors."""
         if self._block is not None:
-            moving = [row.clone() for row in self._block]
-        return dict(zip(_MOVING, moving, strict=True)) | {"law": self._law_names()}
+            total, count = self._block[-2].clone(), self._block[-1].clone()
+            state = State(*(value.clone() for value in self.state))
+        else:
+            state, (total, count) = self.state, self._pending  # type: ignore[assignment]
+        return {**state._asdict(), "pending_sum": total, "pending_count": count}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Goes on from a `state_dict()`, as if never stopped. Tensors already in use keep their addresses.
-
-        The law may have other settings than then, but must be of the same kind. A state without `law` is trusted.
-        """
-        missing, extra = set(_MOVING) - set(saved), set(saved) - {*_MOVING, "law"}
-        if missing or extra:
+        """Goes on from a `state_dict()`, as if never stopped. Tensors already in use keep their addresses."""
+        names = [*State._fields, "pending_sum", "pending_count"]
+        if set(saved) != set(names):
+            missing, extra = set(names) - set(saved), set(saved) - set(names)
             raise ValueError(f"not a controller's state: missing {sorted(missing)}, unknown {sorted(extra)}")
-        values = [saved[name] for name in _MOVING]
+        values = [saved[name] for name in names]
         shape = () if self.models is None else (self.models,)
         if any(tuple(getattr(value, "shape", ())) != shape for value in values):
             raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")
-        if saved.get("law", self._law_names()) != self._law_names():
-            raise ValueError(
-                f"the saved state is that of {saved['law']}, not of {self._law_names()}: a law needs its own"
-            )
         if self._block is None and not isinstance(values[0], Tensor):
             self._floats, self._pending = State(*map(float, values[:-2])), (float(values[-2]), int(values[-1]))
             return
@@ -219,10 +214,6 @@ class Controller:
             self._block = _storable(stacked)
         else:
             self._block.copy_(stacked)
-
-    def _law_names(self) -> str | list[str]:
-        names = [type(law).__name__ for law in self.laws]
-        return names[0] if self.models is None else names
 
     def to(self, device: torch.device | str) -> "Controller":
         """Moves the state to a device before the first step, so that a graph captured around it finds it there."""

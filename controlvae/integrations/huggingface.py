@@ -64,8 +64,8 @@ class ControlledTrainer(Trainer):
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self.args.should_save:
-            state = json.dumps(self.controller.state_dict(), default=float)
-            (Path(output_dir) / _SAVED).write_text(state)
+            state = {name: float(value) for name, value in self.controller.state_dict().items()}
+            (Path(output_dir) / _SAVED).write_text(json.dumps(state))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

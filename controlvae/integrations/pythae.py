@@ -48,5 +48,5 @@ class ControlledTrainer(BaseTrainer):
 
     def save_checkpoint(self, model: Any, dir_path: str, epoch: int) -> None:
         super().save_checkpoint(self.model, dir_path, epoch)
-        state = json.dumps(self.controller.state_dict(), default=float)
-        (Path(dir_path) / f"checkpoint_epoch_{epoch}" / "control.json").write_text(state)
+        state = {name: float(value) for name, value in self.controller.state_dict().items()}
+        (Path(dir_path) / f"checkpoint_epoch_{epoch}" / "control.json").write_text(json.dumps(state))

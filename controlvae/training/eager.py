@@ -270,9 +270,7 @@ class EagerEngine:
             for prefix, network in learner.networks.items()
             for name, value in network.snapshot().items()
         }
-        control = learner.control.state_dict()
-        del control["law"]  # which the experiment names
-        for name, value in control.items():
+        for name, value in learner.control.state_dict().items():
             tensors[f"control.{name}"] = torch.as_tensor(value, dtype=torch.float64)
         # Clones, because safetensors refuses shared memory; contiguous, because it stores no strides.
         return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}

@@ -194,7 +194,6 @@ class StackedEngine:
             tensors[f"model.{name}"] = buffer[model].cpu().clone()
             tensors[f"model.{name.rsplit('.', 1)[0]}.num_batches_tracked"] = torch.tensor(self.step)
         control = self.control.state_dict()
-        del control["law"]  # which the experiment names
         return tensors | {f"control.{name}": value[model].cpu().clone() for name, value in control.items()}
 
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
