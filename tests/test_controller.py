@@ -108,6 +108,13 @@ def test_resuming_changes_nothing(law, kind):
     assert [float(b) for b in begun + [second.step(kind(x)) for x in TRACE[6:]]] == [float(b) for b in expected]
 
 
+def test_a_vector_of_models_can_be_saved_before_its_first_step():
+    saved = cv.Controller(cv.PI(target=3.0), models=2).state_dict()
+    later = cv.Controller(cv.PI(target=3.0), models=2)
+    later.load_state_dict(saved)
+    assert later.step(torch.tensor([1.0, 9.0])).shape == (2,)
+
+
 def test_loading_keeps_the_address_a_captured_graph_reads():
     control = cv.Controller(cv.PI(18.0)).to("cpu")
     address = control.state.beta.data_ptr()

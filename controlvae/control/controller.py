@@ -12,6 +12,7 @@ from controlvae.control.law import LARGEST_MEASUREMENT, Feedback, Law, State
 
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
+_MOVING = (*State._fields, "pending_sum", "pending_count")
 
 
 class Controller:
@@ -189,20 +190,17 @@ class Controller:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that moves. Floats, or tensors (copies) after steps on tensors."""
+        moving: list[Any] = [*self.state, *self._pending]  # asked for its state, a vector of models has a block
         if self._block is not None:
-            total, count = self._block[-2].clone(), self._block[-1].clone()
-            state = State(*(value.clone() for value in self.state))
-        else:
-            state, (total, count) = self.state, self._pending  # type: ignore[assignment]
-        return {**state._asdict(), "pending_sum": total, "pending_count": count}
+            moving = [row.clone() for row in self._block]
+        return dict(zip(_MOVING, moving, strict=True))
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Goes on from a `state_dict()`, as if never stopped. Tensors already in use keep their addresses."""
-        names = [*State._fields, "pending_sum", "pending_count"]
-        if set(saved) != set(names):
-            missing, extra = set(names) - set(saved), set(saved) - set(names)
+        missing, extra = set(_MOVING) - set(saved), set(saved) - set(_MOVING)
+        if missing or extra:
             raise ValueError(f"not a controller's state: missing {sorted(missing)}, unknown {sorted(extra)}")
-        values = [saved[name] for name in names]
+        values = [saved[name] for name in _MOVING]
         shape = () if self.models is None else (self.models,)
         if any(tuple(getattr(value, "shape", ())) != shape for value in values):
             raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")
