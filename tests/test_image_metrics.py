@@ -323,7 +323,7 @@ def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photogr
 
 
 def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photographs, monkeypatch):
-    def missing(settings):
+    def missing(settings, root):
         raise UserError("no test set here")
 
     monkeypatch.setattr("controlvae.report.trained.held_out", missing)
