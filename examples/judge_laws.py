@@ -9,8 +9,8 @@ Six trainings: the README's small model, once more with its reconstruction in ot
 
 where `train(law, seed)` returns a `Trace`, the KL and the weight of every step.
 
-The last two want `pip install pythae diffusers`, and CIFAR-10 in `$CONTROLVAE_DATA`. All of it takes about 40 minutes on
-a core; `--tasks small text-quick` picks some, and `--kept FOLDER` goes on where an interrupted run stopped.
+The last two want `pip install pythae diffusers`, and CIFAR-10 in `$CONTROLVAE_DATA`. All of it takes about 45 minutes
+of one core; `--tasks small text-quick` picks some, and `--kept FOLDER` goes on where an interrupted run stopped.
 """
 
 import argparse
