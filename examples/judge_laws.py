@@ -270,15 +270,15 @@ def draw(traces: Mapping[Of, Trace], path: Path) -> None:
         number = laws.index(law)
         steps, means = running_mean(trace.kl)
         above.plot(steps, means / trace.target, f"C{number}", linewidth=0.7)
-        below.semilogy(np.maximum(trace.beta, 1e-4), f"C{number}", linewidth=0.7)
-        above.set(title=f"{task}, {trace.target:g} nats", ylim=(0, 2.5))
+        below.loglog(np.arange(1, len(trace.beta) + 1), np.maximum(trace.beta, 1e-4), f"C{number}", linewidth=0.7)
+        above.set(title=f"{task}, {trace.target:g} nats", ylim=(0, 2.5), xlim=(10, len(trace.kl)))
         above.axhline(1.0, color="black", linestyle="--", linewidth=0.7)
         below.set(xlabel="step")
     axes[0, 0].set(ylabel=f"KL / target, means of {WINDOW} steps")
     axes[1, 0].set(ylabel="β")
     lines = [plt.Line2D([], [], color=f"C{number}") for number in range(len(laws))]
     figure.legend(lines, laws, loc="outside lower center", ncols=len(laws))
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
