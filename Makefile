@@ -28,7 +28,7 @@ types: .venv/installed
 	$(BIN)/mypy
 
 unit: .venv/installed
-	$(BIN)/pytest --durations=5
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --durations=5
 
 docs: .venv/documented
 	$(BIN)/zensical build --strict --clean -f mkdocs.yml

@@ -87,14 +87,20 @@ def cyclical(period, ramp):
 
 
 def auto(trace, target, reach_in, low, high, start):
-    """beta(t) of the law on logarithms; `target` is a function of t."""
+    """beta(t) of the law on logarithms; `target` is a function of t. Without `reach_in` its horizon grows."""
     integral, beta, betas = math.log(start), start, []
-    for t, x in enumerate(smoothed(trace, 1 - 20 / reach_in), start=1):
-        if x is None:
+    average, seen = None, 0
+    for t, x in enumerate(trace, start=1):
+        if not math.isfinite(x):
             betas.append(beta)
             continue
-        relative = 2 * (target(t) - x) / (target(t) + abs(x))
-        trial = integral - 16 / reach_in * relative
+        horizon = reach_in or clip(seen / 8, 200, 2_000)
+        average = x if average is None else average + 20 / horizon * (x - average)
+        relative = 2 * (target(t) - average) / (target(t) + abs(average))
+        if not reach_in and relative > 1 / 4:
+            horizon = 800 + seen
+        seen += 1
+        trial = integral - 16 / horizon * relative
         asked = clip(trial - 2 * relative, -50, 50)
         if not ((asked < math.log(low) and relative > 0) or (asked > math.log(high) and relative < 0)):
             integral = trial

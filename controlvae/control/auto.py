@@ -6,59 +6,76 @@ from controlvae.control.arithmetic import TENSORS, Arithmetic, Value
 from controlvae.control.law import State, Target
 from controlvae.control.logarithmic import Logarithmic
 
-_KP, _KI = 2.0, 16.0  # per unit of relative error; the second is divided by `reach_in`
+_KP, _KI = 2.0, 16.0  # per unit of relative error; the second is divided by the horizon
+_AVERAGED = 20  # the KL is averaged over a horizon divided by this
+_SHORTEST, _LONGEST = 200, 2_000  # horizons, in steps
+_FORMING = 0.25  # the relative error above which a code is still to form,
+_CAUTION = 800  # and what the horizon then is beyond the steps taken so far
 
 
 @dataclass(frozen=True)
 class Auto(Logarithmic):
-    r"""Reaches its set point in about `reach_in` steps, in twice as many where the loss is scaled by thousands.
+    r"""Brings the KL to its set point about as soon as the network can follow, and keeps it there.
 
-    .. math::  \log \beta(t) = \log \beta_0 - 2\,\epsilon(t) - \frac{16}{T} \sum_{j \le t} \epsilon(j),
+    .. math::  \log \beta(t) = \log \beta_0 - 2\,\epsilon(t) - \sum_{j \le t} \frac{16}{T(j)}\, \epsilon(j),
                \qquad \epsilon = 2\,\frac{v - \mathrm{KL}}{v + \mathrm{KL}}
 
     In a linear VAE the KL falls by half a nat per latent in use for every e-fold of β, so its logarithm answers that of
     β with a slope of a few tenths whatever data, network, units and batch; gains on logarithms therefore carry over,
     where gains on β itself do not. ε is the relative error near the set point, and stays within 2 when the code has
-    collapsed or burst. The KL is averaged over about T / 20 batches.
+    collapsed or burst.
+
+    The horizon is T = t / 8 between 200 and 2,000: as learning slows down, so does the drift of the weight that holds
+    the KL, and there is time to average more. The KL is averaged over T / 20 batches. While ε > 1/4 a code is still to
+    form. Learning holds the KL back then, not β, and a quick integral would only wind up: T = 800 + t.
 
     For images, text and models of one's own. Not for disentangling, where the slow published gains are part of the
     method: see `PI.paper("disentangling")`.
 
     Args:
         target: the set point in nats per example, or a ramp.
-        reach_in: T, the steps to settle in; about a tenth of the training, and not fewer than 200.
+        reach_in: a T of one's own that stays the same, 200 steps or more; for a KL that is to move slowly.
         beta_min: the least weight, above zero.
         beta_max: the largest weight.
         beta_init: the weight to start around.
 
     >>> law = Auto(target=18.0)
     >>> round(law.update(law.init(), torch.tensor(0.0)).beta.item(), 4)  # no code at all: the weight goes down at once
-    0.018
+    0.0176
     """
 
     target: Target
-    reach_in: int = 2_000
+    reach_in: int | None = None
     beta_min: float = 1e-6
     beta_max: float = float("inf")
     beta_init: float = 1.0
 
     @property
     def ema(self) -> float:  # type: ignore[override]
-        return 1 - 20 / self.reach_in
+        return 1 - _AVERAGED / (self.reach_in or _SHORTEST)
 
     def __post_init__(self) -> None:
-        if not 200 <= self.reach_in < 1e9:
-            raise ValueError(f"reach_in must be 200 steps or more, got {self.reach_in}")
+        if self.reach_in is not None and not _SHORTEST <= self.reach_in < 1e9:
+            raise ValueError(f"reach_in must be {_SHORTEST} steps or more, got {self.reach_in}")
         self.check()
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         error = _relative(now.target, now.measured)
+        horizon = self._horizon(state, xp)
+        if self.reach_in is None:
+            horizon = xp.where(error > _FORMING, _CAUTION + state.seen, horizon)
         p = self.proportional(now.target, now.measured, xp)
-        return self.actuate(state, now, p, state.i - _KI / self.reach_in * error, 0 * p, xp)
+        return self.actuate(state, now, p, state.i - _KI / horizon * error, 0 * p, xp)
 
     def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
         return -_KP * _relative(target, measured)
+
+    def decay(self, state: State, xp: Arithmetic) -> Value:
+        return 1 - _AVERAGED / self._horizon(state, xp)
+
+    def _horizon(self, state: State, xp: Arithmetic) -> Value:
+        return xp.clip(state.seen / 8, _SHORTEST, _LONGEST) if self.reach_in is None else self.reach_in
 
 
 def _relative(target: Value, measured: Value) -> Value:

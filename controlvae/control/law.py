@@ -137,11 +137,16 @@ class Feedback(Law):
     def target_at(self, step: Value, xp: Arithmetic) -> Value:
         return self.target.at(step, xp) if isinstance(self.target, Schedule) else self.target
 
+    def decay(self, state: State, xp: Arithmetic) -> Value:
+        """The share of the past in the moving average."""
+        return self.ema
+
     def sense(self, state: State, measured: Value, xp: Arithmetic) -> Reading:
         """e(t) = v(t) - measured(t), with the moving average and NaN kept out."""
         usable = abs(measured) < LARGEST_MEASUREMENT  # false for NaN too
         if self.ema > 0:
-            averaged = self.ema * state.measured + (1 - self.ema) * measured
+            decay = self.decay(state, xp)
+            averaged = decay * state.measured + (1 - decay) * measured
             measured = xp.where(state.seen > 0, averaged, measured)
         target = xp.where(state.held > 0, state.target, self.target_at(state.step + 1, xp))
         return Reading(usable, measured, target, target - measured)

@@ -1,0 +1,300 @@
+"""Laws judged by their step response on real training: `python examples/judge_laws.py --out judged`.
+
+Six trainings: the README's small model, once more with its reconstruction in other units, our presets `shapes2d-quick`
+(a smaller network) and `text-quick`, and two models of others, pythae's `VAE` on 2D Shapes and diffusers'
+`AutoencoderKL` on CIFAR-10. Each runs under every law with every seed. A table goes to the terminal, a line per run to
+`runs.csv`, the traces to `traces.png`. For a training of your own:
+
+    judge({"mine": Task(target, train)}, LAWS, seeds=range(5), folder=Path("judged"))
+
+where `train(law, seed)` returns a `Trace`, the KL and the weight of every step.
+
+The last two want `pip install pythae diffusers`, and CIFAR-10 in `$CONTROLVAE_DATA`. All of it takes about 45 minutes
+of one core; `--tasks small text-quick` picks some, and `--kept FOLDER` goes on where an interrupted run stopped.
+"""
+
+import argparse
+import csv
+import statistics
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from common import SmallVAE, Trace, binary_vectors
+from torch import Tensor
+
+import controlvae as cv
+from controlvae.control import Law
+from controlvae.data.load import load
+from controlvae.experiments import CIFAR10, Shapes2D, preset
+from controlvae.training import EagerEngine
+from controlvae.training.measurements import columns
+
+WINDOW = 50  # steps in a running mean: a batch's KL scatters by more than the bands are wide
+
+
+Of = tuple[str, str, int]  # whose trace it is: the training, the law, the seed
+
+
+class Task(NamedTuple):
+    """A training and the KL to hold it at."""
+
+    target: float
+    train: Callable[[Law, int], Trace]
+
+
+LAWS: dict[str, Callable[[float], Law]] = {
+    "PI, ki 1e-3": lambda v: cv.PI(v, beta_max=float("inf")),
+    "PI, ki 1e-4": lambda v: cv.PI(v, ki=1e-4, beta_max=float("inf")),
+    "Lagrange, 1e-3": lambda v: cv.LagrangeMultiplier(v, alpha=1e-3),
+    "Lagrange, 1e-4": lambda v: cv.LagrangeMultiplier(v, alpha=1e-4),
+    "Auto": cv.Auto,
+}
+
+
+# Trainings
+
+
+def small(law: Law, seed: int, scale: float = 1.0, steps: int = 3_000) -> Trace:
+    """The README's model, with its reconstruction in other units where `scale` is not one."""
+    torch.manual_seed(seed)
+    data, model = torch.from_numpy(binary_vectors(seed)), SmallVAE()
+    batches = (data[torch.randint(len(data), (128,))] for _ in range(steps))
+    scaled = lambda x: (scale * (terms := model(x))[0], terms[1])  # noqa: E731
+    return _loop(law, scaled, batches, torch.optim.Adam(model.parameters(), lr=0.01))
+
+
+def ours(name: str, steps: int, **changes: Any) -> Callable[[Law, int], Trace]:
+    """A preset of ours in batches of 32; `changes` are those of its network."""
+
+    def train(law: Law, seed: int) -> Trace:
+        experiment = preset(name)
+        experiment = replace(
+            experiment, control=law, model=replace(experiment.model, **changes),
+            training=replace(experiment.training, seed=seed, steps=steps, batch=32),
+        )  # fmt: skip
+        rows = EagerEngine([experiment], _examples(experiment.data), torch.device("cpu")).advance(steps)[:, 0]
+        kl, beta = (rows[:, columns(experiment).index(column)].tolist() for column in ("kl", "beta"))
+        return Trace(law.target, kl, beta)
+
+    return train
+
+
+def pythae_vae(law: Law, seed: int, steps: int = 1_500) -> Trace:
+    """pythae's VAE with the encoder and decoder it brings along, on 2D Shapes."""
+    from pythae.models import VAE, VAEConfig
+
+    torch.manual_seed(seed)
+    model = VAE(VAEConfig(input_dim=(1, 32, 32), latent_dim=10, reconstruction_loss="bce"))
+
+    def losses(x: Tensor) -> tuple[Tensor, Tensor]:
+        output = model({"data": x})
+        return output.recon_loss, output.reg_loss
+
+    batches = _pictures(Shapes2D(32, images=20_000), 32, steps)
+    return _loop(law, losses, batches, torch.optim.Adam(model.parameters(), lr=1e-3))
+
+
+def diffusers_autoencoder(law: Law, seed: int, steps: int = 1_000) -> Trace:
+    """diffusers' AutoencoderKL, small, on 2,000 photographs made half as large; sums of squares in [-1, 1]."""
+    from diffusers import AutoencoderKL
+
+    torch.manual_seed(seed)
+    model = AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
+        block_out_channels=(8, 8), layers_per_block=1, norm_num_groups=4, latent_channels=4, sample_size=16,
+    )  # fmt: skip
+
+    def losses(x: Tensor) -> tuple[Tensor, Tensor]:
+        x = 2 * F.avg_pool2d(x, 2) - 1
+        posterior = model.encode(x).latent_dist
+        return (model.decode(posterior.sample()).sample - x).square().sum() / len(x), posterior.kl().mean()
+
+    batches = _pictures(CIFAR10(32, images=2_000), 16, steps)
+    return _loop(law, losses, batches, torch.optim.Adam(model.parameters(), lr=1e-3))
+
+
+def _loop(
+    law: Law, losses: Callable[[Tensor], tuple[Tensor, Tensor]], batches: Iterator[Tensor], optimiser: torch.optim.Adam
+) -> Trace:
+    control, trace = cv.Controller(law), Trace(law.target, [], [])
+    for x in batches:
+        recon, kl = losses(x)
+        beta = control.step(kl.item())
+        optimiser.zero_grad()
+        (recon + beta * kl).backward()
+        optimiser.step()
+        trace.kl.append(kl.item())
+        trace.beta.append(beta)
+    return trace
+
+
+_examples = cache(load)
+
+
+def _pictures(data: Shapes2D | CIFAR10, batch: int, steps: int) -> Iterator[Tensor]:
+    examples = _examples(data)
+    return (examples.batch(torch.randint(len(examples), (batch,))) for _ in range(steps))
+
+
+TASKS = {
+    "small": Task(8.0, small),
+    "small, recon / 1000": Task(8.0, lambda law, seed: small(law, seed, scale=1e-3)),
+    "shapes2d-quick": Task(18.0, ours("shapes2d-quick", 1_500, channels=(8, 16, 16), hidden=64)),
+    "pythae VAE": Task(18.0, pythae_vae),
+    "AutoencoderKL": Task(27.0, diffusers_autoencoder),
+    "text-quick": Task(4.0, ours("text-quick", 1_200)),
+}
+
+
+# Judgement
+
+
+class Verdict(NamedTuple):
+    """One run. Times in steps, None where it does not settle; the rest as shares of the target or of the weight."""
+
+    task: str
+    law: str
+    seed: int
+    steps: int
+    settled_to_5: float | None
+    settled_to_2: float | None
+    overshoot: float
+    steady_state_error: float  # of the last tenth
+    beta_noise: float  # sd around a straight line over the last tenth
+
+
+def running_mean(values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of each `WINDOW` steps in a row, and the last of them."""
+    return np.arange(WINDOW, len(values) + 1), np.convolve(values, np.full(WINDOW, 1 / WINDOW), mode="valid")
+
+
+def verdict(task: str, law: str, seed: int, trace: Trace) -> Verdict:
+    """What running means of `WINDOW` steps say; an untrained model has no KL, so a response starts from zero."""
+    steps, means = running_mean(trace.kl)
+    wide, narrow = (
+        cv.metrics.step_response(means, trace.target, steps=steps, start=0.0, band=band) for band in (0.05, 0.02)
+    )
+    last = np.array(trace.beta[-len(trace.beta) // 10 :])
+    time = np.arange(len(last))
+    noise = (last - np.polyval(np.polyfit(time, last, 1), time)).std() / last.mean()
+    return Verdict(
+        task, law, seed, len(trace.kl), wide.settling_time, narrow.settling_time, wide.overshoot,
+        wide.steady_state_error, float(noise),
+    )  # fmt: skip
+
+
+def judge(
+    tasks: Mapping[str, Task], laws: Mapping[str, Callable[[float], Law]], seeds: Sequence[int], folder: Path,
+    kept: Path | None = None,
+) -> list[Verdict]:  # fmt: skip
+    """Trains every task under every law with every seed. Traces in the folder `kept` are not trained again."""
+    traces: dict[Of, Trace] = {}
+    for seed in seeds:
+        for task, (target, train) in tasks.items():
+            for law, build in laws.items():
+                of = task, law, seed
+                traces[of] = _found(kept, of) or train(build(target), seed)
+                _keep(kept, of, traces[of])
+                print(*verdict(*of, traces[of]), sep="\t", flush=True)
+    verdicts = [verdict(*of, trace) for of, trace in traces.items()]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "runs.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([Verdict._fields, *verdicts])
+    draw(traces, folder / "traces.png")
+    return verdicts
+
+
+def _file(kept: Path, of: Of) -> Path:
+    return kept / ("-".join(map(str, of)).replace("/", ":") + ".npz")
+
+
+def _found(kept: Path | None, of: Of) -> Trace | None:
+    if kept is None or not _file(kept, of).is_file():
+        return None
+    with np.load(_file(kept, of)) as saved:
+        return Trace(saved["target"].item(), saved["kl"].tolist(), saved["beta"].tolist())
+
+
+def _keep(kept: Path | None, of: Of, trace: Trace) -> None:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        np.savez(_file(kept, of), **trace._asdict())
+
+
+def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Medians over seeds, in Markdown."""
+    yield "| training | law | within 5 % from step | within 2 % from step | overshoot | steady-state error | β noise |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for task, law in dict.fromkeys((v.task, v.law) for v in verdicts):
+        runs = [v for v in verdicts if (v.task, v.law) == (task, law)]
+        overshoot, noise = (statistics.median(getattr(v, name) for v in runs) for name in ("overshoot", "beta_noise"))
+        worst = max((v.steady_state_error for v in runs), key=abs)
+        middle = statistics.median(abs(v.steady_state_error) for v in runs)
+        yield (
+            f"| {task} | {law} | {_median(runs, 'settled_to_5')} | {_median(runs, 'settled_to_2')} | {overshoot:.0%} "
+            f"| {middle:.1%}, worst {worst:+.1%} | {noise:.1%} |"
+        )
+
+
+def _median(runs: Sequence[Verdict], name: str) -> str:
+    """A run that has not settled counts as longer than it was."""
+    times = [getattr(run, name) for run in runs]
+    middle = statistics.median(run.steps + 1 if time is None else time for run, time in zip(runs, times, strict=True))
+    settled = sum(time is not None for time in times)
+    return (f"> {runs[0].steps:,}" if middle > runs[0].steps else f"{middle:,.0f}") + (
+        "" if settled == len(runs) else f" ({settled} of {len(runs)})"
+    )
+
+
+def draw(traces: Mapping[Of, Trace], path: Path) -> None:
+    """KL above, weight below, a column per training; a thin line per seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    tasks, laws = (list(dict.fromkeys(of[place] for of in traces)) for place in (0, 1))
+    figure, axes = plt.subplots(
+        2, len(tasks), sharex="col", squeeze=False, figsize=(3.4 * len(tasks), 5), layout="constrained"
+    )
+    for (task, law, _), trace in traces.items():
+        above, below = axes[:, tasks.index(task)]
+        number = laws.index(law)
+        steps, means = running_mean(trace.kl)
+        above.plot(steps, means / trace.target, f"C{number}", linewidth=0.7)
+        below.loglog(np.arange(1, len(trace.beta) + 1), np.maximum(trace.beta, 1e-4), f"C{number}", linewidth=0.7)
+        above.set(title=f"{task}, {trace.target:g} nats", ylim=(0, 2.5), xlim=(10, len(trace.kl)))
+        above.axhline(1.0, color="black", linestyle="--", linewidth=0.7)
+        below.set(xlabel="step")
+    axes[0, 0].set(ylabel=f"KL / target, means of {WINDOW} steps")
+    axes[1, 0].set(ylabel="β")
+    lines = [plt.Line2D([], [], color=f"C{number}") for number in range(len(laws))]
+    figure.legend(lines, laws, loc="outside lower center", ncols=len(laws))
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK", help=", ".join(TASKS))
+    parser.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW", help=", ".join(LAWS))
+    parser.add_argument("--seeds", type=int, default=5, help="how many (default %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("judged"), help="the folder of CSV and figure")
+    parser.add_argument("--kept", type=Path, help="a folder of traces: one that is there is not trained again")
+    options = parser.parse_args(given)
+    warnings.simplefilter("ignore", cv.TuningWarning)
+    torch.set_num_threads(1)
+    picked = {name: TASKS[name] for name in options.tasks}, {name: LAWS[name] for name in options.laws}
+    print(*table(judge(*picked, range(1, options.seeds + 1), options.out, options.kept)), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
