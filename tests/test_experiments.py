@@ -76,7 +76,7 @@ def test_overrides_hold_together_in_any_order():
     assert len(found) == 1
     text = found.pop()
     assert (text.data, text.model, text.control) == (Grammar(), TextVAE(8, width=64), cv.PI(3.0))
-    with pytest.raises(UserError, match=r"^data, model: text data goes with"):
+    with pytest.raises(UserError, match=r"^Experiment: text data goes with"):
         override(preset("shapes2d-quick"), whole[:2])
 
 
@@ -104,3 +104,9 @@ def test_a_torn_last_line_is_not_a_record(tmp_path):
     folder.log_file.write_text(f"{line % 1}\nnonsense\n{line % 2}\n")
     with pytest.raises(UserError, match="line 2 is not a record"):
         folder.records()
+
+
+def test_an_estimate_with_an_offset_is_no_set_point():
+    with pytest.raises(UserError, match=r"open-loop weight"):
+        override(preset("shapes2d-quick"), ["objective=BetaTC()", "control=PI(0.3)"])
+    override(preset("shapes2d-quick"), ["objective=BetaTC()", "control=Constant(6)"])

@@ -456,3 +456,9 @@ def test_draws_follow_the_models_own_odds_and_the_cuts():
 def test_generate_refuses_what_makes_no_sense(settings, message):
     with pytest.raises(ValueError, match=message):
         small().generate(torch.zeros(1, 4), **settings)
+
+
+def test_tensors_count_as_the_numbers_in_them():
+    rows = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 5]])
+    assert cv.metrics.self_bleu(rows, 2) == cv.metrics.self_bleu(rows.tolist(), 2) > 0.8
+    assert cv.metrics.distinct_n(rows, 1).number == 5

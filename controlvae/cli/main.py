@@ -445,6 +445,10 @@ def main() -> None:
     except BrokenPipeError:
         _leave(141)
     except Exception as error:
+        if _out_of_memory(error) and not debug:
+            print("controlvae: out of memory; a smaller training.batch, or for text data.longest, takes less",
+                  file=sys.stderr)  # fmt: skip
+            _leave(1)
         usage = _usage_error(error)
         if usage is None or debug:
             raise
@@ -457,6 +461,12 @@ def _leave(status: int) -> NoReturn:
     """Ends the process; another Ctrl-C must not land in the middle of the interpreter's clearing up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """By its words: torch has a class of its own for a GPU's alone."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or ("out of memory" in said or "can't allocate memory" in said)
 
 
 def _usage_error(error: Exception) -> str | None:

@@ -45,6 +45,8 @@ class Plant:
         for name in ("kl_at_one", "slope", "lag", "start"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.noise < math.inf:
+            raise ValueError(f"noise must be zero or positive, got {self.noise}")
 
     def settles_at(self, weight: float) -> float:
         """The KL that a weight leads to, if it stays."""
@@ -82,6 +84,10 @@ def simulate(
     >>> round(records[-1]["kl"], 2), round(records[-1]["beta"], 2)
     (18.0, 0.36)
     """
+    if not isinstance(law, Law):
+        raise TypeError(f"law must be a law such as PI(target=18.0), got {law!r}")
+    if law.holds_reconstruction:
+        raise ValueError(f"{type(law).__name__} holds the reconstruction, of which a plant of the KL knows nothing")
     if steps < 1 or log_every < 1:
         raise ValueError(f"steps and log_every must be 1 or more, got {steps} and {log_every}")
     noise = torch.randn(steps, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
@@ -114,7 +120,12 @@ class _Windows:
     @classmethod
     def of(cls, log: Log, held: str) -> "_Windows":
         column = lambda name: torch.tensor([float(r.get(name) or 0.0) for r in log], dtype=torch.float64)  # noqa: E731
+        for name in ("step", "beta", held):
+            if not all(math.isfinite(record.get(name) or 0.0) and name in record for record in log):
+                raise ValueError(f"every line of the log needs a finite {name}")
         steps, kl, beta, spread = column("step"), column(held), column("beta"), column(f"{held}_sd")
+        if len(steps) > 1 and not bool((steps.diff() > 0).all()):
+            raise ValueError("the steps of a log must rise from line to line; give several logs one by one")
         first = int(len(log) > 0 and bool(spread[0] > kl[0]))
         steps, kl, beta, spread = steps[first:], kl[first:], beta[first:], spread[first:]
         if len(steps) < _FEWEST_WINDOWS or not bool((kl > 0).all()):

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
+
 from controlvae.control.tuning import Advice, advise
 
 
@@ -44,7 +46,7 @@ def advise_from(kls: Mapping[float, float], beta_max: float) -> Advice:
 
 
 def _last(kls: float | Sequence[float]) -> float:
-    if isinstance(kls, Sequence):
-        tail = kls[-max(1, len(kls) // 10) :]
-        return sum(float(kl) for kl in tail) / len(tail)
-    return float(kls)
+    values = torch.as_tensor(kls, dtype=torch.float64, device="cpu").reshape(-1)
+    if not len(values):
+        raise ValueError("train returned no KL; it must return the last one, or those of all steps")
+    return values[-max(1, len(values) // 10) :].mean().item()

@@ -111,7 +111,9 @@ class Order:
     def __init__(self, count: int, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> None:
         count = count if among is None else len(among)
         if count < batch:
-            raise UserError(f"a batch of {batch} needs at least as many examples, the data set has {count}")
+            raise UserError(
+                f"a batch of {batch} needs at least as many examples, the data set has {count}; set training.batch"
+            )
         self.count, self.batch, self.seed = count, batch, seed
         self.stream = stream  # of a seed's independent orders
         self.among = among  # the examples to order; None is all of them

@@ -7,6 +7,7 @@ found and never shipped.
 
 import gzip
 import json
+import math
 import re
 import zlib
 from collections.abc import Sequence
@@ -103,7 +104,7 @@ def _find(split: str, root: Path | None) -> Path | None:
 def _dialog(line: str, where: str) -> Dialog:
     try:
         plain = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not JSON: {error}") from None
     if not isinstance(plain, dict) or not isinstance(plain.get("utts"), list):
         raise UserError(f"{where} must be an object with utts, a list of [speaker, text, [act, sentiment]]")
@@ -145,6 +146,7 @@ def _profile(value: object) -> Sequence[float]:
 
 def _number(value: object) -> float:
     try:
-        return min(max(float(value), 0.0), 150.0)  # type: ignore[arg-type]
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return 0.0
+    return min(max(number, 0.0), 150.0) if math.isfinite(number) else 0.0

@@ -155,7 +155,7 @@ def _divided(chosen: Chosen, part: Part, held_out: float) -> tuple[dict[str, Cho
     if tested >= count or (part == "test" and not tested):
         raise UserError(f"held_out={held_out:g} of {count:,} sentences leaves nothing to {part} on")
     if held_out > 0 and not tested:
-        raise UserError(f"held_out={held_out:g} of {count:,} sentences holds none out; 0 says so")
+        raise UserError(f"held_out={held_out:g} of {count:,} sentences holds none out; set data.held_out=0")
     indices: dict[str, np.ndarray] = {name: part_of(count, name, held_out) for name in ("train", part)}
     rows = {name: Chosen([chosen.sentences[i] for i in among], chosen.note) for name, among in indices.items()}
     return rows, f"{part}: {len(indices[part]):,} of {count:,} sentences" if tested else "all, no held-out sentences"

@@ -80,7 +80,8 @@ def _changed(value: Any, changes: list[_Change]) -> Any:
         inner = [change._replace(path=change.path[1:]) for change in own if len(change.path) > 1]
         if inner:
             made[name] = _changed(made[name], inner)
-    return _build(lambda: replace(value, **made), ", ".join(change.full for change in changes))
+    blamed = first.full if len(changes) == 1 else type(value).__name__
+    return _build(lambda: replace(value, **made), blamed)
 
 
 def _literal(text: str, path: str) -> Any:

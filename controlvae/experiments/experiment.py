@@ -505,6 +505,13 @@ class Experiment:
             "text data goes with model=TextVAE, dialogs with model=DialogVAE, both with objective.likelihood=tokens",
         )
         require(dialog or not isinstance(self.objective, BagOfWords), "objective=BagOfWords is for dialogs")
+        tc = isinstance(self.objective, BetaTC)
+        require(not (dialog and tc), "objective=BetaTC knows the prior N(0, I) alone; dialogs have one of their own")
+        require(
+            self.control.open_loop or not tc,
+            "BetaTC's estimate is off by a constant of about (latents - 1) log(examples): give it an open-loop weight, "
+            "such as control=Constant(6), or hold objective=TotalCorrelation()",
+        )
         require(
             self.control.open_loop or not getattr(self.objective, "free_bits", 0.0),
             "free_bits set a floor of their own and need an open-loop weight, such as control=Constant(1)",

@@ -75,7 +75,8 @@ def mutual_information(means: Any, log_variances: Any, seed: int = 0) -> MutualI
     lower = (own - against).mean().item() + math.log(len(mean))
     kl = gaussian_kl(posterior).mean(0).sum().item()
     apart = aggregate_divergence(mean.mean(0), mean.var(0, correction=0) + log_variance.exp().mean(0)).sum().item()
-    return MutualInformation(max(0.0, lower), max(0.0, kl - apart), len(mean))
+    upper = max(0.0, kl - apart)
+    return MutualInformation(min(max(0.0, lower), upper), upper, len(mean))  # where they meet, draws may cross them
 
 
 def aggregate_divergence(mean: Tensor, variance: Tensor) -> Tensor:

@@ -57,4 +57,6 @@ def _pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     if a.shape != b.shape or a.ndim != 4:
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"pictures must be two sets of (n, channels, height, width) alike, got {shapes}")
+    if not (a.is_floating_point() and b.is_floating_point()):
+        raise ValueError(f"pictures must be floats in [0, 1], got {a.dtype} and {b.dtype}; divide bytes by 255")
     return (a, b) if a.device.type == "mps" else (a.double(), b.double())

@@ -113,7 +113,12 @@ def perplexity(nats: Any, tokens: Any) -> float:
 def _tokens(sentences: Sequence[Sentence]) -> list[tuple[Hashable, ...]]:
     if isinstance(sentences, str):
         raise ValueError("sentences must be a list of them, got one string; text.splitlines() makes a list of lines")
-    return [tuple(sentence.split() if isinstance(sentence, str) else sentence) for sentence in sentences]
+    return [tuple(sentence.split() if isinstance(sentence, str) else _plain(sentence)) for sentence in sentences]
+
+
+def _plain(sentence: Any) -> Sequence[Hashable]:
+    """Numbers out of a tensor or an array: as elements of it, equal ones would count as different."""
+    return sentence.tolist() if hasattr(sentence, "tolist") else sentence
 
 
 def _ngrams(text: tuple[Hashable, ...], n: int) -> Iterator[tuple[Hashable, ...]]:

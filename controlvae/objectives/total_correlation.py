@@ -52,7 +52,8 @@ def minibatch_terms(divergence: Divergence, posterior: Posterior, z: Tensor, exa
     r"""β-TCVAE: reconstruction + mutual information + weight x total correlation + KL of each q(z_j).
 
     Minibatch-weighted sampling (Chen et al. 2018, appendix C.1): log q(z) is taken as the log of the batch's own
-    posteriors averaged over batch x examples. Biased: it errs by up to log(examples / batch) as latents grow sharp.
+    posteriors averaged over batch x examples. Biased: every marginal, and the joint, is low by about log(examples), so
+    the total correlation is high by about (latents - 1) log(examples): its gradient serves, its value is no set point.
     """
     mean, log_variance = posterior.mean.unsqueeze(-3), posterior.log_variance.unsqueeze(-3)  # (..., 1, batch, latents)
     at = z.unsqueeze(-2)  # (..., batch, 1, latents)
