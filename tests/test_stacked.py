@@ -124,7 +124,7 @@ OBJECTIVES = {
     "elbo": ["model.hidden=16"],
     "free bits": ["model.hidden=16", "objective.free_bits=0.1", "control=Constant(0.5)"],
     "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
-    "beta-tc": ["model.hidden=16", "objective=BetaTC()"],
+    "beta-tc": ["model.hidden=16", "objective=BetaTC()", "control=Constant(6)"],
     "batch norm, learnt variance": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=Gaussian(0.05,learnt=true)"],
 }
 

@@ -508,7 +508,7 @@ class Experiment:
         tc = isinstance(self.objective, BetaTC)
         require(not (dialog and tc), "objective=BetaTC knows the prior N(0, I) alone; dialogs have one of their own")
         require(
-            self.control.open_loop or not tc,
+            self.control.open_loop or self.control.holds_reconstruction or not tc,
             "BetaTC's estimate is off by a constant of about (latents - 1) log(examples): give it an open-loop weight, "
             "such as control=Constant(6), or hold objective=TotalCorrelation()",
         )
