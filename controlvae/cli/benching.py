@@ -14,7 +14,8 @@ from rich.table import Table
 from controlvae.cli.bars import wide_console
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment
-from controlvae.experiments.experiment import PictureSettings, Precision
+from controlvae.experiments.data import PictureSettings
+from controlvae.experiments.experiment import Precision
 from controlvae.experiments.folder import write_text
 from controlvae.training.bench import ROUNDS, Result, bench, gemm_gflops, has_pythae
 

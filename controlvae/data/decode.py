@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from controlvae.errors import UserError
-from controlvae.experiments.experiment import Fit
+from controlvae.experiments.data import Fit
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -25,7 +25,7 @@ from controlvae.experiments import (
     Switchboard,
     TextFile,
 )
-from controlvae.experiments.experiment import DialogSettings, TextSettings
+from controlvae.experiments.data import DialogSettings, TextSettings
 
 
 def load(settings: DataSettings, root: Path | None = None) -> Examples:

@@ -1,34 +1,32 @@
 """Experiments as values: what a run is, its JSON and overrides, the presets, and the folder a run lives in."""
 
 from controlvae.experiments.codec import differences, from_plain, override, to_plain
-from controlvae.experiments.experiment import (
+from controlvae.experiments.data import (
     CIFAR10,
-    Adam,
-    BagOfWords,
-    BetaTC,
     CelebA,
-    ConvVAE,
     DataSettings,
     DialogFile,
-    DialogVAE,
-    Elbo,
-    Experiment,
-    Gaussian,
     Grammar,
     Images,
-    ImageVAE,
-    Likelihood,
     PennTreebank,
     Shapes2D,
     SmallTalk,
     Switchboard,
     TextFile,
-    TextVAE,
+)
+from controlvae.experiments.experiment import Experiment, Training
+from controlvae.experiments.folder import RunFolder, find_runs
+from controlvae.experiments.models import ConvVAE, DialogVAE, ImageVAE, TextVAE
+from controlvae.experiments.objectives import (
+    Adam,
+    BagOfWords,
+    BetaTC,
+    Elbo,
+    Gaussian,
+    Likelihood,
     TotalCorrelation,
-    Training,
     likelihood_words,
 )
-from controlvae.experiments.folder import RunFolder, find_runs
 from controlvae.experiments.presets import PRESETS, preset
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from controlvae.experiments.experiment import ObjectiveSettings
+from controlvae.experiments.objectives import ObjectiveSettings
 from controlvae.models import Model
 from controlvae.objectives.terms import gaussian_kl, reconstruction_of
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from controlvae.experiments.experiment import Gaussian, Likelihood, ObjectiveSettings
+from controlvae.experiments.objectives import Gaussian, Likelihood, ObjectiveSettings
 from controlvae.models import Model, Posterior
 from controlvae.objectives.text import sequence_nll
 

@@ -24,7 +24,7 @@ from controlvae.data.load import load
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import Elbo, Experiment, TotalCorrelation
-from controlvae.experiments.experiment import PictureSettings
+from controlvae.experiments.data import PictureSettings
 from controlvae.models import build_for
 from controlvae.models.layers import as_torch
 from controlvae.objectives import reconstruction_of

@@ -15,7 +15,7 @@ from controlvae.data.text import Sentences
 from controlvae.experiments import Adam, BagOfWords, BetaTC, Elbo, Experiment, TotalCorrelation
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import TextVAE as TextVAESettings
-from controlvae.experiments.experiment import ObjectiveSettings
+from controlvae.experiments.objectives import ObjectiveSettings
 from controlvae.models import Model, Posterior, TextVAE, build_critic, build_for
 from controlvae.objectives import Terms, bag_terms, divergence, elbo_terms, reconstruction_of
 from controlvae.objectives.text import bag_of_words, token_nll
