@@ -47,7 +47,7 @@ FACTOR = replace(
     training=Training(steps=700_000),  # the length of the script it is known from
 )  # fmt: skip
 # Photographs, as the released image code takes them. The paper does not say how long it trained: every method is given
-# the same 80,000 steps, by which a plain VAE has begun to overfit, and the last step and the best by validation are both
+# the same 80,000 steps, by which a plain VAE has begun to overfit. The last step and the best by validation are both
 # reported.
 CIFAR10_128 = Experiment(
     "cifar10", data=CIFAR10(size=128), model=ImageVAE(latents=100), objective=Elbo("squared-error"),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from controlvae.data.vocabulary import BOS, PAD
-from controlvae.models.transformer import Block, Drop, Dropout, sinusoids
+from controlvae.models.transformer import Block, Drop, Dropout, looking_back, sinusoids
 from controlvae.models.vae import Posterior
 from controlvae.models.writing import State, Written, first_tokens, write
 
@@ -52,18 +52,14 @@ class TransformerReader(nn.Module):
 
     def forward(self, tokens: Tensor, drop: Dropout) -> Tensor:
         x = drop(_placed(self.embedding, tokens, self.places))
-        mask = (tokens != PAD)[:, None, None, :]
+        bias = torch.where(tokens == PAD, -math.inf, 0.0)[:, None, None, :].expand(-1, -1, tokens.shape[1], -1)
         for block in self.blocks:
-            x, _ = block(x, drop, mask=mask)
+            x, _ = block(x, drop, bias=bias)
         return self.norm(x[:, 0])
 
 
 class TransformerWriter(nn.Module):
-    """Blocks that look back, and at a memory of one token that z becomes; the output is tied to the embedding.
-
-    Attention to one token gives it weight 1: z enters as a vector added at every place, and the queries and keys of
-    that attention do nothing. They are kept, as the released network has them.
-    """
+    """Blocks that look back, and at a memory of one token that z becomes; the output is tied to the embedding."""
 
     places: Tensor
 
@@ -81,8 +77,9 @@ class TransformerWriter(nn.Module):
 
     def forward(self, z: Tensor, inputs: Tensor, drop: Dropout) -> Tensor:
         x, memory = drop(_placed(self.embedding, inputs, self.places)), self.memory(z).unsqueeze(1)
+        bias = looking_back(inputs.shape[1], inputs.device)
         for block in self.blocks:
-            x, _ = block(x, drop, memory, causal=True)
+            x, _ = block(x, drop, memory, bias=bias)
         return self._logits(x)
 
     def start(self, z: Tensor) -> State:

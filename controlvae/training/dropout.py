@@ -39,8 +39,9 @@ class Masks:
         if width not in self._buffers:
             self._buffers[width] = self._empty.new_empty(self._size(width))
         self._generator.manual_seed(stream_key(self._seed, _STREAM + step))
-        self._unused = self._buffers[width].bernoulli_(self.keep, generator=self._generator)
+        # What is kept is scaled here, once for all places, not at each of them.
+        self._unused = self._buffers[width].bernoulli_(self.keep, generator=self._generator).mul_(1 / self.keep)
 
     def __call__(self, x: Tensor) -> Tensor:
         mask, self._unused = self._unused[: x.numel()], self._unused[x.numel() :]
-        return x * mask.view(x.shape) * (1 / self.keep)
+        return x * mask.view(x.shape)
