@@ -314,6 +314,13 @@ def test_the_lstm_reader_is_torchs_on_packed_sentences():
     assert torch.allclose(reader(tokens, Dropout()), torch.cat([cell[0], hidden[0]], 1), atol=1e-6)
 
 
+def test_recurrent_layers_keep_float32_within_an_autocast():
+    model, tokens = small("lstm", "lstm"), rows(6, 9)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = model.encoder(tokens, Dropout())
+    assert torch.equal(narrow, model.encoder(tokens, Dropout()))
+
+
 def test_the_transformer_writer_is_torchs():
     torch.manual_seed(0)
     writer, z, tokens = TransformerWriter(WORDS, 4, 16, 2, 4, 32, 20), torch.randn(3, 4), rows(5, 9, 7)

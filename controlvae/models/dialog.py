@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from controlvae.data.dialog import PROFILE, Exchanges
 from controlvae.data.vocabulary import BOS, PAD
+from controlvae.models import recurrent
 from controlvae.models.vae import Posterior
 from controlvae.models.writing import State, Written, first_tokens, write
 
@@ -27,7 +28,7 @@ class Last(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """x: (batch, T, inputs); lengths: (batch,)."""
-        states, _ = self.gru(x)
+        states, _ = recurrent.run(self.gru, x)
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2])
         return states.gather(1, last).squeeze(1)
 
@@ -192,5 +193,5 @@ class DialogVAE(nn.Module):
         x = self.embedding(inputs)
         if act is not None:
             x = torch.cat([x, act[:, None].expand(-1, x.shape[1], -1)], 2)
-        x, hidden = self.decoder(x, hidden[None].contiguous())
+        x, hidden = recurrent.run(self.decoder, x, hidden[None].contiguous())
         return self.output(x), hidden[0]

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from controlvae.data.vocabulary import BOS, PAD
+from controlvae.models import recurrent
 from controlvae.models.transformer import Block, Drop, Dropout, looking_back, sinusoids
 from controlvae.models.vae import Posterior
 from controlvae.models.writing import State, Written, first_tokens, write
@@ -32,7 +33,7 @@ class LSTMReader(nn.Module):
         padding = (tokens == PAD).sum(1, keepdim=True)
         place = torch.arange(tokens.shape[1], device=tokens.device) - padding  # below zero before the sentence
         x = self.embedding(tokens.gather(1, place.clamp(min=0))) * (place >= 0).unsqueeze(2)
-        _, (hidden, cell) = self.lstm(x)
+        _, (hidden, cell) = recurrent.run(self.lstm, x)
         return torch.cat([cell[0], hidden[0]], 1)
 
 
@@ -126,7 +127,8 @@ class LSTMWriter(nn.Module):
     def _run(self, z: Tensor, inputs: Tensor, hidden: Tensor, cell: Tensor, drop: Dropout) -> tuple[Tensor, State]:
         x = drop(self.embedding(inputs))
         x = torch.cat([x, z.unsqueeze(1).expand(-1, x.shape[1], -1)], 2)
-        x, (hidden, cell) = self.lstm(x, (hidden.unsqueeze(0).contiguous(), cell.unsqueeze(0).contiguous()))
+        first = hidden.unsqueeze(0).contiguous(), cell.unsqueeze(0).contiguous()
+        x, (hidden, cell) = recurrent.run(self.lstm, x, first)
         return F.linear(drop(x), self.embedding.weight), (z, hidden[0], cell[0])
 
 
