@@ -89,13 +89,13 @@ class Schedule(Law):
         usable = abs(measured) < LARGEST_MEASUREMENT
         step = state.step + 1
         beta = self.at(step, xp)
-        return state._replace(
-            step=step,
-            seen=xp.where(usable, state.seen + 1, state.seen),
-            measured=xp.where(usable, measured, state.measured),
-            output=beta,
+        seen = xp.where(usable, state.seen + 1, state.seen)
+        measured = xp.where(usable, measured, state.measured)
+        # Written out, because the compiler of torch 2.11 does not know what `_replace` returns.
+        return State(
+            step, seen, state.held, state.target, measured, state.error, state.p, state.i, state.d, output=beta,
             beta=beta,
-        )
+        )  # fmt: skip
 
 
 Target = float | Schedule
