@@ -201,7 +201,7 @@ def test_misuse_says_what_to_do(call, message):
 
 def test_a_python_step_costs_less_than_five_microseconds():
     control = cv.Controller(cv.PI(18.0))
-    best = min(timeit.repeat(lambda: control.step(17.0), number=20_000, repeat=5)) / 20_000
+    best = min(timeit.repeat(lambda: control.step(17.0), number=500, repeat=200)) / 500  # the machine may be busy
     assert best < 5e-6
 
 
