@@ -1,16 +1,17 @@
 """Laws judged by their step response on real training: `python examples/judge_laws.py --out judged`.
 
-Six trainings: the README's small model, once more with its reconstruction in other units, our presets `shapes2d-quick`
-(a smaller network) and `text-quick`, and two models of others, pythae's `VAE` on 2D Shapes and diffusers'
-`AutoencoderKL` on CIFAR-10. Each runs under every law with every seed. A table goes to the terminal, a line per run to
-`runs.csv`, the traces to `traces.png`. For a training of your own:
+Eight trainings: the README's small model, once more with its reconstruction in other units; presets of ours in sizes
+for a CPU: `shapes2d-quick`, `text-quick`, the photographs of CIFAR-10 and the sentences of Penn Treebank; and models of
+others: pythae's `VAE` on 2D Shapes and diffusers' `AutoencoderKL` on CIFAR-10. Each runs under every law with every
+seed. A table goes to the terminal, a line per run to `runs.csv`, traces to `traces.png`. For a training of your own:
 
     judge({"mine": Task(target, train)}, LAWS, seeds=range(5), folder=Path("judged"))
 
 where `train(law, seed)` returns a `Trace`, the KL and the weight of every step.
 
-The last two want `pip install pythae diffusers`, and CIFAR-10 in `$CONTROLVAE_DATA`. All of it takes about 45 minutes
-of one core; `--tasks small text-quick` picks some, and `--kept FOLDER` goes on where an interrupted run stopped.
+Models of others want `pip install pythae diffusers`; CIFAR-10 and Penn Treebank are read from `$CONTROLVAE_DATA`. All
+of it takes about two hours of one core. `--tasks small text-quick` picks some, and `--kept FOLDER` goes on where an
+interrupted run stopped.
 """
 
 import argparse
@@ -70,13 +71,13 @@ def small(law: Law, seed: int, scale: float = 1.0, steps: int = 3_000) -> Trace:
     return _loop(law, scaled, batches, torch.optim.Adam(model.parameters(), lr=0.01))
 
 
-def ours(name: str, steps: int, **changes: Any) -> Callable[[Law, int], Trace]:
-    """A preset of ours in batches of 32; `changes` are those of its network."""
+def ours(name: str, steps: int, data: CIFAR10 | None = None, **changes: Any) -> Callable[[Law, int], Trace]:
+    """A preset of ours in batches of 32, on other data where they are given; `changes` are those of its network."""
 
     def train(law: Law, seed: int) -> Trace:
         experiment = preset(name)
         experiment = replace(
-            experiment, control=law, model=replace(experiment.model, **changes),
+            experiment, control=law, data=data or experiment.data, model=replace(experiment.model, **changes),
             training=replace(experiment.training, seed=seed, steps=steps, batch=32),
         )  # fmt: skip
         rows = EagerEngine([experiment], _examples(experiment.data), torch.device("cpu")).advance(steps)[:, 0]
@@ -150,6 +151,8 @@ TASKS = {
     "pythae VAE": Task(18.0, pythae_vae),
     "AutoencoderKL": Task(27.0, diffusers_autoencoder),
     "text-quick": Task(4.0, ours("text-quick", 1_200)),
+    "cifar10": Task(25.0, ours("cifar10-control-145", 2_000, CIFAR10(32, images=20_000))),
+    "ptb": Task(3.0, ours("ptb-control-3", 1_000, latents=32, width=64, blocks=1, heads=4, inner=128)),
 }
 
 
