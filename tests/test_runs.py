@@ -322,7 +322,11 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     metrics = json.loads((one / "metrics.json").read_text())
     assert metrics["split"] == "test: 300 sentences"
     assert metrics["text"]["perplexity"] > metrics["text"]["reconstruction_perplexity"] > 1
-    assert len(controlvae("sample", one, "--count", "3", "--device", "cpu").stdout.splitlines()) == 3
+    three, sixty = (controlvae("sample", one, "--count", count, "--device", "cpu").stdout.splitlines()
+                    for count in (3, 60))  # fmt: skip
+    assert (len(three), len(sixty), len(set(sixty[:50]) & set(sixty[50:]))) == (3, 60, 0)
+    assert sixty[:3] == three
+    assert "--columns is for pictures" in controlvae("sample", one, "--columns", "3", "--device", "cpu").stderr
     assert "no pictures" in controlvae("traverse", one, "--device", "cpu").stderr
     assert controlvae("report", one, "--device", "cpu", "--examples", "50").returncode == 0
     assert "Sentences from the prior" in (one / "report.html").read_text()

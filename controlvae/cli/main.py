@@ -204,6 +204,8 @@ def sample(
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "beam": beam}
     how = {name: value for name, value in given.items() if value is not None}
     if len(opened.examples.shape) == 1:
+        if columns is not None:
+            raise UserError(f"--columns is for pictures; {run} is a model of sentences, one a line")
         lines = "\n".join(write(opened, count, seed=seed, **how))
         if out is None:
             typer.echo(lines)

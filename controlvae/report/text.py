@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from controlvae.data.dialog import Dialogs
+from controlvae.data.examples import stream_key
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.metrics import distinct_n, perplexity, self_bleu
@@ -13,7 +14,7 @@ from controlvae.models import TextVAE
 from controlvae.report.importance import importance_weighted
 from controlvae.report.trained import Trained, prior_codes, some_examples
 
-_TOGETHER = 100  # sentences written at once
+_TOGETHER = 50  # sentences written at once
 _WRITTEN = {"cuda": 1_000, "cpu": 200}  # sentences that diversity is measured on
 
 
@@ -74,9 +75,12 @@ def _perplexity(run: Trained, nats: float, count: int) -> float:
 
 
 def write(run: Trained, count: int, *, seed: int = 0, **how: Any) -> list[str]:
-    """Sentences from the prior, a function of the seed; `how` is as in `TextVAE.generate`."""
-    parts = prior_codes(run, count, seed).split(_TOGETHER)
-    return [line for number, z in enumerate(parts) for line in _written(run, z, seed=seed + 1_000 * number, **how)]
+    """Sentences from the prior: the first of a seed are the same for any count. `how` is as in `TextVAE.generate`."""
+    drawn = how.get("beam") is None and how.get("temperature") != 0
+    whole = count + -count % _TOGETHER if drawn else count  # words are drawn row by row: a short batch draws others
+    parts = prior_codes(run, whole, seed).split(_TOGETHER)
+    keys = (stream_key(seed, number) for number in range(len(parts)))
+    return [line for z, key in zip(parts, keys, strict=True) for line in _written(run, z, seed=key, **how)][:count]
 
 
 @torch.no_grad()
