@@ -168,15 +168,20 @@ def traverse(
 @app.command()
 def reconstruct(
     run: RunArgument,
-    columns: Annotated[int, typer.Option("--columns", min=1, max=40, help="How many pictures.")] = 12,
+    columns: Annotated[int, typer.Option("--columns", min=1, max=40, help="How many pictures, or sentences.")] = 12,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """A picture of data above and reconstructions below."""
+    """A picture of data above and reconstructions below; or sentences and what their codes are read back as."""
     from controlvae.cli.runs import open_at
+    from controlvae.data.text import Sentences
     from controlvae.report import reconstructions, save_figure
+    from controlvae.report.text import read_back
 
     opened = open_at(run, device, data_root)
+    if isinstance(opened.examples, Sentences):
+        typer.echo("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in read_back(opened, columns)))
+        return
     typer.echo(save_figure(reconstructions(opened, columns), opened.folder.figures / "reconstruction.png"))
 
 
@@ -211,6 +216,7 @@ def sample(
             typer.echo(lines)
         else:
             write_text(out, lines + "\n")
+            typer.echo(out)
         return
     if how:
         raise UserError(f"--{next(iter(how)).replace('_', '-')} is for sentences; {run} is a model of pictures")
