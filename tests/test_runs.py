@@ -322,12 +322,24 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     metrics = json.loads((one / "metrics.json").read_text())
     assert metrics["split"] == "test: 300 sentences"
     assert metrics["text"]["perplexity"] > metrics["text"]["reconstruction_perplexity"] > 1
+    beta = json.loads((one / "log.jsonl").read_text().splitlines()[-1])["beta"]
+    assert metrics["text"]["paper_elbo"] == pytest.approx(-(metrics["reconstruction"] + beta * metrics["kl"]))
+    assert metrics["text"]["paper_elbo"] > metrics["elbo"]  # flattered by a weight below one
+    assert all(pair["sentence"] in done.stdout.replace("\n", " ") or len(pair["sentence"]) > 50
+               for pair in metrics["text"]["read_back"])  # fmt: skip
     three, sixty = (controlvae("sample", one, "--count", count, "--device", "cpu").stdout.splitlines()
                     for count in (3, 60))  # fmt: skip
     assert (len(three), len(sixty), len(set(sixty[:50]) & set(sixty[50:]))) == (3, 60, 0)
     assert sixty[:3] == three
-    assert "--columns is for pictures" in controlvae("sample", one, "--columns", "3", "--device", "cpu").stderr
-    assert "no pictures" in controlvae("traverse", one, "--device", "cpu").stderr
+    refused = {("sample", "--columns", 3): "--columns is for pictures", ("traverse",): "no pictures"}
+    for (verb, *words), reason in refused.items():
+        assert reason in within(verb, one, *words, cwd=tmp_path).stderr
+    ends = ["the cat sees the xyzzy .", metrics["text"]["read_back"][0]["sentence"]]
+    way = within("interpolate", one, "--from", ends[0], "--to", ends[1], "--columns", 3, cwd=tmp_path).stdout
+    lines = way.splitlines()
+    assert (len(lines), lines[-1]) == (5, f"to    {ends[1]}")
+    assert lines[0].endswith("the <UNK> .")
+    assert within("reconstruct", one, "--columns", 2, cwd=tmp_path).stdout.count("code  ") == 2
     assert controlvae("report", one, "--device", "cpu", "--examples", "50").returncode == 0
     assert "Sentences from the prior" in (one / "report.html").read_text()
 

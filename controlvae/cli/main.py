@@ -246,8 +246,10 @@ def chat(
 @app.command()
 def interpolate(
     run: RunArgument,
-    start: Annotated[int | None, typer.Option("--from", help="Index of an example; a random one by default.")] = None,
-    end: Annotated[int | None, typer.Option("--to", help="Index of another.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="Index of an example, or a sentence; a random example by default.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Another.")] = None,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures, or sentences, on the way.")] = 10,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -257,17 +259,25 @@ def interpolate(
     from controlvae.data.text import Sentences
     from controlvae.report import interpolation, save_figure
     from controlvae.report.samples import endpoints
-    from controlvae.report.text import between
+    from controlvae.report.text import between, two_sentences
 
     opened = open_at(run, device, data_root)
-    first, last = endpoints(opened, start, end)
     if isinstance(opened.examples, Sentences):
-        ends = [opened.examples.words(row) for row in opened.examples.tokens[[first, last]]]
-        lines = between(opened, first, last, columns)
+        rows = two_sentences(opened, start, end)
+        ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
         typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
         return
+    first, last = endpoints(opened, _index("--from", start), _index("--to", end))
     path = opened.folder.figures / f"interpolation-{first}-{last}.png"
     typer.echo(save_figure(interpolation(opened, first, last, columns), path))
+
+
+def _index(option: str, given: str | None) -> int | None:
+    """The index of a picture."""
+    try:
+        return None if given is None else int(given)
+    except ValueError:
+        raise UserError(f"{option} takes the index of a picture, got {given!r}") from None
 
 
 @app.command()

@@ -71,6 +71,14 @@ class Sentences:
     def fingerprint(self) -> str:
         return digest(f"{len(self)} {' '.join(self.vocabulary)}", self.tokens)
 
+    def row(self, sentence: str) -> Tensor:
+        """A sentence of one's own, its words between white space, as its tokens and EOS: int64 (T,)."""
+        if self.pieces:
+            raise UserError(
+                "pieces of words are learnt anew from the text and cannot cut other sentences; give an index"
+            )
+        return torch.from_numpy(to_numbers([sentence.split()], self.vocabulary).tokens[0]).long()
+
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""
         text = to_words(row.tolist() if isinstance(row, Tensor) else row, self.vocabulary)

@@ -4,14 +4,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import stream_key
 from controlvae.data.text import Sentences
+from controlvae.data.vocabulary import PAD
 from controlvae.errors import UserError
 from controlvae.metrics import distinct_n, perplexity, self_bleu
 from controlvae.models import TextVAE
 from controlvae.report.importance import importance_weighted
+from controlvae.report.samples import endpoints
 from controlvae.report.trained import Trained, prior_codes, some_examples
 
 _TOGETHER = 50  # sentences written at once
@@ -119,13 +122,25 @@ def read_back(run: Trained, count: int) -> list[ReadBack]:
     return [ReadBack(run.examples.words(row), line) for row, line in zip(x, lines, strict=True)]
 
 
-@torch.no_grad()
-def between(run: Trained, start: int, end: int, count: int = 10) -> list[str]:
-    """Sentences on the straight line between the codes of two examples, the likeliest words each time.
+def two_sentences(run: Trained, start: str | None, end: str | None) -> Tensor:
+    """Each in words, or by the index of an example, or a fixed random choice: rows of tokens, (2, T)."""
+    assert isinstance(run.examples, Sentences)
+    given = (start, end)
+    indices = endpoints(run, *(int(one) if one is not None and one.isdecimal() else None for one in given))
+    own = [one if one is not None and not one.isdecimal() else None for one in given]
+    rows = [run.examples.tokens[index].long().cpu() if one is None else run.examples.row(one)
+            for index, one in zip(indices, own, strict=True)]  # fmt: skip
+    return pad_sequence(rows, batch_first=True, padding_value=PAD).to(run.device)
 
-    The first and the last are what the codes of the examples themselves are read back as.
+
+@torch.no_grad()
+def between(run: Trained, ends: Tensor, count: int = 10) -> list[str]:
+    """Sentences on the straight line between the codes of two, (2, T), the likeliest words each time.
+
+    The first and the last are what the codes of the two themselves are read back as.
     """
-    first, last = run.model.encode(run.examples.batch(torch.tensor([start, end], device=run.device))).mean
+    assert isinstance(run.model, TextVAE)
+    first, last = run.model.encode(ends).mean
     shares = torch.linspace(0, 1, count, device=run.device).unsqueeze(1)
     return _written(run, torch.lerp(first, last, shares), temperature=0.0)
 
