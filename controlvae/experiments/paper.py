@@ -180,7 +180,8 @@ _TABLES += [
         "paper 54,810, ten to each test context). PPL, as the paper has it, is of the words of a response under a code "
         "of the posterior, which has read that response: what the code tells is not charged, so PPL falls as the KL "
         "rises whatever the model is worth. The two perplexities beside it charge the code, and the act of the "
-        "response: they bound the model's own from above. The paper took its PPL on the validation part; these are of the test part.",
+        "response: they bound the model's own from above. The paper took its PPL on the validation part; these are of "
+        "the test part.",
     ),
 ]  # fmt: skip
 
