@@ -17,7 +17,7 @@ def responses_section(dialog: Mapping[str, Any]) -> str:
     """What a model of dialogs says, and the numbers about it. HTML."""
     rows = "".join(
         f"<tr><td>{_lines(sample['context'][-LATEST:])}</td><td>{html.escape(sample['reference'])}</td>"
-        f"<td>{_lines(sample['responses'][:EACH])}</td></tr>"
+        f"<td>{_lines([f'· {response}' for response in sample['responses'][:EACH]])}</td></tr>"
         for sample in dialog["samples"]
     )
     numbers = (
