@@ -341,7 +341,10 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     assert lines[0].endswith("the <UNK> .")
     assert within("reconstruct", one, "--columns", 2, cwd=tmp_path).stdout.count("code  ") == 2
     assert controlvae("report", one, "--device", "cpu", "--examples", "50").returncode == 0
-    assert "Sentences from the prior" in (one / "report.html").read_text()
+    page = (one / "report.html").read_text()
+    assert "The preset text-quick with other settings" in page
+    for words in ("Sentences from the prior", "What a code keeps", "The paper&#x27;s curve"):
+        assert words in page
 
 
 def test_text_that_changed_under_a_run_is_noticed(tmp_path):
