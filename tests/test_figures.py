@@ -13,7 +13,7 @@ from PIL import Image
 from controlvae.experiments import RunFolder, override, preset
 from controlvae.report import open_run, write_report
 from controlvae.report.animation import animate
-from controlvae.report.figures import Trace, latents_figure
+from controlvae.report.figures import Trace, beta_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.traversal import traverse
 
@@ -132,6 +132,14 @@ def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
     words = [text.get_text() for text in legend.get_texts()]
     assert words[-len(rest) :] == rest
     assert words[0] == latent_name(len(nats) - 1, [])  # the one most in use
+
+
+def test_parts_of_a_weight_are_drawn_where_they_add_up_to_it():
+    records = [{"step": 10 * n, "beta": 0.01 * n, "p": -2.0, "i": -3.0, "target": 4.0} for n in range(1, 5)]
+    [plain], [logarithmic] = (beta_figure([Trace("a", records)], law).axes for law in (False, True))
+    assert [len(axis.lines) for axis in (plain, logarithmic)] == [3, 1]
+    assert logarithmic.get_yscale() == "log"
+    assert logarithmic.get_ylim()[0] > 0
 
 
 def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from command import ONE_THREAD, command, controlvae, within
 from safetensors import safe_open
 
+from controlvae.cli.runs import show_metrics
 from controlvae.experiments import RunFolder
 from controlvae.report.page import warnings_of
 
@@ -308,7 +309,7 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     assert "leaves nothing of 256 examples" in refused.stderr
 
 
-def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_path):
+def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_path, capsys):
     sets = ["data.sentences=300", "training.steps=60", "training.log_every=7", "model.width=16"]
     words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
     words += ["--device", "cpu", "--checkpoint-every", "0.02s"]
@@ -317,15 +318,33 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     controlvae(*words, "--run", other, "--time-limit", "0.3s")
     assert "finished at step 60" in controlvae("resume", other, "--device", "cpu").stdout
     assert_same_run(one, other)
-    done = controlvae("evaluate", one, "--examples", "50", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
+    assert within("report", one, "--examples", 50, cwd=tmp_path).returncode == 0
     metrics = json.loads((one / "metrics.json").read_text())
     assert metrics["split"] == "test: 300 sentences"
     assert metrics["text"]["perplexity"] > metrics["text"]["reconstruction_perplexity"] > 1
-    assert len(controlvae("sample", one, "--count", "3", "--device", "cpu").stdout.splitlines()) == 3
-    assert "no pictures" in controlvae("traverse", one, "--device", "cpu").stderr
-    assert controlvae("report", one, "--device", "cpu", "--examples", "50").returncode == 0
-    assert "Sentences from the prior" in (one / "report.html").read_text()
+    beta = json.loads((one / "log.jsonl").read_text().splitlines()[-1])["beta"]
+    assert metrics["text"]["paper_elbo"] == pytest.approx(-(metrics["reconstruction"] + beta * metrics["kl"]))
+    assert metrics["text"]["paper_elbo"] > metrics["elbo"]  # flattered by a weight below one
+    show_metrics("run", metrics)
+    shown = capsys.readouterr().out
+    for words in ("paper elbo of", "iwae perplexity of", "read back from its code", metrics["text"]["samples"][0]):
+        assert words in shown
+    three, sixty = (within("sample", one, "--count", count, cwd=tmp_path).stdout.splitlines() for count in (3, 60))
+    assert (len(three), len(sixty), len(set(sixty[:50]) & set(sixty[50:]))) == (3, 60, 0)
+    assert sixty[:3] == three
+    refused = {("sample", "--columns", 3): "--columns is for pictures", ("traverse",): "no pictures"}
+    for (verb, *words), reason in refused.items():
+        assert reason in within(verb, one, *words, cwd=tmp_path).stderr
+    ends = ["the cat sees the xyzzy .", metrics["text"]["read_back"][0]["sentence"]]
+    way = within("interpolate", one, "--from", ends[0], "--to", ends[1], "--columns", 3, cwd=tmp_path).stdout
+    lines = way.splitlines()
+    assert (len(lines), lines[-1]) == (5, f"to    {ends[1]}")
+    assert lines[0].endswith("the <UNK> .")
+    assert within("reconstruct", one, "--columns", 2, cwd=tmp_path).stdout.count("code  ") == 2
+    page = (one / "report.html").read_text()
+    assert "The preset text-quick with other settings" in page
+    for words in ("Sentences from the prior", "What a code keeps", "The paper&#x27;s curve"):
+        assert words in page
 
 
 def test_text_that_changed_under_a_run_is_noticed(tmp_path):

@@ -171,7 +171,9 @@ def test_nothing_is_cut_in_silence(file):
         text.text_file(str(path), longest=7, too_long="refuse")
     with pytest.raises(ValueError, match="width must be 8"):
         longest.batch(torch.arange(24), width=7)
-    few = text.text_file(str(path), held_out=0, words=3)
+    path.write_text(path.read_text() + "a " * 40_000)
+    assert "17 of 41 left out" in text.text_file(str(path), longest=7, held_out=0).source
+    few = text.text_file(str(path), held_out=0, words=3, longest=10)
     assert len(few.vocabulary) == 7
     assert few.words(few.tokens[1]) == "<UNK> very cat <UNK> sat"  # "cat", "sat" and "the" are as frequent
     assert "80 words (29.1%) outside the vocabulary of 7" in few.source
@@ -186,6 +188,8 @@ def test_nothing_is_cut_in_silence(file):
         (b"a\xff\n", {}, "not UTF-8"),
         (b"a <EOS>\nb\n", {"held_out": 0}, "meaning of its own"),
         (b"a\n", {"part": "dev"}, "train or test"),
+        (b"a b\n\n" + b"a " * 40_000, {}, r"line 3 of .*bad.txt has 40,000 words, .*data.longest=100"),
+        (b"a b\n" + b"a" * 40_000, {"pieces": 50}, r"line 2 of .*bad.txt has 40,000 letters"),
     ],
 )
 def test_bad_text_is_refused_with_a_reason(tmp_path, content, settings, message):

@@ -21,7 +21,8 @@ def chat(run: Trained, count: int, temperature: float, topic: str, seed: int) ->
     if not isinstance(run.examples, Dialogs):
         raise UserError(f"{run.folder.path} is no model of dialogs; one would be: controlvae train dialog-quick")
     if topic not in run.examples.names.topics:
-        raise unknown("topic", topic, [name for name in run.examples.names.topics if name])
+        topics = [name for name in run.examples.names.topics if name]
+        raise unknown("topic", topic, topics) if topics else UserError(f"{run.folder.path} knows no topics: no --topic")
     known, said = set(run.examples.vocabulary), []
     for turn, line in enumerate(_lines()):
         words = words_of(line)

@@ -168,15 +168,20 @@ def traverse(
 @app.command()
 def reconstruct(
     run: RunArgument,
-    columns: Annotated[int, typer.Option("--columns", min=1, max=40, help="How many pictures.")] = 12,
+    columns: Annotated[int, typer.Option("--columns", min=1, max=40, help="How many pictures, or sentences.")] = 12,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """A picture of data above and reconstructions below."""
+    """A picture of data above and reconstructions below; or sentences and what their codes are read back as."""
     from controlvae.cli.runs import open_at
+    from controlvae.data.text import Sentences
     from controlvae.report import reconstructions, save_figure
+    from controlvae.report.text import read_back
 
     opened = open_at(run, device, data_root)
+    if isinstance(opened.examples, Sentences):
+        typer.echo("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in read_back(opened, columns)))
+        return
     typer.echo(save_figure(reconstructions(opened, columns), opened.folder.figures / "reconstruction.png"))
 
 
@@ -204,11 +209,14 @@ def sample(
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "beam": beam}
     how = {name: value for name, value in given.items() if value is not None}
     if len(opened.examples.shape) == 1:
+        if columns is not None:
+            raise UserError(f"--columns is for pictures; {run} is a model of sentences, one a line")
         lines = "\n".join(write(opened, count, seed=seed, **how))
         if out is None:
             typer.echo(lines)
         else:
             write_text(out, lines + "\n")
+            typer.echo(out)
         return
     if how:
         raise UserError(f"--{next(iter(how)).replace('_', '-')} is for sentences; {run} is a model of pictures")
@@ -238,8 +246,10 @@ def chat(
 @app.command()
 def interpolate(
     run: RunArgument,
-    start: Annotated[int | None, typer.Option("--from", help="Index of an example; a random one by default.")] = None,
-    end: Annotated[int | None, typer.Option("--to", help="Index of another.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="Index of an example, or a sentence; a random example by default.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Another.")] = None,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures, or sentences, on the way.")] = 10,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -249,17 +259,25 @@ def interpolate(
     from controlvae.data.text import Sentences
     from controlvae.report import interpolation, save_figure
     from controlvae.report.samples import endpoints
-    from controlvae.report.text import between
+    from controlvae.report.text import between, two_sentences
 
     opened = open_at(run, device, data_root)
-    first, last = endpoints(opened, start, end)
     if isinstance(opened.examples, Sentences):
-        ends = [opened.examples.words(row) for row in opened.examples.tokens[[first, last]]]
-        lines = between(opened, first, last, columns)
+        rows = two_sentences(opened, start, end)
+        ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
         typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
         return
+    first, last = endpoints(opened, _index("--from", start), _index("--to", end))
     path = opened.folder.figures / f"interpolation-{first}-{last}.png"
     typer.echo(save_figure(interpolation(opened, first, last, columns), path))
+
+
+def _index(option: str, given: str | None) -> int | None:
+    """The index of a picture."""
+    try:
+        return None if given is None else int(given)
+    except ValueError:
+        raise UserError(f"{option} takes the index of a picture, got {given!r}") from None
 
 
 @app.command()

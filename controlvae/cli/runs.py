@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -69,16 +70,18 @@ def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None) -> 
 
 def show_metrics(title: str, metrics: dict[str, Any]) -> None:
     table = Table(title=title, show_header=False, box=None, title_justify="left")
-    spoken = metrics.get("dialog", {})
+    spoken = metrics.get("dialog") or metrics.get("text", {})
     for name, value in metrics.items():
         if value is not spoken:
             table.add_row(name.replace("_", " "), _shown(value))
     for name, value in spoken.items():  # by the line: each perplexity beside what it is of
-        if name != "samples":
+        if name not in ("samples", "read_back"):
             table.add_row(name.replace("_", " "), _shown(value))
     Console(soft_wrap=True).print(table)
-    if spoken:
+    if "dialog" in metrics:
         _show_responses(spoken["samples"])
+    elif "text" in metrics:
+        _show_sentences(spoken)
 
 
 def _show_responses(samples: Sequence[Mapping[str, Any]]) -> None:
@@ -91,6 +94,19 @@ def _show_responses(samples: Sequence[Mapping[str, Any]]) -> None:
         responses = "\n".join(f"· {response}" for response in sample["responses"][:EACH])
         table.add_row(escape(said), escape(sample["reference"]), escape(responses))
     wide_console().print(table)
+
+
+def _show_sentences(text: Mapping[str, Any]) -> None:
+    """What the model writes, and what it reads in the codes of sentences."""
+    table = Table(title="sentences", title_justify="left", show_lines=True)
+    for head in ("data", "read back from its code"):
+        table.add_column(head, overflow="fold")
+    for pair in text["read_back"]:
+        table.add_row(escape(pair["sentence"]), escape(pair["read_back"]))
+    wide_console().print(table)
+    typer.echo(f"written from {text['written_from']}:")
+    for line in text["samples"]:
+        typer.echo(f"  {line}")
 
 
 def _shown(value: object) -> str:

@@ -19,6 +19,7 @@ import typer
 from controlvae.cli.bars import training_bar
 from controlvae.cli.runs import pick_device
 from controlvae.control import TuningWarning
+from controlvae.control.collapse import in_use
 from controlvae.data.load import load
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
@@ -163,7 +164,16 @@ def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrup
     if step < steps:
         typer.echo(f"stopped at step {step:,} of {steps:,}; go on with: controlvae resume {home}")
         raise typer.Exit(130 if interrupted else 0)
-    typer.echo(f"finished at step {step:,}; see it with: controlvae report {home}")
+    ended = f": {_ending(runs[0])}" if len(runs) == 1 else ""
+    typer.echo(f"finished at step {step:,}{ended}; see it with: controlvae report {home}")
+
+
+def _ending(run: Run) -> str:
+    """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents in use`."""
+    record = run.folder.records()[-1]
+    aim = f" (target {record['target']:.2f})" if run.experiment.holds == "kl" and record["target"] is not None else ""
+    nats = record["kl_per_latent"]
+    return f"KL {record['kl']:.2f} nats{aim}, {in_use(nats)} of {len(nats)} latents in use"
 
 
 @contextmanager

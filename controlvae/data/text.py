@@ -26,6 +26,7 @@ Split = Literal["train", "valid", "test"]
 TooLong = Literal["skip", "refuse"]
 COUNTS = {"train": 42_068, "valid": 3_370, "test": 3_761}
 ARCHIVE = "ptb_mikolov.zip"
+_LONG, _LONG_LETTERS = 500, 5_000  # of a line where no limit is set: a batch of longer ones fills a memory
 _FOLDERS = ("", "ptb", "simple-examples/data", "ptb/simple-examples/data")
 NEEDS = f"ptb.train.txt, ptb.valid.txt and ptb.test.txt (Mikolov's, 6 MB), or {ARCHIVE}; here or in ptb/"
 
@@ -69,6 +70,14 @@ class Sentences:
 
     def fingerprint(self) -> str:
         return digest(f"{len(self)} {' '.join(self.vocabulary)}", self.tokens)
+
+    def row(self, sentence: str) -> Tensor:
+        """A sentence of one's own, its words between white space, as its tokens and EOS: int64 (T,)."""
+        if self.pieces:
+            raise UserError(
+                "pieces of words are learnt anew from the text and cannot cut other sentences; give an index"
+            )
+        return torch.from_numpy(to_numbers([sentence.split()], self.vocabulary).tokens[0]).long()
 
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""
@@ -121,7 +130,7 @@ def text_file(
         root: a folder to look in before the usual ones.
         words: the most frequent words to know; the others become UNK. None knows them all.
         lower: take everything in lower case.
-        longest: the most words a sentence may have.
+        longest: the most words a sentence may have; without it a line of more than 500 is refused.
         too_long: leave longer ones out and say so in `source`, or refuse.
         pieces: cut words into at most so many pieces, learnt from the training part, instead of knowing them whole.
     """
@@ -133,6 +142,8 @@ def text_file(
     copy = hub.open_copy(place) if hub.is_copy(place) else None
 
     def chosen(text: str, where: Path) -> Chosen:
+        if longest is None:
+            _refuse_endless(text, where, letters=pieces is not None)
         return _short_enough(_lines(text, lower), longest, too_long, str(where))
 
     if copy is not None and copy.parted:
@@ -211,6 +222,21 @@ def _lines(text: str, lower: bool = False) -> list[list[str]]:
     """The words of every line that has any."""
     split = (line.split() for line in (text.lower() if lower else text).split("\n"))
     return [words for words in split if words]
+
+
+def _refuse_endless(text: str, where: Path, letters: bool) -> None:
+    """Names the first line that nobody broke, such as a book of one paragraph; by its `letters` where they may count.
+
+    One such line makes a batch of its own length, thirty-odd sentences wide.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = len(line.split()) if len(line) > 2 * _LONG else 0
+        size = f"{words:,} words" if words > _LONG else f"{len(line):,} letters"
+        if words > _LONG or (letters and len(line) > _LONG_LETTERS):
+            raise UserError(
+                f"line {number:,} of {where} has {size}, too long for a sentence: break it, or set the most words that "
+                f"a sentence may have, such as data.longest=100, and longer ones are left out"
+            )
 
 
 def _short_enough(lines: list[list[str]], longest: int | None, too_long: TooLong, where: str) -> Chosen:

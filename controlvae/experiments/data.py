@@ -126,7 +126,7 @@ class TextFile:
     part: Literal["train", "test"] = "train"  # of what held_out divides
     words: int | None = None  # the most frequent words to know; None knows them all
     lower: bool = False  # everything in lower case
-    longest: int | None = None  # in words; longer sentences are left out and counted
+    longest: int | None = None  # in words; longer sentences are left out and counted. None refuses more than 500
     pieces: int | None = None  # cut words into so many learnt pieces instead; no word is unknown then
 
     def __post_init__(self) -> None:

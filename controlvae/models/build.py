@@ -29,7 +29,7 @@ def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -
     match experiment.model:
         case TextVAESettings(latents, width, encoder, decoder, blocks, heads, inner, dropout):
             sizes = (latents, width, encoder, decoder, blocks, heads, inner, dropout)
-            return _seeded(experiment, lambda: TextVAE(vocabulary, *sizes, positions=max(512, 4 * (shape[0] + 1))))
+            return _seeded(experiment, lambda: TextVAE(vocabulary, *sizes, positions=max(8_192, 4 * (shape[0] + 1))))
         case ConvVAESettings(latents, channels, hidden, dense, initial):
             vae: VAE = _seeded(experiment, lambda: ConvVAE(shape, latents, channels, hidden, dense, initial))  # type: ignore[arg-type]
         case ImageVAESettings(latents, channels):

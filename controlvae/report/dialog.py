@@ -20,6 +20,7 @@ PAPER_PERPLEXITY = (
     "not charged, so it falls as the KL rises, and does not say how well responses are predicted from their contexts; "
     "the other perplexities charge it"
 )
+_WITH_ACT = "the ELBO, which pays for the act of the response as well as its words: an upper bound of the model's own"
 _EACH = 10  # responses to a context, as in the paper
 _CONTEXTS = {"cuda": 1_000_000, "cpu": 100}  # that responses are written to: on a GPU all, as in the paper
 _BLEU_SAMPLE = 1_000
@@ -44,12 +45,20 @@ def dialog_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[st
     batches = [perplexity(*pair) for pair in zip(_grouped(nats), _grouped(tokens), strict=True)]
     text = {
         **perplexities.pop("text"),
+        **({"perplexity_of": _WITH_ACT} if _pays_for_acts(run) else {}),
         "reconstruction_perplexity": perplexity(nats, tokens),
         "reconstruction_perplexity_of": PAPER_PERPLEXITY,
         "paper_perplexity": float(np.mean(batches)),
         "paper_perplexity_of": f"the same, as the released code averages it: over batches of {_PAPER_BATCH}",
     }
     return {**perplexities, "dialog": text | _of_responses(answer(run, _CONTEXTS.get(run.device.type, 100)))}
+
+
+def _pays_for_acts(run: Trained) -> bool:
+    """Whether the model guesses acts, and the data has any."""
+    assert isinstance(run.model, DialogVAE)
+    assert isinstance(run.examples, Dialogs)
+    return run.model.acts is not None and len(run.examples.names.acts) > 1
 
 
 def _of_responses(found: Answered) -> dict[str, Any]:

@@ -69,16 +69,22 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     return figure
 
 
-def beta_figure(traces: Sequence[Trace]) -> Figure:
-    """The weight; for a single run, with its proportional and integral parts."""
+def beta_figure(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:
+    """The weight; for a single run, with its proportional and integral parts.
+
+    Of a `logarithmic` law these are parts of log β, and would dwarf it: the weight alone, on an axis of its kind.
+    """
     figure, axis = _axes("β(t)")
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         axis.plot(trace.column("step"), trace.column("beta"), color=colour, label=f"{trace.name}: β", linewidth=1.4)
-    if len(traces) == 1 and np.isfinite(traces[0].column("target")).any():
+    if logarithmic:
+        log_scale(axis)
+    elif len(traces) == 1 and np.isfinite(traces[0].column("target")).any():
         parts = (("p", ":", COLOURS[1], "P, proportional"), ("i", "--", COLOURS[4], "I, integral"))
         for name, style, colour, label in parts:
             axis.plot(traces[0].column("step"), traces[0].column(name), style, color=colour, linewidth=1, label=label)
-    axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
+    if not logarithmic:
+        axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
     axis.legend(frameon=False)
     return figure
 

@@ -5,6 +5,7 @@ import html
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from matplotlib.figure import Figure
 
 from controlvae import __version__
 from controlvae.control.collapse import REMEDY
-from controlvae.experiments import RunFolder, to_plain
+from controlvae.control.logarithmic import Logarithmic
+from controlvae.experiments import PRESETS, Experiment, RunFolder, to_plain
 from controlvae.experiments.folder import write_text
 from controlvae.report.figures import (
     HELD,
@@ -26,7 +28,7 @@ from controlvae.report.figures import (
 )
 from controlvae.report.image_table import image_table
 from controlvae.report.information import information_figure, latent_factors
-from controlvae.report.responses import responses_section
+from controlvae.report.responses import perplexities, responses_section
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -38,6 +40,7 @@ figcaption { color: #55656f; font-size: .9rem; max-width: 48rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; margin: .5rem 0 1.5rem; }
 th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #dde4e8; }
 th:first-child, td:first-child, .words th, .words td { text-align: left; vertical-align: top; }
+.words { width: 100%; table-layout: fixed; }
 .warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
 pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
 .quiet { color: #55656f; }
@@ -45,6 +48,7 @@ pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85
 
 
 _RECONSTRUCTION = "Reconstruction error on the training batches; dashed, its set point where a law has one."
+_LENGTHS = "A batch holds sentences of like length, so it goes up and down with theirs."
 _CRITIC = (
     "The share the critic tells right of joint and shuffled latents; near 0.5 there is little left to tell. Its total "
     "correlation is an estimate, not a bound: a critic that is behind may answer below zero, and the law takes that as "
@@ -117,14 +121,17 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def _section(trace: Trace, folder: RunFolder) -> str:
-    parts = [f"<h2>{html.escape(trace.name)}</h2>", f"<p>{html.escape(folder.experiment().about)}</p>"]
-    metrics = folder.metrics() or {}
+    experiment, metrics = folder.experiment(), folder.metrics() or {}
+    parts = [f"<h2>{html.escape(trace.name)}</h2>", f"<p>{html.escape(_about(experiment, metrics))}</p>"]
     factors = latent_factors(metrics)
     if trace.records:
+        logarithmic = isinstance(experiment.control, Logarithmic)
+        beside = "" if logarithmic else " and, under feedback, its two parts"
+        lengths = f" {_LENGTHS}" if experiment.objective.likelihood == "tokens" else ""
         named = f" Named by the factor it tells most about at step {metrics['step']:,}." if factors else ""
         parts += [
-            _drawing(beta_figure([trace]), f"The weight of the {HELD[trace.held]} and, under feedback, its two parts."),
-            _drawing(reconstruction_figure([trace]), _RECONSTRUCTION),
+            _drawing(beta_figure([trace], logarithmic), f"The weight of the {HELD[trace.held]}{beside}."),
+            _drawing(reconstruction_figure([trace]), _RECONSTRUCTION + lengths),
             *([_drawing(critic_figure(trace), _CRITIC)] if "critic_accuracy" in trace.records[-1] else []),
             _drawing(latents_figure(trace, factors), f"KL of each latent: one in use lifts off zero.{named}"),
         ]
@@ -141,23 +148,40 @@ def _section(trace: Trace, folder: RunFolder) -> str:
         parts.append(_sentences(metrics["text"]))
     if "dialog" in metrics:
         parts.append(responses_section(metrics["dialog"]))
-    settings = json.dumps(to_plain(folder.experiment()), indent=2, ensure_ascii=False)
+    settings = json.dumps(to_plain(experiment), indent=2, ensure_ascii=False)
     versions = ", ".join(f"{k} {v}" for k, v in dict(folder.manifest().get("versions", {})).items())
     parts.append(f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"
                  f'<p class="quiet">{html.escape(versions)}</p></details>')  # fmt: skip
     return "\n".join(parts)
 
 
+def _about(experiment: Experiment, metrics: dict[str, Any]) -> str:
+    """What it is and of what; a preset's own words only where nothing but its length and seed was changed."""
+    named = PRESETS.get(experiment.name)
+    as_named = named is not None and replace(experiment, training=named.training) == named
+    what = experiment.about if as_named else f"The preset {experiment.name} with other settings, given below."
+    return f"{what.rstrip('.')}. Data: {metrics['data']}." if "data" in metrics else what
+
+
 def _sentences(text: dict[str, Any]) -> str:
     """What a model of sentences writes, and how well it reads."""
     rows = "".join(f"<li>{html.escape(line)}</li>" for line in text["samples"])
+    paper = f"The paper's curve: {text['paper_elbo']:.2f} ({text['paper_elbo_of']}). " if "paper_elbo" in text else ""
     numbers = (
-        f"Perplexity {text['perplexity']:.2f} ({text['perplexity_of']}); with the code known "
-        f"{text['reconstruction_perplexity']:.2f}. Of {text['written']} sentences from {text['written_from']}: "
-        f"distinct words {text['distinct_1']:.3f}, pairs {text['distinct_2']:.3f}; "
-        f"self-BLEU-2 {text['self_bleu_2']:.3f}."
+        f"{perplexities(text)} ELBO per token {text['elbo_per_token']:.3f} nats. {paper}Of {text['written']} sentences "
+        f"from {text['written_from']}: distinct words {text['distinct_1']:.3f}, pairs {text['distinct_2']:.3f}; "
+        f"self-BLEU-2 {text['self_bleu_2']:.3f}, self-BLEU-3 {text['self_bleu_3']:.3f}."
     )
-    return f'<h3>Sentences from the prior</h3><ol>{rows}</ol><p class="quiet">{html.escape(numbers)}</p>'
+    said = f'<h3>Sentences from the prior</h3><ol>{rows}</ol><p class="quiet">{html.escape(numbers)}</p>'
+    pairs = [(pair["sentence"], pair["read_back"]) for pair in text.get("read_back", ())]
+    if not pairs:  # evaluated by a version that did not read back
+        return said
+    cells = "".join(f"<tr>{''.join(f'<td>{html.escape(words)}</td>' for words in pair)}</tr>" for pair in pairs)
+    heads = "<tr><th>sentence</th><th>read back from its code</th></tr>"
+    return (
+        f'{said}<h3>What a code keeps</h3><table class="words">{heads}{cells}</table><p class="quiet">The likeliest '
+        f"words given the mean of each sentence's posterior. Where the code is not used, all are alike.</p>"
+    )
 
 
 def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:

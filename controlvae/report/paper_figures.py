@@ -39,6 +39,10 @@ _CURVES = {
     "kl": "KL (nats per example)",
     "beta": "weight β(t)",
 }
+_TWO_CURVES = (
+    "{} is what training maximises, with the β of the moment; the released program plots it as the ELBO. A β below 1 "
+    "flatters it, and it bounds nothing: methods are to be compared by {}, where β = 1."
+)
 
 
 def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None, device: torch.device) -> list[str]:
@@ -78,8 +82,14 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
         _panel(axis, letter)
         axis.set_ylabel(_CURVES[column], fontsize=7)
     _legend(figure, figure.axes[0])
-    about = f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd."
-    _say(figure, [about, *notes])
+    about = [f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd."]
+    if {"elbo", "objective"} <= set(paper.curves):
+        true, papers = (axes[paper.curves.index(column)] for column in ("elbo", "objective"))
+        about.append(_TWO_CURVES.format(*(axis.get_title(loc="left").strip() for axis in (papers, true))))
+        both = [*true.get_ylim(), *papers.get_ylim()]
+        for axis in (true, papers):  # one range: the eye may compare them
+            axis.set_ylim(min(both), max(both))
+    _say(figure, [*about, *notes])
     save_figure(figure, out / f"{paper.name}.png")
     _write_csv(out / f"{paper.name}.csv", ["method", "preset", "column", "step", "seeds", "mean", "sd"], lines)
     return notes

@@ -17,13 +17,11 @@ def responses_section(dialog: Mapping[str, Any]) -> str:
     """What a model of dialogs says, and the numbers about it. HTML."""
     rows = "".join(
         f"<tr><td>{_lines(sample['context'][-LATEST:])}</td><td>{html.escape(sample['reference'])}</td>"
-        f"<td>{_lines(sample['responses'][:EACH])}</td></tr>"
+        f"<td>{_lines([f'· {response}' for response in sample['responses'][:EACH]])}</td></tr>"
         for sample in dialog["samples"]
     )
-    kinds = [kind for kind in ("perplexity", "iwae_perplexity", "reconstruction_perplexity") if kind in dialog]
-    perplexities = "; ".join(f"{dialog[kind]:.2f} ({dialog[f'{kind}_of']})" for kind in kinds)
     numbers = (
-        f"Perplexity {perplexities}. "
+        f"{perplexities(dialog)} "
         f"Of {dialog['responses']:,} responses to {dialog['contexts']:,} contexts ({dialog['responses_from']}): "
         f"Dis-1 {dialog['distinct_1']:,}, Dis-2 {dialog['distinct_2']:,} ({dialog['distinct_of']}); of all their words "
         f"{dialog['distinct_1_ratio']:.4f}, of all pairs {dialog['distinct_2_ratio']:.4f} are distinct; "
@@ -34,6 +32,12 @@ def responses_section(dialog: Mapping[str, Any]) -> str:
     heads = "<tr><th>context</th><th>what B said</th><th>what the model says</th></tr>"
     table = f'<table class="words">{heads}{rows}</table>'
     return f'<h3>Responses</h3>{table}<p class="quiet">{html.escape(numbers)}</p>'
+
+
+def perplexities(numbers: Mapping[str, Any]) -> str:
+    """Each that was measured, with what it is of: of responses, and of sentences alike."""
+    kinds = [kind for kind in ("perplexity", "iwae_perplexity", "reconstruction_perplexity") if kind in numbers]
+    return "Perplexity " + "; ".join(f"{numbers[kind]:.2f} ({numbers[f'{kind}_of']})" for kind in kinds) + "."
 
 
 def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:

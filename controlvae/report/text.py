@@ -1,19 +1,24 @@
-"""Metrics of a run over sentences: perplexities by name, and what it writes from the prior."""
+"""Metrics of a run over sentences: perplexities by name, what it writes from the prior and what its codes keep."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from controlvae.data.dialog import Dialogs
+from controlvae.data.examples import stream_key
 from controlvae.data.text import Sentences
+from controlvae.data.vocabulary import PAD
 from controlvae.errors import UserError
 from controlvae.metrics import distinct_n, perplexity, self_bleu
 from controlvae.models import TextVAE
 from controlvae.report.importance import importance_weighted
+from controlvae.report.samples import endpoints
 from controlvae.report.trained import Trained, prior_codes, some_examples
 
-_TOGETHER = 100  # sentences written at once
+_TOGETHER = 50  # sentences written at once
+_SHOWN = 8  # sentences kept with what their codes are read back as
 _WRITTEN = {"cuda": 1_000, "cpu": 200}  # sentences that diversity is measured on
 
 
@@ -31,7 +36,9 @@ def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str,
     perplexities = bound_perplexities(run, bound, samples)
     perplexities["text"] |= {
         "reconstruction_perplexity": _perplexity(run, bound["reconstruction"], bound["examples"]),
-        "reconstruction_perplexity_of": "sentences whose code is known: it falls as the KL rises",
+        "reconstruction_perplexity_of": "sentences under a code that has read them: what the code tells is not "
+        "charged, so it falls as the KL rises, and does not say how well text is predicted",
+        **_paper_curve(run, bound),
         "written": len(written),
         "written_from": "N(0, I), temperature 1",
         "distinct_1": distinct_n(written, 1).ratio,
@@ -39,8 +46,22 @@ def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str,
         "self_bleu_2": self_bleu(written, 2),
         "self_bleu_3": self_bleu(written, 3),
         "samples": written[:10],
+        "read_back": [pair._asdict() for pair in read_back(run, _SHOWN)],
     }
     return perplexities
+
+
+def _paper_curve(run: Trained, bound: dict[str, Any]) -> dict[str, Any]:
+    """What the released text program plots as the ELBO, of the same examples; nothing before the first log line."""
+    records = run.folder.records()
+    if not records:
+        return {}
+    beta = records[-1]["beta"]
+    return {
+        "paper_elbo": -(bound["reconstruction"] + beta * bound["kl"]),
+        "paper_elbo_of": f"−(reconstruction + β·KL) with the last β, {beta:.3g}, plotted as the ELBO by the paper's "
+        "program: what training maximises. A β below 1 flatters it, and it bounds nothing; the ELBO has β = 1",
+    }
 
 
 def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dict[str, Any]:
@@ -55,9 +76,11 @@ def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dic
     if not samples:
         return {"text": text}
     tighter = importance_weighted(run, samples, lambda share: None)
+    bounded, looser = (_perplexity(run, -tighter[name], tighter["examples"]) for name in ("bound", "elbo_of_the_same"))
     text |= {
-        "iwae_perplexity": _perplexity(run, -tighter["bound"], tighter["examples"]),
-        "iwae_perplexity_of": f"IWAE-{samples}, {tighter['examples']:,} examples: a closer upper bound",
+        "iwae_perplexity": bounded,
+        "iwae_perplexity_of": f"IWAE-{samples}, a closer upper bound, of {tighter['examples']:,} of the examples; of "
+        f"the same ones the ELBO's is {looser:.2f}",
     }
     return {"iwae": tighter, "text": text}
 
@@ -74,18 +97,50 @@ def _perplexity(run: Trained, nats: float, count: int) -> float:
 
 
 def write(run: Trained, count: int, *, seed: int = 0, **how: Any) -> list[str]:
-    """Sentences from the prior, a function of the seed; `how` is as in `TextVAE.generate`."""
-    parts = prior_codes(run, count, seed).split(_TOGETHER)
-    return [line for number, z in enumerate(parts) for line in _written(run, z, seed=seed + 1_000 * number, **how)]
+    """Sentences from the prior: the first of a seed are the same for any count. `how` is as in `TextVAE.generate`."""
+    drawn = how.get("beam") is None and how.get("temperature") != 0
+    whole = count + -count % _TOGETHER if drawn else count  # words are drawn row by row: a short batch draws others
+    parts = prior_codes(run, whole, seed).split(_TOGETHER)
+    keys = (stream_key(seed, number) for number in range(len(parts)))
+    return [line for z, key in zip(parts, keys, strict=True) for line in _written(run, z, seed=key, **how)][:count]
+
+
+class ReadBack(NamedTuple):
+    """A sentence, and what the decoder makes of its code."""
+
+    sentence: str
+    read_back: str
 
 
 @torch.no_grad()
-def between(run: Trained, start: int, end: int, count: int = 10) -> list[str]:
-    """Sentences on the straight line between the codes of two examples, the likeliest words each time.
+def read_back(run: Trained, count: int) -> list[ReadBack]:
+    """Examples beside the likeliest words given their codes (posterior means): all alike where the code is not used."""
+    assert isinstance(run.model, TextVAE)
+    assert isinstance(run.examples, Sentences)
+    x = run.examples.batch(some_examples(run, count))
+    lines = _written(run, run.model.encode(x).mean, temperature=0.0)
+    return [ReadBack(run.examples.words(row), line) for row, line in zip(x, lines, strict=True)]
 
-    The first and the last are what the codes of the examples themselves are read back as.
+
+def two_sentences(run: Trained, start: str | None, end: str | None) -> Tensor:
+    """Each in words, or by the index of an example, or a fixed random choice: rows of tokens, (2, T)."""
+    assert isinstance(run.examples, Sentences)
+    given = (start, end)
+    indices = endpoints(run, *(int(one) if one is not None and one.isdecimal() else None for one in given))
+    own = [one if one is not None and not one.isdecimal() else None for one in given]
+    rows = [run.examples.tokens[index].long().cpu() if one is None else run.examples.row(one)
+            for index, one in zip(indices, own, strict=True)]  # fmt: skip
+    return pad_sequence(rows, batch_first=True, padding_value=PAD).to(run.device)
+
+
+@torch.no_grad()
+def between(run: Trained, ends: Tensor, count: int = 10) -> list[str]:
+    """Sentences on the straight line between the codes of two, (2, T), the likeliest words each time.
+
+    The first and the last are what the codes of the two themselves are read back as.
     """
-    first, last = run.model.encode(run.examples.batch(torch.tensor([start, end], device=run.device))).mean
+    assert isinstance(run.model, TextVAE)
+    first, last = run.model.encode(ends).mean
     shares = torch.linspace(0, 1, count, device=run.device).unsqueeze(1)
     return _written(run, torch.lerp(first, last, shares), temperature=0.0)
 

@@ -245,7 +245,8 @@ def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
         run.journal.event("code collapsed", **numbers)
         run.news.append(
             f"{run.folder.path}: the code has collapsed: KL {record['kl']:.3f} nats with {numbers['in_use']} of "
-            f"{len(record['kl_per_latent'])} latents in use at step {record['step']:,}; {REMEDY}"
+            f"{len(record['kl_per_latent'])} latents in use at step {record['step']:,}; {REMEDY}: "
+            f"--set 'control=Auto(3.0)'"
         )
     elif was_out and not empty:
         run.journal.event("code in use again", step=record["step"], kl=record["kl"])
