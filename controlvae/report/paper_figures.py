@@ -30,6 +30,7 @@ Runs = Mapping[str, Sequence[RunFolder]]  # each preset's seeds; a preset that i
 
 WINDOW = 2_000  # steps averaged into a point
 _WIDTH = 7.16  # inches: two columns of a journal page
+_START = 0.1  # the share of a run whose first leaps need not be seen in full
 _SMALL = 6.5  # points; what is in the figure, printed at that width
 _QUIET = "#55656f"
 _CURVES = {
@@ -67,22 +68,25 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis in axes[len(paper.curves) :]:
         axis.axis("off")
     for axis, column, letter in zip(axes, paper.curves, "abcdef", strict=False):
-        lows = []
+        settled: list[float] = []
         for place, row in enumerate(paper.rows):
             logs = [_with_objective(folder.records()) for folder in runs.get(row.preset or "", [])]
             values = spread(logs, column, WINDOW)
             if not len(values.steps):
                 continue
             _band(axis, values, row.method, place)
-            lows.append(np.quantile(values.mean, 0.05))
+            settled += values.mean[values.steps > _START * values.steps[-1]].tolist()
             cells = zip(values.steps, values.seeds, values.mean, values.sd, strict=True)
             lines += [[row.method, row.preset, column, *(_cell(value) for value in cell)] for cell in cells]
-        if column in ("elbo", "objective") and lows:  # the first steps are far below all that follows
-            axis.set_ylim(bottom=min(lows))
+        if settled and column != "beta":
+            _frame(axis, settled)
         _panel(axis, letter)
         axis.set_ylabel(_CURVES[column], fontsize=7)
     _legend(figure, figure.axes[0])
-    about = [f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd."]
+    about = [
+        f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd. "
+        "Panels are cut to what follows the first tenth of the steps."
+    ]
     if {"elbo", "objective"} <= set(paper.curves):
         true, papers = (axes[paper.curves.index(column)] for column in ("elbo", "objective"))
         about.append(_TWO_CURVES.format(*(axis.get_title(loc="left").strip() for axis in (papers, true))))
@@ -114,6 +118,14 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     _say(figure, [f"(a), (b): a point is the mean of {WINDOW:,} steps; line: mean over seeds, shade: ± sd.", *notes])
     save_figure(figure, out / f"{paper.name}.png")
     return notes
+
+
+def _frame(axis: Axes, values: Sequence[float]) -> None:
+    """Cuts a panel to these and a little more, where what it shows beside them would flatten all of them."""
+    low, high = min(values), max(values)
+    bottom, top = axis.get_ylim()
+    margin = 0.1 * (high - low)
+    axis.set_ylim(max(bottom, low - margin), min(top, high + margin))
 
 
 def _with_objective(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
