@@ -97,7 +97,7 @@ def auto(trace, target, reach_in, low, high, start):
         horizon = reach_in or clip(seen / 8, 200, 2_000)
         average = x if average is None else average + 20 / horizon * (x - average)
         relative = 2 * (target(t) - average) / (target(t) + abs(average))
-        if not reach_in and relative > 1 / 4:
+        if not reach_in and abs(relative) > 1 / 4:
             horizon = 800 + seen
         seen += 1
         trial = integral - 16 / horizon * relative

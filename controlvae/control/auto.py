@@ -9,7 +9,7 @@ from controlvae.control.logarithmic import Logarithmic
 _KP, _KI = 2.0, 16.0  # per unit of relative error; the second is divided by the horizon
 _AVERAGED = 20  # the KL is averaged over a horizon divided by this
 _SHORTEST, _LONGEST = 200, 2_000  # horizons, in steps
-_FORMING = 0.25  # the relative error above which a code is still to form,
+_FAR = 0.25  # the relative error beyond which learning sets the pace, not the weight,
 _CAUTION = 800  # and what the horizon then is beyond the steps taken so far
 
 
@@ -26,8 +26,9 @@ class Auto(Logarithmic):
     collapsed or burst.
 
     The horizon is T = t / 8 between 200 and 2,000: as learning slows down, so does the drift of the weight that holds
-    the KL, and there is time to average more. The KL is averaged over T / 20 batches. While ε > 1/4 a code is still to
-    form. Learning holds the KL back then, not β, and a quick integral would only wind up: T = 800 + t.
+    the KL, and there is time to average more. The KL is averaged over T / 20 batches. While ε is beyond ± 1/4 a code is
+    still to form, or that of an untrained network to be put in order. Learning holds the KL back then, not β, and a
+    quick integral would only wind up: T = 800 + t.
 
     For images, text and models of one's own. Not for disentangling, where the slow published gains are part of the
     method: see `PI.paper("disentangling")`.
@@ -64,7 +65,7 @@ class Auto(Logarithmic):
         error = _relative(now.target, now.measured)
         horizon = self._horizon(state, xp)
         if self.reach_in is None:
-            horizon = xp.where(error > _FORMING, _CAUTION + state.seen, horizon)
+            horizon = xp.where(abs(error) > _FAR, _CAUTION + state.seen, horizon)
         p = self.proportional(now.target, now.measured, xp)
         return self.actuate(state, now, p, state.i - _KI / horizon * error, 0 * p, xp)
 
