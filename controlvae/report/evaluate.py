@@ -97,7 +97,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
 
 def tracking(folder: RunFolder) -> dict[str, Any] | None:
     """The step response of what the controller holds; None for an open-loop run, which has no set point."""
-    records = [record for record in folder.records() if record["target"] is not None]
+    records = [record for record in folder.records() if record["target"]]  # distances are shares of the set point
     if not records:
         return None
     column = lambda name: [record[name] for record in records]  # noqa: E731

@@ -48,13 +48,20 @@ def _notes(metrics: Mapping[str, Any]) -> list[str]:
         notes.append(f"{bound['estimator']}: {bound['examples']:,} examples ({bound['split']}).")
     if "how" in metrics.get("bits_per_dimension", {}):
         notes.append(f"Bits per dimension: {metrics['bits_per_dimension']['how']}.")
-    likeness, fid = metrics["likeness"], metrics.get("fid", {})
+    likeness = metrics["likeness"]
     if "ssim" in likeness:
         words = f"{likeness['examples']:,} reconstructions from {likeness['from']} ({likeness['split']})"
         notes.append(f"SSIM and PSNR: {words}.")
-    if "extractor" in fid:
-        counts = f"{fid['pictures']:,} against {fid['reference_pictures']:,} examples ({fid['split']})"
-        notes.append(f"FID and KID: {counts}; {fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}.")
+    notes += [f"{words}." for words in [fid_words(metrics)] if words]
     skipped = {"bits per dimension": "bits_per_dimension", "SSIM and PSNR": "likeness", "FID and KID": "fid"}
     left_out = {name: metrics.get(key, {}).get("skipped") for name, key in skipped.items()}
     return notes + [f"No {name}: {reason}." for name, reason in left_out.items() if reason]
+
+
+def fid_words(metrics: Mapping[str, Any]) -> str | None:
+    """What is behind a run's FID and KID; None where they were not measured."""
+    fid = metrics.get("fid", {})
+    if "extractor" not in fid:
+        return None
+    counts = f"{fid['pictures']:,} against {fid['reference_pictures']:,} examples ({fid['split']})"
+    return f"FID and KID: {counts}; {fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}"
