@@ -149,6 +149,7 @@ def traverse(
         float, typer.Option("--range", min=0.1, max=100.0, help="Each latent runs from -RANGE to RANGE.")
     ] = 3.0,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures in a row.")] = 10,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="At most so many latents, those of largest KL.")] = 20,
     animate: Annotated[bool, typer.Option("--animate", help="Write a GIF of each, too.")] = False,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -160,7 +161,7 @@ def traverse(
     opened = open_at(run, device, data_root)
     for start in traversal.seed_images(opened) if image is None else [image]:
         path = opened.folder.figures / (f"traversal-{start}.png" if start else "traversal.png")
-        typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns), path))
+        typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns, rows=rows), path))
         if animate:
             typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach))
 

@@ -34,6 +34,10 @@ def sweep(
     chosen = {_label(each): override(base, list(each)) for each in product(*settings)}
     if vae:
         chosen = {PLAIN: replace(base, control=Constant(1.0)), **chosen}
+    chosen = {
+        label: replace(experiment, name=f"{name}, {label}", about=f"{label}, in a sweep of {name}")
+        for label, experiment in chosen.items()
+    }
     folders = {
         label: seed_folders(experiment, run / re.sub(r"[^\w=.,()+-]", "_", label), seeds, command)
         for label, experiment in chosen.items()
@@ -44,6 +48,7 @@ def sweep(
         evaluate_new(folder, how.device, how.data_root)
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
+    typer.echo(f"their curves and pictures side by side: controlvae report {run}")
 
 
 def assignments(text: str) -> list[str]:

@@ -19,10 +19,11 @@ import typer
 from controlvae.cli.bars import training_bar
 from controlvae.cli.runs import pick_device
 from controlvae.control import TuningWarning
+from controlvae.data.examples import BinaryImages, Examples
 from controlvae.data.load import load
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, RunFolder, find_runs, override, preset
+from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.recorded import recorded_weight
 from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
@@ -112,10 +113,25 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> tuple[Engine, Val
     """What trains these runs, what looks at their validation examples where there are some, and their data's print."""
     check_alike(experiments)
     examples = load(experiments[0].data, how.data_root).to(how.device)
+    print(*(f"controlvae: {line}" for line in _what(experiments[0], examples)), sep="\n", file=sys.stderr)
     validated = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device) if validated else None
     return engine, validator, examples.fingerprint()
+
+
+def _what(experiment: Experiment, examples: Examples) -> list[str]:
+    """What is trained on and in what its reconstruction is counted; a note where the two do not suit each other."""
+    shape, kept = "x".join(map(str, examples.shape)), experiment.training.validation
+    size = f"{len(examples):,} examples" + (f" of {shape}" if len(examples.shape) == 3 else "")
+    validation = f", {kept:,} of them for validation" if kept else ""
+    lines = [
+        f"data: {examples.source}; {examples.split}; {size}{validation}",
+        f"reconstruction: {likelihood_words(experiment.objective.likelihood)}",
+    ]
+    if isinstance(examples, BinaryImages) and experiment.objective.likelihood != "bernoulli":
+        lines.append("note: these pictures are black and white, whose likelihood is objective.likelihood=bernoulli")
+    return lines
 
 
 def _go(runs: Sequence[Run], engine: Engine, validator: Validator | None, how: How) -> None:

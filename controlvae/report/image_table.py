@@ -10,11 +10,13 @@ from controlvae.report.tables import look_up
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("ELBO", "elbo", "{:.2f}".format),
     ("ELBO, training part", "train.elbo", "{:.2f}".format),
+    ("ELBO, best by validation", "best.elbo", "{:.2f}".format),
     ("IWAE", "iwae.bound", "{:.2f}".format),
     ("bits per dimension", "bits_per_dimension.iwae", "{:.4f}".format),
     ("SSIM", "likeness.ssim", "{:.3f}".format),
     ("PSNR, dB", "likeness.psnr", "{:.2f}".format),
     ("FID, samples", "fid.samples.score", "{:.2f}".format),
+    ("FID, samples, best by validation", "best.fid.samples.score", "{:.2f}".format),
     ("FID, reconstructions", "fid.reconstructions.score", "{:.2f}".format),
     ("KID x 1000, samples", "kid.samples.score", lambda value: f"{1000 * value:.2f}"),
     ("KID x 1000, reconstructions", "kid.reconstructions.score", lambda value: f"{1000 * value:.2f}"),
@@ -43,6 +45,8 @@ def _notes(metrics: Mapping[str, Any]) -> list[str]:
     notes = [f"ELBO: {metrics['examples']:,} examples ({metrics['split']})."]
     if "train" in metrics:
         notes.append(f"Training part: {metrics['train']['examples']:,} examples ({metrics['train']['split']}).")
+    if "best" in metrics:
+        notes.append("Best by validation: the weights that had the best ELBO on the validation examples.")
     if "iwae" in metrics:
         bound = metrics["iwae"]
         notes.append(f"{bound['estimator']}: {bound['examples']:,} examples ({bound['split']}).")
@@ -63,5 +67,6 @@ def fid_words(metrics: Mapping[str, Any]) -> str | None:
     fid = metrics.get("fid", {})
     if "extractor" not in fid:
         return None
-    counts = f"{fid['pictures']:,} against {fid['reference_pictures']:,} examples ({fid['split']})"
-    return f"FID and KID: {counts}; {fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}"
+    estimators = f"{fid['samples']['estimator']}; {metrics['kid']['samples']['estimator']}"
+    how = f"{fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}"
+    return f"FID and KID ({fid['split']}): {estimators}. Of {how}"

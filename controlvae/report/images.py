@@ -82,6 +82,7 @@ def _likeness(run: Trained, progress: Progress) -> dict[str, Any]:
     return {
         "ssim": sums[0].item() / count,
         "psnr": sums[1].item() / count,  # dB
+        "units": "PSNR in dB",
         "examples": count,
         "split": run.examples.split,
         "from": "the posterior mean",

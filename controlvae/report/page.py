@@ -65,7 +65,7 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
     parts += [_numbers(names, folders), image_table(names, [folder.metrics() for folder in folders])]
-    parts.append(_commands(names, folders))
+    parts.append(_commands(folders))
     if len(folders) > 1 and drawn:
         parts.append(_drawing(beta_figure(drawn), "The weight."))
         parts.append(_drawing(reconstruction_figure(drawn), _RECONSTRUCTION))
@@ -209,8 +209,8 @@ def _row(folder: RunFolder) -> list[str]:
     ]
 
 
-def _commands(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    lines = [str(folder.manifest().get("command", "")) for folder in folders]
+def _commands(folders: Sequence[RunFolder]) -> str:
+    lines = dict.fromkeys(str(folder.manifest().get("command", "")) for folder in folders)
     return f"<h3>To make it again</h3><pre>{html.escape(chr(10).join(lines))}</pre>"
 
 
