@@ -17,6 +17,7 @@ from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
+from controlvae.report.tables import write_table
 
 MIGS = [0.5, 0.56, 0.53]
 
@@ -58,6 +59,16 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
     assert "| FactorVAE (γ = 10) | – | – | – (paper 0.5625 ± 0.0443) |" in done.stdout
     rows = list(csv.DictReader((tmp_path / "table-mig.csv").open(encoding="utf-8")))
     assert [(row["seed"], float(row["MIG"])) for row in rows] == [("1", 0.5), ("2", 0.56), ("3", 0.53)]
+
+
+def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(override(preset("cifar10-vae"), ["training.seed=7", "data.size=32", "control=Constant(2)"]), "")
+    measured = {"step": 9, "examples": 1_234, "split": "the test set", "likelihood": "squares", "elbo": -370.0}
+    folder.metrics_file.write_text(json.dumps(measured))
+    text = write_table(TABLES["table-cifar10"], {"cifar10-vae": [folder]}, tmp_path)
+    assert "nats per example, 1,234 examples (the test set), reconstruction: squares." in text
+    assert "runs of cifar10-vae with another data.size, control.value." in text
 
 
 def test_the_bench_writes_what_it_shows(tmp_path):

@@ -121,4 +121,5 @@ def tracking(folder: RunFolder) -> dict[str, Any] | None:
     # The first line averages many steps and may be past the set point already; an untrained model starts below it in
     # what its weight multiplies, and above it in the reconstruction.
     start = None if held == "reconstruction" else 0.0
-    return asdict(step_response(column(held), column("target"), steps=column("step"), start=start))
+    response = asdict(step_response(column(held), column("target"), steps=column("step"), start=start))
+    return {**response, "of": f"{held} on the training batches, as shares of the set point"}

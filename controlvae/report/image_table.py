@@ -4,6 +4,7 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from controlvae.report.images import fid_words
 from controlvae.report.tables import look_up
 
 # Heading, and where the number is in metrics.json, and how it is written.
@@ -60,13 +61,3 @@ def _notes(metrics: Mapping[str, Any]) -> list[str]:
     skipped = {"bits per dimension": "bits_per_dimension", "SSIM and PSNR": "likeness", "FID and KID": "fid"}
     left_out = {name: metrics.get(key, {}).get("skipped") for name, key in skipped.items()}
     return notes + [f"No {name}: {reason}." for name, reason in left_out.items() if reason]
-
-
-def fid_words(metrics: Mapping[str, Any]) -> str | None:
-    """What is behind a run's FID and KID; None where they were not measured."""
-    fid = metrics.get("fid", {})
-    if "extractor" not in fid:
-        return None
-    estimators = f"{fid['samples']['estimator']}; {metrics['kid']['samples']['estimator']}"
-    how = f"{fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}"
-    return f"FID and KID ({fid['split']}): {estimators}. Of {how}"

@@ -14,7 +14,7 @@ from controlvae.experiments import RunFolder, likelihood_words
 from controlvae.experiments.folder import write_text
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import COLOURS, HELD, Trace, late_peak, step_axis
-from controlvae.report.image_table import fid_words
+from controlvae.report.images import fid_words
 from controlvae.report.pictures import save_figure
 from controlvae.report.tables import look_up
 from controlvae.report.theorem import Pair, write_theorem
