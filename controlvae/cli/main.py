@@ -315,6 +315,7 @@ def reproduce(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each method, trained side by side.")] = 5,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these. Repeatable.")] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate or draw what is there.")] = True,
+    fid: FidPictures = None,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "2m",
@@ -327,7 +328,7 @@ def reproduce(
         reproducing.show_results()
         return
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
-    reproducing.reproduce(name, runs, seeds, only or [], train, how)
+    reproducing.reproduce(name, runs, seeds, only or [], train, how, fid)
 
 
 @app.command()
@@ -382,6 +383,7 @@ def sweep(
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Measure every run, and show those numbers instead of the log's.")
     ] = False,
+    fid: FidPictures = None,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "30s",
@@ -392,7 +394,7 @@ def sweep(
 
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
     place = run or Path("runs") / f"{preset}-sweep"
-    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command(), vae=vae, evaluate=evaluate)
+    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command(), vae=vae, evaluate=evaluate, fid=fid)
 
 
 @app.command()

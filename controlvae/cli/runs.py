@@ -67,11 +67,11 @@ def evaluate_run(
         save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
 
 
-def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None) -> None:
+def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None, fid: int | None = None) -> None:
     """Once for each checkpoint: metrics of an older one, or poorer ones, are made anew."""
     step = latest_step(folder.checkpoints)
-    if step is not None and not report.suffices(folder.metrics(), step, EXAMPLES, None, device):
-        evaluate_run(folder.path, device, root)
+    if step is not None and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device):
+        evaluate_run(folder.path, device, root, fid=fid)
 
 
 def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ PLAIN = "plain VAE"
 
 def sweep(
     name: str, sets: list[str], vary: list[str], run: Path, seeds: int, how: training.How, command: str,
-    *, vae: bool = False, evaluate: bool = False,
+    *, vae: bool = False, evaluate: bool = False, fid: int | None = None,
 ) -> None:  # fmt: skip
     """Trains every combination, side by side where they differ in control alone, and draws rate against distortion."""
     base = override(preset(name), sets)
@@ -44,8 +44,8 @@ def sweep(
     }
     every = [folder for own in folders.values() for folder in own]
     train_all(every, how)
-    for folder in every if evaluate else []:
-        evaluate_new(folder, how.device, how.data_root)
+    for folder in every if evaluate or fid else []:
+        evaluate_new(folder, how.device, how.data_root, fid)
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
     typer.echo(f"their curves and pictures side by side: controlvae report {run}")
