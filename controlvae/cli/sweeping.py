@@ -35,7 +35,7 @@ def sweep(
     if vae:
         chosen = {PLAIN: replace(base, control=Constant(1.0)), **chosen}
     chosen = {
-        label: replace(experiment, name=f"{name}, {label}", about=f"{label}, in a sweep of {name}")
+        label: replace(experiment, name=f"{name} ({label})", about=f"{label}, in a sweep of {name}")
         for label, experiment in chosen.items()
     }
     folders = {

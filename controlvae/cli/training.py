@@ -85,13 +85,13 @@ def plan_seeds(experiment: Experiment, path: Path, seeds: int) -> Plan:
 
 def start(plan: Plan, how: How, command: str) -> None:
     """Trains from the beginning. The engine comes first: settings that do not fit together leave no folder behind."""
-    engine, validator, data = _machinery(plan.experiments, how)
+    machinery = _machinery(plan.experiments, how)
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
             folder.create(experiment, command)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
-    _go([Run.open(folder, data) for folder in plan.folders], engine, validator, how)
+    _go([Run.open(folder, machinery.data) for folder in plan.folders], machinery, how)
 
 
 def resume(folders: Sequence[RunFolder], how: How) -> None:
@@ -103,21 +103,28 @@ def resume(folders: Sequence[RunFolder], how: How) -> None:
         typer.echo(f"every run in {home} has ended. See them with: controlvae report {home}")
         return
     runs = [Run.open(folder) for folder in folders]
-    engine, validator, data = _machinery([run.experiment for run in runs], how)
+    machinery = _machinery([run.experiment for run in runs], how)
     for run in runs:
-        run.data = data
-    _go(runs, engine, validator, how)
+        run.data = machinery.data
+    _go(runs, machinery, how)
 
 
-def _machinery(experiments: Sequence[Experiment], how: How) -> tuple[Engine, Validator | None, str]:
-    """What trains these runs, what looks at their validation examples where there are some, and their data's print."""
+class Machinery(NamedTuple):
+    """What trains some runs, what looks at their validation examples where there are some, and their data."""
+
+    engine: Engine
+    validator: Validator | None
+    data: str  # its fingerprint
+    words: list[str]  # what it is, for people
+
+
+def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     check_alike(experiments)
     examples = load(experiments[0].data, how.data_root).to(how.device)
-    print(*(f"controlvae: {line}" for line in _what(experiments[0], examples)), sep="\n", file=sys.stderr)
     validated = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device) if validated else None
-    return engine, validator, examples.fingerprint()
+    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples))
 
 
 def _what(experiment: Experiment, examples: Examples) -> list[str]:
@@ -134,8 +141,9 @@ def _what(experiment: Experiment, examples: Examples) -> list[str]:
     return lines
 
 
-def _go(runs: Sequence[Run], engine: Engine, validator: Validator | None, how: How) -> None:
+def _go(runs: Sequence[Run], machinery: Machinery, how: How) -> None:
     """Trains from wherever the folders stand to the end."""
+    engine, validator = machinery.engine, machinery.validator
     experiment, home = runs[0].experiment, _home([run.folder for run in runs])
     sinks = [TensorBoard(run.folder) for run in runs] if how.tensorboard else []
     for note in restore(runs, engine):
@@ -144,6 +152,8 @@ def _go(runs: Sequence[Run], engine: Engine, validator: Validator | None, how: H
     if began >= steps:
         typer.echo(f"{home} is finished: step {steps:,}. See it with: controlvae report {home}")
         return
+    for line in machinery.words:
+        print(f"controlvae: {line}", file=sys.stderr)
     for run in runs:
         run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
     with _stop_signal() as stop, training_bar(experiment, began) as show:
