@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,10 @@ def warnings_of(folder: RunFolder) -> list[str]:
     if code and code[-1]["event"] == "code collapsed":
         e = code[-1]
         lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {e['step']:,} on; {REMEDY}")
-    if records and records[-1].get("target") is not None and records[-1].get("tc_sd", 0.0) > records[-1]["target"]:
+    target = records[-1].get("target") if records else None
+    if target is not None and records[-1].get("tc_sd", -math.inf) > target:
         lines.append(
-            f"the target {records[-1]['target']:g} lies below the noise of the estimate, whose standard deviation from "
+            f"the target {target:g} lies below the noise of the estimate, whose standard deviation from "
             f"batch to batch is {records[-1]['tc_sd']:.2g}: the mean is held, a single batch says little"
         )
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
