@@ -182,6 +182,14 @@ def test_stats_name_the_parts():
     assert (stats["error"], stats["saturated"]) == (-7.0, False)
 
 
+def test_each_model_is_given_a_target_that_its_law_can_hold():
+    control = cv.Controller([cv.PI(18.0), cv.Geco(-400.0)])
+    control.set_target(torch.tensor([20.0, -500.0]))
+    assert control.target.tolist() == [20.0, -500.0]
+    with pytest.raises(ValueError, match=r"positive, got -20\.0"):
+        control.set_target(torch.tensor([-20.0, -500.0]))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

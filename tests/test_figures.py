@@ -13,6 +13,7 @@ from PIL import Image
 from controlvae.experiments import RunFolder, override, preset
 from controlvae.report import open_run, write_report
 from controlvae.report.animation import animate
+from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.traversal import traverse
@@ -155,3 +156,15 @@ def test_the_papers_seed_images_need_all_shapes(trained):
     done = controlvae("traverse", trained.folder.path, "--image", "heart", "--device", "cpu")
     assert done.returncode == 2
     assert "737,280" in done.stderr
+
+
+def test_a_report_shows_a_run_held_at_a_reconstruction_below_zero(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(override(preset("cifar10-geco"), ["control=Geco(-900)", "objective.likelihood=Gaussian(0.01)"]), "")
+    record = {"elbo": 800.0, "kl": 90.0, "target": -900.0, "beta": 0.9, "p": 0.0, "i": -0.1, "saturated": 0.0,
+              "reconstruction_sd": 5.0, "kl_per_latent": [1.0, 0.5]}  # fmt: skip
+    lines = [{"step": 500 * n, "reconstruction": -885.0 - n, **record} for n in range(1, 30)]
+    folder.log_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report([folder], tmp_path / "report.html").read_text()
+    assert "not finished: step 14,500 of 80,000" in page
+    assert tracking(folder)["settling_time"] == 500.0

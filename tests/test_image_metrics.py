@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import io
+import json
 import math
 import os
 from itertools import pairwise
@@ -18,6 +19,7 @@ from torch.distributions import Bernoulli, Normal
 
 from controlvae.cli import training
 from controlvae.cli.main import app
+from controlvae.cli.runs import evaluate_run
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
@@ -402,6 +404,24 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
     assert likeness["ssim"] == pytest.approx(ssim(everything, copies).mean().item(), rel=1e-6)
     assert likeness["psnr"] == pytest.approx(psnr(everything, copies).mean().item(), rel=1e-6)
     assert evaluate(photographs, 100)["fid"] == metrics["fid"]  # nobody asked again, and the weights are the same
+
+
+def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch):
+    monkeypatch.setattr(images, "load_inception", lambda root: Small())
+    cpu, path = torch.device("cpu"), photographs.folder.metrics_file
+    evaluate(photographs, 10_000, fid_pictures=12, importance_samples=3)
+    richer = path.read_bytes()
+    evaluate_run(photographs.folder.path, cpu, None, examples=10)
+    evaluate_run(photographs.folder.path, cpu, None, fid=12)
+    assert path.read_bytes() == richer
+    evaluate_run(photographs.folder.path, cpu, None, fid=15)
+    assert json.loads(path.read_text())["fid"]["pictures"] == 15
+    evaluate(photographs, 10, importance_samples=0)
+    evaluate_run(photographs.folder.path, cpu, None)
+    assert json.loads(path.read_text())["examples"] == 20
+    path.write_text(path.read_text().replace('"step": 3,', '"step": 2,', 1))
+    evaluate_run(photographs.folder.path, cpu, None, examples=10)
+    assert json.loads(path.read_text())["step"] == 3
 
 
 def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):

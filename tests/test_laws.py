@@ -60,6 +60,7 @@ CASES = [
         for reach_in in (250, None)
     ),
     (cv.Geco(18.0, alpha=2e-3), lambda trace: twin.geco(trace, 18.0, 2e-3, 1.0, 0.99)),
+    (cv.Geco(-18.0, alpha=1e-4), lambda trace: twin.geco(trace, -18.0, 1e-4, 1.0, 0.99)),  # of a density
     (cv.Constant(4.0), lambda trace: [4.0 for _ in trace]),
     (cv.Linear(0.0, 1.0, steps=50), lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))]),
     (cv.Sigmoid(steps=50), lambda trace: [twin.sigmoid(50)(t + 1) for t in range(len(trace))]),

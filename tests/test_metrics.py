@@ -21,6 +21,14 @@ def test_step_response_from_above_overshoots_below():
     assert response.settling_time == 300.0
 
 
+def test_step_response_to_a_set_point_below_zero():
+    # As from above: 100 nats too many, then 20 too few, as shares of the set point's size.
+    response = cv.metrics.step_response([0.0, -120.0, -99.0, -99.0], target=-100.0)
+    assert response.overshoot == pytest.approx(0.2)
+    assert response.settling_time == 3.0
+    assert response.steady_state_error == pytest.approx(0.01)
+
+
 def test_step_response_of_a_first_order_approach():
     steps = np.arange(1, 1001)
     trace = 18.0 * (1 - np.exp(-steps / 100))

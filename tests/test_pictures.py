@@ -219,7 +219,7 @@ def test_a_damaged_picture_is_named_or_left_out(tmp_path, damage):
     with pytest.raises(UserError, match=r"^b.png in .* cannot be read: .*; .*unreadable=skip[^\n]*$"):
         load(Images(str(tmp_path)))
     examples = load(Images(str(tmp_path), factors="t.csv", unreadable="skip"))
-    assert examples.source.endswith("1 of 3 left out as unreadable")
+    assert examples.source.endswith("1 of 3 left out as unreadable (b.png)")
     np.testing.assert_array_equal(pixels_of(examples), photos(3)[[0, 2]])
     assert examples.factors.tolist() == [[0], [2]]
 

@@ -52,6 +52,14 @@ def test_a_log_that_shows_nothing_is_refused():
         cv.Plant.fit(rising)
 
 
+@pytest.mark.parametrize(("law", "wide"), [(cv.Linear(0.9, 1.1, 1_000), False), (cv.Linear(0.02, 1.0, 1_000), True)])
+def test_a_plant_says_how_far_the_weight_moved(law, wide):
+    log = cv.simulate(law, PLANT)
+    moved = cv.Plant.fit(log).moved
+    assert moved == pytest.approx(max(r["beta"] for r in log) / min(r["beta"] for r in log))
+    assert (moved >= cv.control.plant.WIDE) == wide
+
+
 def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():
     tried = []
 

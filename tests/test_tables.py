@@ -6,8 +6,10 @@ import json
 import re
 import statistics
 
+import numpy as np
 import pytest
 from command import controlvae, within
+from PIL import Image
 
 from controlvae.cli.many import seed_folders, side_by_side
 from controlvae.cli.sweeping import assignments
@@ -15,6 +17,7 @@ from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
+from controlvae.report.tables import write_table
 
 MIGS = [0.5, 0.56, 0.53]
 
@@ -56,6 +59,16 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
     assert "| FactorVAE (γ = 10) | – | – | – (paper 0.5625 ± 0.0443) |" in done.stdout
     rows = list(csv.DictReader((tmp_path / "table-mig.csv").open(encoding="utf-8")))
     assert [(row["seed"], float(row["MIG"])) for row in rows] == [("1", 0.5), ("2", 0.56), ("3", 0.53)]
+
+
+def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(override(preset("cifar10-vae"), ["training.seed=7", "data.size=32", "control=Constant(2)"]), "")
+    measured = {"step": 9, "examples": 1_234, "split": "the test set", "likelihood": "squares", "elbo": -370.0}
+    folder.metrics_file.write_text(json.dumps(measured))
+    text = write_table(TABLES["table-cifar10"], {"cifar10-vae": [folder]}, tmp_path)
+    assert "nats per example, 1,234 examples (the test set), reconstruction: squares." in text
+    assert "runs of cifar10-vae with another data.size, control.value." in text
 
 
 def test_the_bench_writes_what_it_shows(tmp_path):
@@ -132,10 +145,32 @@ def test_values_of_a_sweep_may_hold_dots_and_commas():
 
 
 def test_a_folder_with_other_settings_is_not_taken_for_ones_own(tmp_path):
-    seed_folders(preset("shapes2d-quick"), tmp_path, 1, "")
+    (folder,) = seed_folders(preset("shapes2d-quick"), tmp_path, 1, "")
     changed = override(preset("shapes2d-quick"), ["training.batch=32"])
+    folder.events_file.write_text('{"event": "started", "step": 0}\n')
     with pytest.raises(UserError, match="other settings"):
         seed_folders(changed, tmp_path, 1, "")
+
+
+def test_a_command_put_right_takes_up_folders_that_never_began(tmp_path):
+    """Damaged pictures are found after the folders are made; the command that leaves them out must not be refused."""
+    (tmp_path / "photos").mkdir()
+    for number in range(24):
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 16, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+    (tmp_path / "photos" / "torn.png").write_bytes(b"not a picture")
+    words = ["target", "pictures", "--steps", "20", "--device", "cpu", "--run", "there"]
+    sets = ["data.path=photos", "data.size=16", "model.channels=4,4", "training.batch=4", "training.validation=4",
+            "training.log_every=5", "training.validate_every=0"]  # fmt: skip
+    words += [word for text in sets for word in ("--set", text)]
+    refused = within(*words, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "torn.png" in refused.stderr
+    done = within(*words, "--set", "data.unreadable=skip", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 25 left out as unreadable (torn.png)" in done.stderr
+    assert "of 3x16x16, 4 of them for validation" in done.stderr
+    assert "controlvae sweep pictures --set data.path=photos" in done.stdout
 
 
 def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):

@@ -68,7 +68,7 @@ def _lines(experiment: Experiment) -> Callable[[Glance], None]:
 def describe(glance: Glance, experiment: Experiment) -> str:
     """One glance in one line; of several models, the first and how many there are."""
     row, steps, weighed = named(glance.latest[0], experiment), experiment.training.steps, experiment.objective.holds
-    target = {experiment.holds: f"/{row['target']:.2f}"} if row["target"] > 0 else {}
+    target = {experiment.holds: f"/{row['target']:.2f}"} if not experiment.control.open_loop else {}
     left = (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
     bound = "  β at its bound" if row["saturated"] else ""
     beside = f"  x{len(glance.latest)} models" if len(glance.latest) > 1 else ""

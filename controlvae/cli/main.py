@@ -149,6 +149,7 @@ def traverse(
         float, typer.Option("--range", min=0.1, max=100.0, help="Each latent runs from -RANGE to RANGE.")
     ] = 3.0,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures in a row.")] = 10,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="At most so many latents, those of largest KL.")] = 20,
     animate: Annotated[bool, typer.Option("--animate", help="Write a GIF of each, too.")] = False,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -160,7 +161,7 @@ def traverse(
     opened = open_at(run, device, data_root)
     for start in traversal.seed_images(opened) if image is None else [image]:
         path = opened.folder.figures / (f"traversal-{start}.png" if start else "traversal.png")
-        typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns), path))
+        typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns, rows=rows), path))
         if animate:
             typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach))
 
@@ -332,6 +333,7 @@ def reproduce(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each method, trained side by side.")] = 5,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these. Repeatable.")] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate or draw what is there.")] = True,
+    fid: FidPictures = None,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "2m",
@@ -344,7 +346,7 @@ def reproduce(
         reproducing.show_results()
         return
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
-    reproducing.reproduce(name, runs, seeds, only or [], train, how)
+    reproducing.reproduce(name, runs, seeds, only or [], train, how, fid)
 
 
 @app.command()
@@ -399,6 +401,7 @@ def sweep(
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Measure every run, and show those numbers instead of the log's.")
     ] = False,
+    fid: FidPictures = None,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "30s",
@@ -409,7 +412,7 @@ def sweep(
 
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
     place = run or Path("runs") / f"{preset}-sweep"
-    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command(), vae=vae, evaluate=evaluate)
+    sweeping.sweep(preset, sets or [], vary, place, seeds, how, shown_command(), vae=vae, evaluate=evaluate, fid=fid)
 
 
 @app.command()

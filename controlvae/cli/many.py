@@ -21,13 +21,15 @@ def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -
     planned = training.plan_seeds(experiment, path, max(2, seeds))
     folders = []
     for one, folder in list(zip(*planned, strict=True))[:seeds]:
-        if not folder.experiment_file.is_file():
-            try:
+        try:
+            if not folder.experiment_file.is_file():
                 folder.create(one, command)
-            except OSError as error:
-                raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
-        elif _numbers_of(folder.experiment()) != _numbers_of(one):
-            raise UserError(f"{folder.path} holds a run with other settings; choose another --run, or delete it")
+            elif not folder.events():  # it never began, because its data was not there or did not fit
+                folder.write(one, command)
+            elif _numbers_of(folder.experiment()) != _numbers_of(one):
+                raise UserError(f"{folder.path} holds a run with other settings; choose another --run, or delete it")
+        except OSError as error:
+            raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
         folders.append(folder)
     return folders
 

@@ -25,7 +25,9 @@ def show_results() -> None:
         typer.echo(f"{result.name:21s} {result.title}; {len(ready)} of {len(result.rows)} methods in this version")
 
 
-def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, how: training.How) -> None:
+def reproduce(
+    name: str, runs: Path, seeds: int, only: list[str], train: bool, how: training.How, fid: int | None
+) -> None:
     """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated.
 
     Methods that share their network and differ in control alone train side by side, which suits a large GPU.
@@ -40,7 +42,7 @@ def reproduce(name: str, runs: Path, seeds: int, only: list[str], train: bool, h
     found = {name: runs_in(runs / name) for name in presets}
     for folders in found.values():
         for folder in folders:
-            evaluate_new(folder, how.device, how.data_root)
+            evaluate_new(folder, how.device, how.data_root, fid)
     if isinstance(result, PaperTable):
         text = write_table(result, found, runs)
         Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)

@@ -1,6 +1,7 @@
 """A run opened by a command: the device, the model, its metrics and pictures, and how metrics are shown."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
 from controlvae.report.responses import EACH, LATEST
 from controlvae.training.checkpoint import latest_step
+
+EXAMPLES = 10_000  # that a run is measured on unless a command says otherwise
+_LISTED = 10  # numbers of a list in a terminal
 
 
 def pick_device(name: str) -> torch.device:
@@ -50,34 +54,40 @@ def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int =
 
 
 def evaluate_run(
-    path: Path, device: torch.device, root: Path | None, examples: int = 10_000, fid: int | None = None
+    path: Path, device: torch.device, root: Path | None, examples: int = EXAMPLES, fid: int | None = None
 ) -> None:
-    """Metrics and pictures of a run, into its folder."""
+    """Metrics and pictures of a run, into its folder. Metrics that are there and no poorer stay."""
     opened = open_run(RunFolder(path), root=root, device=device)
-    evaluate(opened, examples, fid)
+    if report.suffices(opened.folder.metrics(), opened.step, examples, fid, device):
+        print(f"controlvae: {path}: measured before, kept; anew with: controlvae evaluate {path}", file=sys.stderr)
+    else:
+        evaluate(opened, examples, fid)
     if len(opened.examples.shape) == 3:  # sentences are in metrics.json
         report.save_pixels(report.samples(opened), opened.folder.figures / "samples.png")
         save_figure(report.reconstructions(opened), opened.folder.figures / "reconstruction.png")
         save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
 
 
-def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None) -> None:
-    """Once for each checkpoint: metrics older than the newest one are made anew."""
+def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None, fid: int | None = None) -> None:
+    """Once for each checkpoint: metrics of an older one, or poorer ones, are made anew."""
     step = latest_step(folder.checkpoints)
-    if step is not None and folder.evaluated_step() != step:
-        evaluate_run(folder.path, device, root)
+    if step is not None and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device):
+        evaluate_run(folder.path, device, root, fid=fid)
 
 
-def show_metrics(title: str, metrics: dict[str, Any]) -> None:
-    table = Table(title=title, show_header=False, box=None, title_justify="left")
+def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:
+    """Every number and what it is of; words that were said under the same name are not said again."""
+    best, said = metrics.get("best", {}), set[str]()
     spoken = metrics.get("dialog") or metrics.get("text", {})
-    for name, value in metrics.items():
-        if value is not spoken:
-            table.add_row(name.replace("_", " "), _shown(value))
-    for name, value in spoken.items():  # by the line: each perplexity beside what it is of
-        if name not in ("samples", "read_back"):
-            table.add_row(name.replace("_", " "), _shown(value))
-    Console(soft_wrap=True).print(table)
+    # By the line: each perplexity beside what it is of.
+    of_all = {**{name: value for name, value in metrics.items() if name not in ("dialog", "text", "best")}, **spoken}
+    for words, part in ((title, of_all), (f"{title}, the best by validation", best)):
+        table = Table(title=words, show_header=False, box=None, title_justify="left")
+        for name, value in part.items():
+            if name not in ("samples", "read_back") and (shown := _cell(name, value, said)):
+                table.add_row(name.replace("_", " "), escape(shown))
+        if part:
+            Console(soft_wrap=True).print(table)
     if "dialog" in metrics:
         _show_responses(spoken["samples"])
     elif "text" in metrics:
@@ -109,17 +119,39 @@ def _show_sentences(text: Mapping[str, Any]) -> None:
         typer.echo(f"  {line}")
 
 
+def _cell(name: str, value: object, said: set[str]) -> str:
+    """Numbers on one line, words below them."""
+    parts = list(_flat(name, value))
+    numbers = [f"{path} {_shown(part)}".strip() for path, part in parts if not isinstance(part, str)]
+    words = []
+    for path, part in parts:
+        sentence = f"{path.rpartition(' ')[2] or name}: {part}"
+        if isinstance(part, str) and (sentence not in said or not path):
+            said.add(sentence)
+            words.append(f"{path}: {part}" if path else part)
+    return "\n".join([", ".join(numbers), *words] if numbers else words)
+
+
+def _flat(name: str, value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """What a metric consists of, each part under its path in words; matrices are left to metrics.json."""
+    if isinstance(value, dict):
+        for inner, part in value.items():
+            yield from _flat(inner, part, f"{path} {inner}".strip().replace("_", " "))
+    elif not (isinstance(value, list) and value and isinstance(value[0], list)):
+        yield path, value
+
+
 def _shown(value: object) -> str:
-    """A metric in a line or two; matrices are left to metrics.json."""
     match value:
-        case dict():
-            kept = {name: part for name, part in value.items() if not (isinstance(part, list) and part and
-                    isinstance(part[0], list))}  # fmt: skip
-            return ", ".join(f"{name.replace('_', ' ')} {_shown(part)}" for name, part in kept.items())
+        case None:
+            return "–"
+        case list() if len(value) > _LISTED and all(isinstance(part, float) for part in value):
+            largest = " ".join(f"{part:.2f}" for part in sorted(value, reverse=True)[:_LISTED])
+            return f"{largest} are the largest of {len(value):,}"
         case list():
             return " ".join(f"{part:.2f}" if isinstance(part, float) else str(part) for part in value)
         case float():
-            return f"{value:,.4g}"
+            return f"{value:,.2f}" if abs(value) >= 100 else f"{value:.4g}"
         case int():
             return f"{value:,}"
     return str(value)

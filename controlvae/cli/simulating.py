@@ -6,7 +6,7 @@ import typer
 
 from controlvae.control import Law, Plant
 from controlvae.control import simulate as run_law
-from controlvae.control.plant import WELL
+from controlvae.control.plant import WELL, WIDE
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, override
 from controlvae.metrics import step_response
@@ -33,6 +33,12 @@ def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) ->
     if plant.misfit > WELL:
         typer.echo(
             f"controlvae: note: above {WELL:.0%} such a model has not predicted well; believe little of it", err=True
+        )
+    if plant.moved < WIDE:
+        typer.echo(
+            f"controlvae: note: β moved by a factor of {plant.moved:.3g} only in this log, so the power "
+            f"{plant.slope:.2f} is hardly known; fit a run where it moves by {WIDE:g} or more, under PI or a warm-up",
+            err=True,
         )
     traces = [Trace(text, log) for text, log in zip(tried, found, strict=True)]
     for trace in [Trace("the run itself", records), *traces]:

@@ -20,7 +20,7 @@ PLAIN = "plain VAE"
 
 def sweep(
     name: str, sets: list[str], vary: list[str], run: Path, seeds: int, how: training.How, command: str,
-    *, vae: bool = False, evaluate: bool = False,
+    *, vae: bool = False, evaluate: bool = False, fid: int | None = None,
 ) -> None:  # fmt: skip
     """Trains every combination, side by side where they differ in control alone, and draws rate against distortion."""
     base = override(preset(name), sets)
@@ -34,16 +34,21 @@ def sweep(
     chosen = {_label(each): override(base, list(each)) for each in product(*settings)}
     if vae:
         chosen = {PLAIN: replace(base, control=Constant(1.0)), **chosen}
+    chosen = {
+        label: replace(experiment, name=f"{name} ({label})", about=f"{label}, in a sweep of {name}")
+        for label, experiment in chosen.items()
+    }
     folders = {
         label: seed_folders(experiment, run / re.sub(r"[^\w=.,()+-]", "_", label), seeds, command)
         for label, experiment in chosen.items()
     }
     every = [folder for own in folders.values() for folder in own]
     train_all(every, how)
-    for folder in every if evaluate else []:
-        evaluate_new(folder, how.device, how.data_root)
+    for folder in every if evaluate or fid else []:
+        evaluate_new(folder, how.device, how.data_root, fid)
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
+    typer.echo(f"their curves and pictures side by side: controlvae report {run}")
 
 
 def assignments(text: str) -> list[str]:

@@ -36,16 +36,21 @@ def target(name: str, sets: list[str], steps: int, run: Path, how: training.How,
             raise UserError(f"{folder.path} has no log yet; give it more time")
     measured = {weight: _last(folder) for weight, folder in folders.items()}
     reached = min(folder.records()[-1]["step"] for folder in folders.values())
-    typer.echo(f"after {reached:,} steps{'' if reached >= steps else f' of {steps:,}'}, means over the last tenth:")
+    budget = "" if reached >= steps else f" of {steps:,}"
+    typer.echo(f"after {reached:,} steps{budget}, nats per example, means over the last tenth of the training batches:")
     for weight, (kl, reconstruction) in measured.items():
         what = "plain VAE" if weight == 1 else "at the lower bound" if weight < 1 else "at the upper bound"
-        typer.echo(f"  {what:24s} β {weight:<6g} KL {kl:9.2f}   reconstruction {reconstruction:10.2f}   nats")
+        typer.echo(f"  {what:24s} β {weight:<6g} KL {kl:9.2f}   reconstruction {reconstruction:10.2f}")
     advice = advise_from({weight: kl for weight, (kl, _) in measured.items()}, high)
+    typer.echo(f"within reach: {advice.reachable.low:.1f} to {advice.reachable.high:.1f} nats")
     typer.echo(f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats")
     typer.echo(f"a set point to begin with: {advice.target:.3g} nats ({advice.words})")
     held = isinstance(base.control, Feedback) and not isinstance(base.control, Capacity)
     setting = f"control.target={advice.target:.3g}" if held else f"'control=PI({advice.target:.3g})'"
-    typer.echo(" ".join([f"controlvae train {name}", *(f"--set {quote(text)}" for text in sets), f"--set {setting}"]))
+    settings = [f"--set {quote(text)}" for text in sets]
+    typer.echo(" ".join(["to train there: controlvae train", name, *settings, "--set", setting]))
+    if held:
+        typer.echo(" ".join(["or beside the plain VAE: controlvae sweep", name, *settings, "--vary", setting, "--vae"]))
 
 
 def _bounds(experiment: Experiment) -> tuple[float, float]:

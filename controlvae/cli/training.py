@@ -20,10 +20,11 @@ from controlvae.cli.bars import training_bar
 from controlvae.cli.runs import pick_device
 from controlvae.control import TuningWarning
 from controlvae.control.collapse import in_use
+from controlvae.data.examples import BinaryImages, Examples
 from controlvae.data.load import load
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, RunFolder, find_runs, override, preset
+from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.recorded import recorded_weight
 from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
@@ -85,13 +86,13 @@ def plan_seeds(experiment: Experiment, path: Path, seeds: int) -> Plan:
 
 def start(plan: Plan, how: How, command: str) -> None:
     """Trains from the beginning. The engine comes first: settings that do not fit together leave no folder behind."""
-    engine, validator, data = _machinery(plan.experiments, how)
+    machinery = _machinery(plan.experiments, how)
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
             folder.create(experiment, command)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
-    _go([Run.open(folder, data) for folder in plan.folders], engine, validator, how)
+    _go([Run.open(folder, machinery.data) for folder in plan.folders], machinery, how)
 
 
 def resume(folders: Sequence[RunFolder], how: How) -> None:
@@ -103,24 +104,47 @@ def resume(folders: Sequence[RunFolder], how: How) -> None:
         typer.echo(f"every run in {home} has ended. See them with: controlvae report {home}")
         return
     runs = [Run.open(folder) for folder in folders]
-    engine, validator, data = _machinery([run.experiment for run in runs], how)
+    machinery = _machinery([run.experiment for run in runs], how)
     for run in runs:
-        run.data = data
-    _go(runs, engine, validator, how)
+        run.data = machinery.data
+    _go(runs, machinery, how)
 
 
-def _machinery(experiments: Sequence[Experiment], how: How) -> tuple[Engine, Validator | None, str]:
-    """What trains these runs, what looks at their validation examples where there are some, and their data's print."""
+class Machinery(NamedTuple):
+    """What trains some runs, what looks at their validation examples where there are some, and their data."""
+
+    engine: Engine
+    validator: Validator | None
+    data: str  # its fingerprint
+    words: list[str]  # what it is, for people
+
+
+def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     check_alike(experiments)
     examples = load(experiments[0].data, how.data_root).to(how.device)
     validated = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device) if validated else None
-    return engine, validator, examples.fingerprint()
+    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples))
 
 
-def _go(runs: Sequence[Run], engine: Engine, validator: Validator | None, how: How) -> None:
+def _what(experiment: Experiment, examples: Examples) -> list[str]:
+    """What is trained on and in what its reconstruction is counted; a note where the two do not suit each other."""
+    shape, kept = "x".join(map(str, examples.shape)), experiment.training.validation
+    size = f"{len(examples):,} examples" + (f" of {shape}" if len(examples.shape) == 3 else "")
+    validation = f", {kept:,} of them for validation" if kept else ""
+    lines = [
+        f"data: {examples.source}; {examples.split}; {size}{validation}",
+        f"reconstruction: {likelihood_words(experiment.objective.likelihood)}",
+    ]
+    if isinstance(examples, BinaryImages) and experiment.objective.likelihood != "bernoulli":
+        lines.append("note: these pictures are black and white, whose likelihood is objective.likelihood=bernoulli")
+    return lines
+
+
+def _go(runs: Sequence[Run], machinery: Machinery, how: How) -> None:
     """Trains from wherever the folders stand to the end."""
+    engine, validator = machinery.engine, machinery.validator
     experiment, home = runs[0].experiment, _home([run.folder for run in runs])
     sinks = [TensorBoard(run.folder) for run in runs] if how.tensorboard else []
     for note in restore(runs, engine):
@@ -129,6 +153,8 @@ def _go(runs: Sequence[Run], engine: Engine, validator: Validator | None, how: H
     if began >= steps:
         typer.echo(f"{home} is finished: step {steps:,}. See it with: controlvae report {home}")
         return
+    for line in machinery.words:
+        print(f"controlvae: {line}", file=sys.stderr)
     for run in runs:
         run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
     with _stop_signal() as stop, training_bar(experiment, began) as show:

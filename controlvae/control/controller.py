@@ -8,7 +8,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from controlvae.control.arithmetic import FLOATS, TENSORS
-from controlvae.control.law import LARGEST_MEASUREMENT, Feedback, Law, State
+from controlvae.control.law import Feedback, Law, State, check_target
 
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
@@ -172,8 +172,8 @@ class Controller:
         if any(not isinstance(law, Feedback) for law in self.laws):
             raise ValueError(f"{self.laws[0]} is open-loop: it has no target to set")
         values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
-        if not bool(((values > 0) & (values < LARGEST_MEASUREMENT)).all()):
-            raise ValueError(f"target must be positive, got {target}; KL is in nats per example")
+        for law, value in zip(self.laws, values.expand(len(self.laws)).tolist(), strict=True):
+            check_target(value, signed=law.holds_reconstruction)
         state = self.state
         if not isinstance(state.beta, Tensor):
             law = self.laws[0]

@@ -20,7 +20,8 @@ class Geco(Logarithmic):
     `control.step(reconstruction)`.
 
     Args:
-        target: κ, the reconstruction error to allow, in nats per example, or a ramp.
+        target: κ, the reconstruction error to allow, in nats per example, or a ramp; that of a density may be
+            negative.
         alpha: the step of log λ for each nat that the reconstruction is off. It settles in some 1 / (α s) steps, where
             s nats of reconstruction go with an e-fold of β: in a linear VAE β / 2 for every latent in use.
         beta_min: the least weight, above zero. The first steps, far above κ, take the weight down here at once; the

@@ -187,7 +187,7 @@ class Feedback(Law):
 
     def check(self, **gains: float) -> None:
         """Refuses settings that cannot work, with the value received."""
-        check_target(self.target)
+        check_target(self.target, signed=self.holds_reconstruction)
         for name, gain in gains.items():
             if not (math.isfinite(gain) and gain >= 0):
                 raise ValueError(f"{name} must be zero or positive, got {gain}; the law itself subtracts the error")
@@ -202,12 +202,14 @@ class Feedback(Law):
             raise ValueError(f"ema must lie in [0, 1), got {self.ema}; 0 is off, 0.9 averages about ten steps")
 
 
-def check_target(target: Target) -> None:
-    """A set point is a positive number of nats, or a ramp of them."""
+def check_target(target: Target, *, signed: bool = False) -> None:
+    """A set point is a positive number of nats, or a ramp of them; `signed`, those of a density, may be negative."""
     lowest = target.lowest() if isinstance(target, Schedule) else target
     highest = target.highest() if isinstance(target, Schedule) else target
-    if isinstance(lowest, bool) or not (lowest > 0 and highest < LARGEST_MEASUREMENT):
-        raise ValueError(f"target must be positive, got {target}; it is in nats per example")
+    above = -LARGEST_MEASUREMENT if signed else 0
+    if isinstance(lowest, bool) or not (lowest > above and highest < LARGEST_MEASUREMENT):
+        wanted = "a finite number" if signed else "positive"
+        raise ValueError(f"target must be {wanted}, got {target}; it is in nats per example")
 
 
 def warn_outside(rule: str) -> None:

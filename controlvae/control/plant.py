@@ -15,6 +15,7 @@ _LEAST_WEIGHT = 1e-4  # a weight below it acts like it: the code of a model with
 _MOST_WINDOWS = 4_000  # of a log that the fit looks at; a longer log is averaged down to it
 _FEWEST_WINDOWS = 20
 WELL = 0.1  # the misfit up to which predictions held in trials: docs/log.md
+WIDE = 10.0  # the factor a weight should move by, likewise: a log where it was 4.5 gave more than twice the slope
 
 Log = Sequence[Mapping[str, Any]]
 
@@ -40,6 +41,7 @@ class Plant:
     start: float = 0.5  # nats, of the untrained model
     noise: float = 0.0  # σ, of a batch's KL, as a share of it
     misfit: float = 0.0  # of the log it was fitted to, rms, as a share of the KL
+    moved: float = math.inf  # largest over least weight of that log: below `WIDE` the slope is hardly known
 
     def __post_init__(self) -> None:
         for name in ("kl_at_one", "slope", "lag", "start"):
@@ -72,7 +74,9 @@ class Plant:
             )
         # A log without spreads has a line per batch: what the model misses there is the noise.
         noise = torch.cat([each.scatter for each in windows]).median().item() or best.misfit
-        return cls(math.exp(best.level), best.slope, best.lag, math.exp(best.start), noise, best.misfit)
+        drives = torch.cat([each.drive for each in windows])
+        moved = math.exp(drives.max() - drives.min())
+        return cls(math.exp(best.level), best.slope, best.lag, math.exp(best.start), noise, best.misfit, moved)
 
 
 def simulate(

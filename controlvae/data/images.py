@@ -20,6 +20,7 @@ from controlvae.errors import UserError
 from controlvae.experiments import Images
 
 _MANY = 1_000  # pictures whose sizes are worth remembering
+_NAMED = 5  # unreadable ones that are named
 _NOTHING = Factors((), np.empty((0, 0), np.int64))
 
 
@@ -80,7 +81,9 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
     changed = (sizes[usable, :2] != shape[:2]).any() or isinstance(settings.fit, int)
     source = _source(path, shape, binary, settings if changed else None)
     if len(usable) < len(sizes):
-        source += f"; {len(sizes) - len(usable):,} of {len(sizes):,} left out as unreadable"
+        lost = [pictures.names[int(index)] for index in np.flatnonzero(sizes[:, 0] == 0)]
+        named = ", ".join([*lost[:_NAMED], *(["..."] if len(lost) > _NAMED else [])])
+        source += f"; {len(lost):,} of {len(sizes):,} left out as unreadable ({named})"
     return _examples(settings, rows, shape, binary, source, len(usable), factors, chosen)
 
 

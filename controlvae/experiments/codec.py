@@ -4,6 +4,7 @@ import ast
 import math
 import types
 import warnings
+from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -31,6 +32,15 @@ def differences(value: Any) -> Any:
         return to_plain(value)
     said = {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != _default(f)}
     return {"type": type(value).__name__, **{name: differences(part) for name, part in said.items()}}
+
+
+def changed(value: Any, other: Any, path: str = "") -> Iterator[str]:
+    """The paths at which two settings differ: `data.size`, `control.target`."""
+    if type(value) is not type(other) or not is_dataclass(value):
+        yield from [path] if value != other else []
+        return
+    for name in (f.name for f in fields(value)):
+        yield from changed(getattr(value, name), getattr(other, name), f"{path}.{name}".lstrip("."))
 
 
 def _default(field: Any) -> Any:

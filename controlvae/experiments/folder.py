@@ -73,6 +73,10 @@ class RunFolder:
     def create(self, experiment: Experiment, command: str) -> None:
         """Makes the folder and writes everything needed to run it again."""
         self.must_be_free()
+        self.write(experiment, command)
+
+    def write(self, experiment: Experiment, command: str) -> None:
+        """The same, in place of what a run that never began has written."""
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,

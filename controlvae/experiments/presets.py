@@ -57,6 +57,12 @@ CELEBA_128 = replace(
     CIFAR10_128, name="celeba", data=Images("celeba/celeba_10k_89x109.npz", size=128, fit="stretch", held_out=0.1),
     model=ImageVAE(latents=500), training=replace(CIFAR10_128.training, validation=500),
 )  # fmt: skip
+# Anyone's pictures: --set data.path=my/folder. A tenth of them is kept for testing.
+PICTURES = Experiment(
+    "pictures", data=Images("pictures", size=64, held_out=0.1), objective=Elbo("squared-error"),
+    model=ImageVAE(latents=100, channels=(32, 64, 64, 256)), optimiser=Adam(rate=5e-4),
+    training=Training(steps=10_000, batch=64, log_every=100, validation=100, validate_every=1_000),
+)  # fmt: skip
 
 
 def _image_methods(
@@ -154,6 +160,9 @@ _PRESETS = [
               about=f"ControlVAE, KL = 145, {latents} latents", model=ImageVAE(latents=latents))
       for latents in (200, 500)),
     *_image_methods(CELEBA_128, 155.0, 30.0, error=314.0, free_bits=0.25, paper="Table 4"),
+    replace(PICTURES, about="ControlVAE on your own pictures: --set data.path=my/folder; see `controlvae target`",
+            control=Auto(50.0, reach_in=1_000)),
+    replace(PICTURES, name="pictures-vae", about="the plain VAE on the same pictures"),
     replace(TEXT_QUICK, name="text-quick", control=Auto(4.0, reach_in=300),
             about="ControlVAE held at 4 nats on sentences of a small grammar: a minute on two cores"),
     replace(TEXT_QUICK, name="text-quick-vae", about="the plain VAE on the same sentences, which collapses"),

@@ -10,7 +10,7 @@ from controlvae.metrics.arrays import host_array
 
 @dataclass(frozen=True)
 class StepResponse:
-    """What a control engineer reads off a trace. Times in the units of `steps`; the rest as shares of the set point."""
+    """What a control engineer reads off a trace. Times in the units of `steps`; the rest as shares of |set point|."""
 
     settling_time: float | None  # from when on the trace stays within the band; None if it never does
     overshoot: float  # how far the trace went past its set point
@@ -38,18 +38,18 @@ def step_response(
     times = np.arange(1, values.size + 1, dtype=np.float64) if steps is None else host_array(steps).astype(np.float64)
     if values.ndim != 1 or len(values) == 0 or times.shape != values.shape or goal.shape not in ((), values.shape):
         raise ValueError(f"trace must be a non-empty line of numbers with as many steps, got shape {values.shape}")
-    if not (np.isfinite(values).all() and np.isfinite(goal).all() and (goal > 0).all()):
-        raise ValueError("trace must be finite and its target positive")
+    if not (np.isfinite(values).all() and np.isfinite(goal).all() and (goal != 0).all()):
+        raise ValueError("trace must be finite, and its target too and not zero: distances are shares of it")
     if not 0 < band < 1:
         raise ValueError(f"band must lie in (0, 1), got {band}")
     goal = np.broadcast_to(goal, values.shape)
-    relative = values / goal - 1  # signed distance from the set point, as a share of it
+    relative = (values - goal) / np.abs(goal)  # signed distance from the set point, as a share of its size
     outside = np.flatnonzero(np.abs(relative) > band)
     settled_from = 0 if len(outside) == 0 else int(outside[-1]) + 1
     tail = relative[-max(1, len(values) // 10) :]
     return StepResponse(
         settling_time=float(times[settled_from]) if settled_from < len(values) else None,
-        overshoot=_overshoot(relative, relative[0] if start is None else start / goal[0] - 1),
+        overshoot=_overshoot(relative, relative[0] if start is None else start - goal[0]),
         steady_state_error=float(tail.mean()),
         steady_state_spread=float(tail.std()),
         band=band,

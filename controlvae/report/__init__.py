@@ -1,6 +1,6 @@
 """Reads run folders: metrics, pictures, curves, and the page that shows them."""
 
-from controlvae.report.evaluate import evaluate
+from controlvae.report.evaluate import evaluate, suffices
 from controlvae.report.figures import Trace, simulation_figure
 from controlvae.report.page import write_report
 from controlvae.report.pictures import reconstructions, save_figure
@@ -10,5 +10,5 @@ from controlvae.report.traversal import traversals
 
 __all__ = [
     "Trace", "Trained", "evaluate", "interpolation", "open_run", "reconstructions", "samples", "save_figure",
-    "save_pixels", "simulation_figure", "traversals", "write_report",
+    "save_pixels", "simulation_figure", "suffices", "traversals", "write_report",
 ]  # fmt: skip

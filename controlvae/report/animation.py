@@ -22,7 +22,7 @@ def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: 
     """Writes the GIF of a run's ten latents of largest KL."""
     # A cosine comes to rest at both ends, and its way back is its way there: half the frames are decoded.
     values = -reach * np.cos(math.pi * np.arange(_FRAMES // 2 + 1) / (_FRAMES // 2))
-    shown = traverse(run, image, values)
+    shown = traverse(run, image, values, _MOST)
     there = [_frame(shown, column, reach) for column in range(len(values))]
     frames = there + there[-2:0:-1]
     try:
@@ -35,13 +35,13 @@ def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: 
 
 def _frame(shown: Traversal, column: int, reach: float) -> Image.Image:
     """Every latent at one value: pictures with their names above, the value on a slider below."""
-    count = min(_MOST, len(shown.latents))
+    count = len(shown.latents)
     lines, across = math.ceil(count / _ACROSS), min(_ACROSS, count)
     width, height = across * (_CELL + _PAD) + _PAD, lines * (_CELL + _LABEL + _PAD) + _SLIDER
     grey = shown.pictures.shape[-1] == 1
     frame = Image.new("L" if grey else "RGB", (width, height), "white")
     draw, font = ImageDraw.Draw(frame), _font(12)
-    for row, (name, kl) in enumerate(zip(shown.names()[:count], shown.kl, strict=False)):
+    for row, (name, kl) in enumerate(zip(shown.names(), shown.kl, strict=True)):
         left, top = _PAD + row % _ACROSS * (_CELL + _PAD), row // _ACROSS * (_CELL + _LABEL + _PAD) + _LABEL
         frame.paste(_cell(shown.pictures[row, column]), (left, top))
         draw.text((left, top - 20), name, fill=_ink(_INK, grey), font=font, anchor="ls")

@@ -1,7 +1,7 @@
 """Every metric that applies to a run, into its `metrics.json`."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,7 @@ from controlvae.report.dialog import dialog_metrics
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import image_metrics
 from controlvae.report.importance import IMPORTANCE_SAMPLES
+from controlvae.report.tables import look_up
 from controlvae.report.text import text_metrics
 from controlvae.report.trained import Trained, best_by_validation, on_test_examples, pixel_variance, some_examples
 
@@ -44,6 +45,7 @@ def evaluate(
     bound = _bound(shown, examples, lambda share: progress(0.2 * share))
     metrics = {
         "step": run.step,
+        "device": run.device.type,  # a GPU measures on more examples
         "units": "nats per example",
         "data": shown.examples.source,
         **bound,
@@ -66,6 +68,19 @@ def evaluate(
     return metrics
 
 
+def suffices(
+    metrics: Mapping[str, Any] | None, step: int, examples: int, fid_pictures: int | None, device: torch.device
+) -> bool:
+    """Whether metrics are of this step and no poorer than what `evaluate` would measure now."""
+    if metrics is None or metrics["step"] != step:
+        return False
+    available = metrics.get("available", metrics["examples"])
+    enough = metrics["examples"] >= min(examples, available)
+    pictures = look_up(metrics, "fid.pictures") or 0
+    coarser = device.type == "cuda" and metrics.get("device", "cuda") != "cuda"
+    return enough and pictures >= min(fid_pictures or 0, available) and not coarser
+
+
 def _of_training(run: Trained, examples: int) -> dict[str, Any]:
     bound = _bound(run, examples, lambda share: None)
     return {name: bound[name] for name in ("examples", "split", "elbo", "reconstruction", "kl")}
@@ -83,6 +98,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     )  # fmt: skip
     return {
         "examples": len(chosen),
+        "available": len(run.examples),
         "split": run.examples.split,
         "likelihood": likelihood_words(run.experiment.objective.likelihood),
         **pixel_variance(run),
@@ -97,7 +113,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
 
 def tracking(folder: RunFolder) -> dict[str, Any] | None:
     """The step response of what the controller holds; None for an open-loop run, which has no set point."""
-    records = [record for record in folder.records() if record["target"] is not None]
+    records = [record for record in folder.records() if record["target"]]  # distances are shares of the set point
     if not records:
         return None
     column = lambda name: [record[name] for record in records]  # noqa: E731
@@ -105,4 +121,5 @@ def tracking(folder: RunFolder) -> dict[str, Any] | None:
     # The first line averages many steps and may be past the set point already; an untrained model starts below it in
     # what its weight multiplies, and above it in the reconstruction.
     start = None if held == "reconstruction" else 0.0
-    return asdict(step_response(column(held), column("target"), steps=column("step"), start=start))
+    response = asdict(step_response(column(held), column("target"), steps=column("step"), start=start))
+    return {**response, "of": f"{held} on the training batches, as shares of the set point"}

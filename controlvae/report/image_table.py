@@ -4,17 +4,20 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from controlvae.report.images import fid_words
 from controlvae.report.tables import look_up
 
 # Heading, and where the number is in metrics.json, and how it is written.
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("ELBO", "elbo", "{:.2f}".format),
     ("ELBO, training part", "train.elbo", "{:.2f}".format),
+    ("ELBO, best by validation", "best.elbo", "{:.2f}".format),
     ("IWAE", "iwae.bound", "{:.2f}".format),
     ("bits per dimension", "bits_per_dimension.iwae", "{:.4f}".format),
     ("SSIM", "likeness.ssim", "{:.3f}".format),
     ("PSNR, dB", "likeness.psnr", "{:.2f}".format),
     ("FID, samples", "fid.samples.score", "{:.2f}".format),
+    ("FID, samples, best by validation", "best.fid.samples.score", "{:.2f}".format),
     ("FID, reconstructions", "fid.reconstructions.score", "{:.2f}".format),
     ("KID x 1000, samples", "kid.samples.score", lambda value: f"{1000 * value:.2f}"),
     ("KID x 1000, reconstructions", "kid.reconstructions.score", lambda value: f"{1000 * value:.2f}"),
@@ -43,18 +46,18 @@ def _notes(metrics: Mapping[str, Any]) -> list[str]:
     notes = [f"ELBO: {metrics['examples']:,} examples ({metrics['split']})."]
     if "train" in metrics:
         notes.append(f"Training part: {metrics['train']['examples']:,} examples ({metrics['train']['split']}).")
+    if "best" in metrics:
+        notes.append("Best by validation: the weights that had the best ELBO on the validation examples.")
     if "iwae" in metrics:
         bound = metrics["iwae"]
         notes.append(f"{bound['estimator']}: {bound['examples']:,} examples ({bound['split']}).")
     if "how" in metrics.get("bits_per_dimension", {}):
         notes.append(f"Bits per dimension: {metrics['bits_per_dimension']['how']}.")
-    likeness, fid = metrics["likeness"], metrics.get("fid", {})
+    likeness = metrics["likeness"]
     if "ssim" in likeness:
         words = f"{likeness['examples']:,} reconstructions from {likeness['from']} ({likeness['split']})"
         notes.append(f"SSIM and PSNR: {words}.")
-    if "extractor" in fid:
-        counts = f"{fid['pictures']:,} against {fid['reference_pictures']:,} examples ({fid['split']})"
-        notes.append(f"FID and KID: {counts}; {fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}.")
+    notes += [f"{words}." for words in [fid_words(metrics)] if words]
     skipped = {"bits per dimension": "bits_per_dimension", "SSIM and PSNR": "likeness", "FID and KID": "fid"}
     left_out = {name: metrics.get(key, {}).get("skipped") for name, key in skipped.items()}
     return notes + [f"No {name}: {reason}." for name, reason in left_out.items() if reason]

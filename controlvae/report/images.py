@@ -1,7 +1,7 @@
 """Metrics of a run's pictures: a tighter bound, likeness of reconstructions, FID and KID. Each says what it used."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -82,6 +82,7 @@ def _likeness(run: Trained, progress: Progress) -> dict[str, Any]:
     return {
         "ssim": sums[0].item() / count,
         "psnr": sums[1].item() / count,  # dB
+        "units": "PSNR in dB",
         "examples": count,
         "split": run.examples.split,
         "from": "the posterior mean",
@@ -135,6 +136,16 @@ def _distances(run: Trained, network: Inception | str, pictures: int, progress: 
         "fid": {name: asdict(fid(reference, features)) for name, features in sets.items()} | how,
         "kid": {name: asdict(kid(reference, features)) for name, features in sets.items()} | how,
     }
+
+
+def fid_words(metrics: Mapping[str, Any]) -> str | None:
+    """What is behind a run's FID and KID; None where they were not measured."""
+    fid = metrics.get("fid", {})
+    if "extractor" not in fid:
+        return None
+    estimators = f"{fid['samples']['estimator']}; {metrics['kid']['samples']['estimator']}"
+    how = f"{fid['of']}. Features: {fid['extractor']}; resized {fid['resize']}"
+    return f"FID and KID ({fid['split']}): {estimators}. Of {how}"
 
 
 def _earlier(run: Trained) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,7 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
     parts += [_numbers(names, folders), image_table(names, [folder.metrics() for folder in folders])]
-    parts.append(_commands(names, folders))
+    parts.append(_commands(folders))
     if len(folders) > 1 and drawn:
         parts.append(_drawing(beta_figure(drawn), "The weight."))
         parts.append(_drawing(reconstruction_figure(drawn), _RECONSTRUCTION))
@@ -100,9 +101,10 @@ def warnings_of(folder: RunFolder) -> list[str]:
     if code and code[-1]["event"] == "code collapsed":
         e = code[-1]
         lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {e['step']:,} on; {REMEDY}")
-    if records and records[-1].get("target") is not None and records[-1].get("tc_sd", 0.0) > records[-1]["target"]:
+    target = records[-1].get("target") if records else None
+    if target is not None and records[-1].get("tc_sd", -math.inf) > target:
         lines.append(
-            f"the target {records[-1]['target']:g} lies below the noise of the estimate, whose standard deviation from "
+            f"the target {target:g} lies below the noise of the estimate, whose standard deviation from "
             f"batch to batch is {records[-1]['tc_sd']:.2g}: the mean is held, a single batch says little"
         )
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
@@ -233,8 +235,8 @@ def _row(folder: RunFolder) -> list[str]:
     ]
 
 
-def _commands(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    lines = [str(folder.manifest().get("command", "")) for folder in folders]
+def _commands(folders: Sequence[RunFolder]) -> str:
+    lines = dict.fromkeys(str(folder.manifest().get("command", "")) for folder in folders)
     return f"<h3>To make it again</h3><pre>{html.escape(chr(10).join(lines))}</pre>"
 
 

@@ -1,5 +1,6 @@
 """Pictures in rows: how a grid of them is drawn and saved, and reconstructions."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
-from controlvae.report.trained import Trained, picture_model, some_examples
+from controlvae.report.trained import Trained, on_test_examples, picture_model, some_examples
 
 CELL = 0.44  # inches a picture takes up, its gap included
 _GAP = 1 / 16  # between pictures, as a share of their size
@@ -27,11 +28,15 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
 @torch.no_grad()
 def reconstructions(run: Trained, columns: int = 12) -> Figure:
-    """Examples above, their reconstructions (from the posterior mean) below."""
+    """Examples above, of the test part where it is at hand; their reconstructions (from the posterior mean) below."""
+    with contextlib.suppress(UserError):  # the test part is not here
+        run = on_test_examples(run) or run
     x = run.examples.batch(some_examples(run, columns))
     rebuilt = torch.sigmoid(picture_model(run).decode(run.model.encode(x).mean))
-    figure = Figure(figsize=(CELL * len(x) + 1.2, 2 * CELL + 0.2), layout="constrained")
-    draw_grid(figure.subplots(), channels_last(torch.stack([x, rebuilt])), ["data", "reconstruction"])
+    figure = Figure(figsize=(CELL * len(x) + 1.2, 2 * CELL + 0.4), layout="constrained")
+    axis = figure.subplots()
+    draw_grid(axis, channels_last(torch.stack([x, rebuilt])), ["data", "reconstruction"])
+    axis.set_xlabel(run.examples.split, fontsize=8)
     return figure
 
 

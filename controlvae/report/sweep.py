@@ -10,10 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controlvae.experiments import RunFolder
+from controlvae.experiments import RunFolder, likelihood_words
 from controlvae.experiments.folder import write_text
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import COLOURS, HELD, Trace, late_peak, step_axis
+from controlvae.report.images import fid_words
 from controlvae.report.pictures import save_figure
 from controlvae.report.tables import look_up
 from controlvae.report.theorem import Pair, write_theorem
@@ -34,7 +35,7 @@ class End(NamedTuple):
 
 
 class Response(NamedTuple):
-    """How a setting's seeds answered their set point: means, and the step from which all of them stay within 2 %."""
+    """How a setting's seeds answered their set point in training: means; the step from which all stay within 2 %."""
 
     error: float
     overshoot: float
@@ -44,15 +45,17 @@ class Response(NamedTuple):
 def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
     """Writes `sweep.csv` and `sweep.png` into the sweep's folder; returns the table and where it went, as lines.
 
-    Where every run has been evaluated the numbers are those of `evaluate`, else those of the log. `plain` is the
-    setting of the plain VAE, where there is one: what the others gain over it then goes into `theorem.csv` and `.png`.
+    Where every run has been evaluated the numbers are those of `evaluate`, else those of the log; β and the way to a
+    set point are always those of the log. `plain` is the setting of the plain VAE, where there is one: what the others
+    gain over it then goes into `theorem.csv` and `.png`.
     """
     measured_on = _measured_on(runs)
     ends = {label: [_end(folder, measured_on) for folder in folders] for label, folders in runs.items()}
     sheet = io.StringIO()
     writer = csv.writer(sheet, lineterminator="\n")
     heads = [f"{name} {what}" for name in End._fields for what in ("mean", "sd")]
-    writer.writerow(["setting", "seeds", "steps", *heads, "off target", "overshoot", "settled at step"])
+    response_heads = [f"{name} in training" for name in ("off target", "overshoot", "settled at step")]
+    writer.writerow(["setting", "seeds", "steps", "measured on", *heads, *response_heads])
     lines = []
     for label, folders in runs.items():
         own = np.array([end for end in ends[label] if end is not None])
@@ -63,18 +66,19 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
         steps = min(folder.records()[-1]["step"] for folder in folders if folder.records())
         response = _response(folders)
         cells = [_cell(value) for pair in zip(mean, sd, strict=True) for value in pair]
-        writer.writerow([label, len(own), steps, *cells, *([""] * 3 if response is None else map(_cell, response))])
+        answer = [""] * 3 if response is None else map(_cell, response)
+        writer.writerow([label, len(own), steps, measured_on, *cells, *answer])
         shown = ((name, value) for name, value in zip(End._fields, mean, strict=True) if not np.isnan(value))
         numbers = "  ".join(f"{name} {value:.3f}" for name, value in shown)
         seeds = f"{len(own)} seed{'s' if len(own) > 1 else ' '}"
         lines.append(f"{label:24s} {seeds}  step {steps:,}  {numbers}{_words(response)}")
     write_text(out / "sweep.csv", sheet.getvalue())
-    save_figure(sweep_figure(runs, ends), out / "sweep.png")
-    lines += [f"on {measured_on}; written to {out / 'sweep.csv'} and .png"]
+    save_figure(sweep_figure(runs, ends, measured_on), out / "sweep.png")
+    lines += [*_notes(runs, measured_on), f"written to {out / 'sweep.csv'} and .png"]
     return lines if plain is None else lines + write_theorem(_pairs(ends, plain), measured_on, out)
 
 
-def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]]) -> Figure:
+def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]], measured_on: str) -> Figure:
     """Rate-distortion, ELBO and, where it was measured, FID against KL, a point for every seed; then the way there."""
     found = [end for own in ends.values() for end in own if end is not None]
     columns = ["reconstruction", "elbo", *(["fid"] if not np.isnan([end.fid for end in found]).all() else [])]
@@ -89,6 +93,8 @@ def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]]) -> Figure
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
     _draw_way(way, runs)
+    for axis, words in ((against[0], measured_on), (way, "the training batches")):
+        axis.set_title(f"on {words}", loc="left", fontsize=7, color="#55656f")
     if found:
         against[0].legend(frameon=False, fontsize=8)
     return figure
@@ -103,9 +109,8 @@ def _draw_way(axis: Axes, runs: Runs) -> None:
         axis.plot(steps, trace.column(trace.steered), color=colour, linewidth=1)
         axis.plot(steps, trace.column("target"), "--", color=colour, linewidth=0.8)
     if traces:
-        axis.set_ylim(
-            top=1.15 * max(late_peak(trace.column(name)) for _, trace in traces for name in (trace.steered, "target"))
-        )
+        peak = max(late_peak(trace.column(name)) for _, trace in traces for name in (trace.steered, "target"))
+        axis.set_ylim(top=peak + 0.15 * abs(peak))  # a reconstruction may lie below zero
     held = dict.fromkeys(HELD[trace.steered] for _, trace in traces)
     axis.set_ylabel(f"{' or '.join(held)} (nats per example)")
     step_axis(axis)
@@ -117,6 +122,18 @@ def _measured_on(runs: Runs) -> str:
     fresh = [folder.metrics() for folder in folders if folder.evaluated_step() == folder.records()[-1]["step"]]
     words = {f"{metrics['examples']:,} examples ({metrics['split']})" for metrics in fresh if metrics}
     return words.pop() if len(fresh) == len(folders) and len(words) == 1 else _TRAINING
+
+
+def _notes(runs: Runs, measured_on: str) -> list[str]:
+    """What is behind the numbers."""
+    folders = [folder for own in runs.values() for folder in own]
+    likelihoods = dict.fromkeys(likelihood_words(folder.experiment().objective.likelihood) for folder in folders)
+    lines = [
+        f"nats per example, {measured_on}; β and the way to the set point: the training batches",
+        f"reconstruction: {'; '.join(likelihoods)}",
+    ]
+    measured = [] if measured_on == _TRAINING else [folder.metrics() or {} for folder in folders]
+    return lines + list(dict.fromkeys(words for metrics in measured if (words := fid_words(metrics)) is not None))
 
 
 def _end(folder: RunFolder, measured_on: str) -> End | None:
@@ -145,7 +162,9 @@ def _words(response: Response | None) -> str:
     if response is None:
         return ""
     settled = "not settled" if response.settled is None else f"settled at {response.settled:,.0f}"
-    return f"  {100 * response.error:+.2f} % off target, overshoot {100 * response.overshoot:.0f} %, {settled}"
+    return (
+        f"; in training {100 * response.error:+.2f} % off target, overshoot {100 * response.overshoot:.0f} %, {settled}"
+    )
 
 
 def _pairs(ends: Mapping[str, Sequence[End | None]], plain: str) -> list[Pair]:

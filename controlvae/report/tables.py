@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.experiments import RunFolder
+from controlvae.experiments import RunFolder, changed, preset
 from controlvae.experiments.folder import write_text
 from controlvae.experiments.paper import PaperTable, Printed
+from controlvae.report.images import fid_words
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,29 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
         ]
         shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
         lines.append(f"| {row.method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
-    lines += ["", table.note] if table.note else []
+    notes = [table.note, *_notes(table, runs)]
+    lines += [line for note in notes if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / f"{table.name}.md", text)
     write_text(out / f"{table.name}.csv", sheet.getvalue())
     return text
+
+
+def _notes(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]]) -> list[str]:
+    """What the numbers were measured on, and which runs are not what the table says."""
+    found = [(name, folder, metrics) for name, own in runs.items() for folder in own if (metrics := folder.metrics())]
+    notes, columns = [], set(table.columns.values())
+    if "elbo" in columns:
+        notes += [f"ELBO: nats per example, {metrics['examples']:,} examples ({metrics['split']}), reconstruction: "
+                  f"{metrics['likelihood']}." for _, _, metrics in found]  # fmt: skip
+    if "fid.samples.score" in columns:
+        notes += [f"{words}." for _, _, metrics in found if (words := fid_words(metrics)) is not None]
+    for name, folder, _ in found:
+        wording = {"name", "about", "paper", "training.seed", "training.steps"}
+        other = [path for path in changed(folder.experiment(), preset(name)) if path not in wording]
+        notes += [f"Not as printed: runs of {name} with another {', '.join(other)}."] if other else []
+    return list(dict.fromkeys(notes))
 
 
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:

@@ -14,18 +14,21 @@ from controlvae.experiments import Shapes2D
 from controlvae.experiments.paper import SEED_IMAGES
 from controlvae.report.information import latent_factors, latent_name
 from controlvae.report.pictures import CELL, channels_last, draw_grid
-from controlvae.report.trained import Trained, latent_kl, picture_model, some_examples
+from controlvae.report.trained import Trained, decoded, latent_kl, some_examples
+
+ROWS = 20  # latents that are shown unless someone asks for more: of hundreds most do nothing to see
 
 
 @dataclass(frozen=True)
 class Traversal:
-    """One row per latent, ordered by KL; one column per value it was moved to."""
+    """One row per latent, those of largest KL, ordered by it; one column per value it was moved to."""
 
     pictures: np.ndarray  # (rows, columns, height, width, channels) in [0, 1]
     values: np.ndarray  # (columns,)
     latents: list[int]  # of each row
     kl: list[float]  # of each row, nats
     factors: list[str | None]  # of each latent, the one it tells most about; empty where that is not known
+    among: int  # how many latents there are
 
     def names(self) -> list[str]:
         """`x, z₉` for each row."""
@@ -33,19 +36,21 @@ class Traversal:
 
 
 @torch.no_grad()
-def traverse(run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray) -> Traversal:
+def traverse(
+    run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray, rows: int = ROWS
+) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
     kl = latent_kl(run, some_examples(run, 1000))
-    order = torch.argsort(kl, descending=True).tolist()
+    order = torch.argsort(kl, descending=True)[:rows].tolist()
     index = torch.tensor([seed_image(run, image)], device=run.device)
     code = run.model.encode(run.examples.batch(index)).mean[0]
     codes = code.repeat(len(order), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(order):
         codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
-    pictures = torch.sigmoid(picture_model(run).decode(codes.flatten(0, 1))).unflatten(0, (len(order), len(values)))
+    pictures = decoded(run, codes.flatten(0, 1)).unflatten(0, (len(order), len(values)))
     # Latents can change places while training goes on: names of an earlier step are not used.
     factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
-    return Traversal(channels_last(pictures), np.asarray(values), order, kl[order].tolist(), factors)
+    return Traversal(channels_last(pictures), np.asarray(values), order, kl[order].tolist(), factors, len(kl))
 
 
 def is_full(run: Trained) -> bool:
@@ -72,13 +77,17 @@ def seed_image(run: Trained, image: str | int | None) -> int:
     return int(image)
 
 
-def traversals(run: Trained, *, image: str | int | None = None, reach: float = 3.0, columns: int = 10) -> Figure:
+def traversals(
+    run: Trained, *, image: str | int | None = None, reach: float = 3.0, columns: int = 10, rows: int = ROWS
+) -> Figure:
     """The grid as a figure: rows named by latent and KL, columns by the value of the latent."""
-    shown = traverse(run, image, np.linspace(-reach, reach, columns))
+    shown = traverse(run, image, np.linspace(-reach, reach, columns), rows)
     figure = Figure(figsize=(CELL * columns + 1.7, CELL * len(shown.latents) + 0.5), layout="constrained")
     axis = figure.subplots()
     draw_traversal(axis, shown)
-    axis.set_xlabel("value of the latent", fontsize=8)
+    count = len(shown.latents)
+    which = f"; the {count} latents of largest KL out of {shown.among}" if count < shown.among else ""
+    axis.set_xlabel(f"value of the latent{which}", fontsize=8)
     return figure
 
 

@@ -27,7 +27,9 @@ def orders(experiment: Experiment, examples: Examples) -> list[Order]:
 def parts(examples: int, validation: int) -> tuple[Tensor, Tensor]:
     """Which examples to train on and which to validate with: a fixed random choice, the same for every seed."""
     if validation >= examples:
-        raise UserError(f"training.validation={validation:,} leaves nothing of {examples:,} examples to train on")
+        raise UserError(
+            f"training.validation={validation:,} leaves nothing of {examples:,} examples to train on; set it lower"
+        )
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(stream_key(0, _VALIDATION)))
     return order[validation:].sort().values, order[:validation].sort().values
 
