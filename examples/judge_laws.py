@@ -37,9 +37,6 @@ from controlvae.experiments import CIFAR10, Shapes2D, preset
 from controlvae.training import EagerEngine
 from controlvae.training.measurements import columns
 
-WINDOW = 50  # steps in a running mean: a batch's KL scatters by more than the bands are wide
-
-
 Of = tuple[str, str, int]  # whose trace it is: the training, the law, the seed
 
 
@@ -48,6 +45,7 @@ class Task(NamedTuple):
 
     target: float
     train: Callable[[Law, int], Trace]
+    window: int = 50  # steps in a running mean: a batch's KL scatters by more than the bands are wide
 
 
 LAWS: dict[str, Callable[[float], Law]] = {
@@ -152,7 +150,7 @@ TASKS = {
     "AutoencoderKL": Task(27.0, diffusers_autoencoder),
     "text-quick": Task(4.0, ours("text-quick", 1_200)),
     "cifar10": Task(25.0, ours("cifar10-control-145", 2_000, CIFAR10(32, images=20_000))),
-    "ptb": Task(3.0, ours("ptb-control-3", 1_000, latents=32, width=64, blocks=1, heads=4, inner=128)),
+    "ptb": Task(3.0, ours("ptb-control-3", 1_000, latents=32, width=64, blocks=1, heads=4, inner=128), window=200),
 }
 
 
@@ -173,14 +171,14 @@ class Verdict(NamedTuple):
     beta_noise: float  # sd around a straight line over the last tenth
 
 
-def running_mean(values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of each `WINDOW` steps in a row, and the last of them."""
-    return np.arange(WINDOW, len(values) + 1), np.convolve(values, np.full(WINDOW, 1 / WINDOW), mode="valid")
+def running_mean(values: Sequence[float], window: int) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of each `window` steps in a row, and the last of them."""
+    return np.arange(window, len(values) + 1), np.convolve(values, np.full(window, 1 / window), mode="valid")
 
 
-def verdict(task: str, law: str, seed: int, trace: Trace) -> Verdict:
-    """What running means of `WINDOW` steps say; an untrained model has no KL, so a response starts from zero."""
-    steps, means = running_mean(trace.kl)
+def verdict(task: str, law: str, seed: int, trace: Trace, window: int) -> Verdict:
+    """What running means say; an untrained model has no KL, so a response starts from zero."""
+    steps, means = running_mean(trace.kl, window)
     wide, narrow = (
         cv.metrics.step_response(means, trace.target, steps=steps, start=0.0, band=band) for band in (0.05, 0.02)
     )
@@ -200,18 +198,18 @@ def judge(
     """Trains every task under every law with every seed. Traces in the folder `kept` are not trained again."""
     traces: dict[Of, Trace] = {}
     for seed in seeds:
-        for task, (target, train) in tasks.items():
+        for name, task in tasks.items():
             for law, build in laws.items():
-                of = task, law, seed
-                traces[of] = _found(kept, of) or train(build(target), seed)
+                of = name, law, seed
+                traces[of] = _found(kept, of) or task.train(build(task.target), seed)
                 _keep(kept, of, traces[of])
-                print(*verdict(*of, traces[of]), sep="\t", flush=True)
-    verdicts = [verdict(*of, trace) for of, trace in traces.items()]
+                print(*verdict(*of, traces[of], task.window), sep="\t", flush=True)
+    verdicts = [verdict(*of, trace, tasks[of[0]].window) for of, trace in traces.items()]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "runs.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerows([Verdict._fields, *verdicts])
-    draw(traces, folder / "traces.png")
+    draw(traces, tasks, folder / "traces.png")
     return verdicts
 
 
@@ -257,27 +255,27 @@ def _median(runs: Sequence[Verdict], name: str) -> str:
     )
 
 
-def draw(traces: Mapping[Of, Trace], path: Path) -> None:
+def draw(traces: Mapping[Of, Trace], tasks: Mapping[str, Task], path: Path) -> None:
     """KL above, weight below, a column per training; a thin line per seed."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    tasks, laws = (list(dict.fromkeys(of[place] for of in traces)) for place in (0, 1))
+    laws, places = list(dict.fromkeys(law for _, law, _ in traces)), list(tasks)
     figure, axes = plt.subplots(
         2, len(tasks), sharex="col", squeeze=False, figsize=(3.4 * len(tasks), 5), layout="constrained"
     )
     for (task, law, _), trace in traces.items():
-        above, below = axes[:, tasks.index(task)]
+        above, below = axes[:, places.index(task)]
         number = laws.index(law)
-        steps, means = running_mean(trace.kl)
+        steps, means = running_mean(trace.kl, tasks[task].window)
         above.plot(steps, means / trace.target, f"C{number}", linewidth=0.7)
         below.loglog(np.arange(1, len(trace.beta) + 1), np.maximum(trace.beta, 1e-4), f"C{number}", linewidth=0.7)
         above.set(title=f"{task}, {trace.target:g} nats", ylim=(0, 2.5), xlim=(10, len(trace.kl)))
         above.axhline(1.0, color="black", linestyle="--", linewidth=0.7)
         below.set(xlabel="step")
-    axes[0, 0].set(ylabel=f"KL / target, means of {WINDOW} steps")
+    axes[0, 0].set(ylabel="KL / target, running means")
     axes[1, 0].set(ylabel="β")
     lines = [plt.Line2D([], [], color=f"C{number}") for number in range(len(laws))]
     figure.legend(lines, laws, loc="outside lower center", ncols=len(laws))
