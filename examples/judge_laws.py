@@ -256,27 +256,32 @@ def _median(runs: Sequence[Verdict], name: str) -> str:
 
 
 def draw(traces: Mapping[Of, Trace], tasks: Mapping[str, Task], path: Path) -> None:
-    """KL above, weight below, a column per training; a thin line per seed."""
+    """KL above, weight below, four trainings in a row; a thin line per seed."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    laws, places = list(dict.fromkeys(law for _, law, _ in traces)), list(tasks)
+    laws, wide, tall = list(dict.fromkeys(law for _, law, _ in traces)), min(len(tasks), 4), -(-len(tasks) // 4)
     figure, axes = plt.subplots(
-        2, len(tasks), sharex="col", squeeze=False, figsize=(3.4 * len(tasks), 5), layout="constrained"
-    )
+        2 * tall, wide, squeeze=False, figsize=(3.4 * wide, 4.8 * tall), layout="constrained",
+        height_ratios=[3, 2] * tall,
+    )  # fmt: skip
+    pairs = {task: axes[2 * (k // 4) : 2 * (k // 4) + 2, k % 4] for k, task in enumerate(tasks)}
+    for blank in axes[-2:, (len(tasks) - 1) % 4 + 1 :].flatten():
+        blank.axis("off")
     for (task, law, _), trace in traces.items():
-        above, below = axes[:, places.index(task)]
+        above, below = pairs[task]
         number = laws.index(law)
         steps, means = running_mean(trace.kl, tasks[task].window)
-        above.plot(steps, means / trace.target, f"C{number}", linewidth=0.7)
+        above.semilogx(steps, means / trace.target, f"C{number}", linewidth=0.7)
         below.loglog(np.arange(1, len(trace.beta) + 1), np.maximum(trace.beta, 1e-4), f"C{number}", linewidth=0.7)
         above.set(title=f"{task}, {trace.target:g} nats", ylim=(0, 2.5), xlim=(10, len(trace.kl)))
         above.axhline(1.0, color="black", linestyle="--", linewidth=0.7)
-        below.set(xlabel="step")
-    axes[0, 0].set(ylabel="KL / target, running means")
-    axes[1, 0].set(ylabel="β")
+        below.set(xlabel="step", xlim=(10, len(trace.kl)))
+    for above, below in zip(axes[::2, 0], axes[1::2, 0], strict=True):
+        above.set(ylabel="KL / target, running means")
+        below.set(ylabel="β")
     lines = [plt.Line2D([], [], color=f"C{number}") for number in range(len(laws))]
     figure.legend(lines, laws, loc="outside lower center", ncols=len(laws))
     figure.savefig(path, dpi=110)
