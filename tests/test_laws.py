@@ -173,6 +173,17 @@ def test_auto_does_not_wind_up_while_learning_sets_the_pace(first):
     assert overshoot(cv.Auto(18.0)) < overshoot(cv.Auto(18.0, reach_in=200)) / 2
 
 
+def test_auto_averages_more_where_batches_scatter_more():
+    def scatter(law):
+        control, dice = cv.Controller(law), random.Random(1)
+        model, betas = linear_vae([60.0 * 0.95**k for k in range(10)], 1.0, lag=60), [1.0]
+        for _ in range(1_600):  # until then both have a horizon of 200
+            betas.append(control.step(model(betas[-1]) * dice.gauss(1.0, 0.25)))
+        return statistics.stdev(map(math.log, betas[-800:]))
+
+    assert scatter(cv.Auto(18.0)) < scatter(cv.Auto(18.0, reach_in=200)) / 1.5
+
+
 def test_auto_moves_to_a_new_target_without_a_bump():
     control, model = cv.Controller(cv.Auto(18.0, reach_in=400)), linear_vae([60.0] * 10, 1.0, lag=20)
     beta = control.beta

@@ -89,16 +89,22 @@ def cyclical(period, ramp):
 def auto(trace, target, reach_in, low, high, start):
     """beta(t) of the law on logarithms; `target` is a function of t. Without `reach_in` its horizon grows."""
     integral, beta, betas = math.log(start), start, []
-    average, seen = None, 0
+    average, seen, last, variance, distance = None, 0, None, 0.0, 2.0
     for t, x in enumerate(trace, start=1):
         if not math.isfinite(x):
             betas.append(beta)
             continue
         horizon = reach_in or clip(seen / 8, 200, 2_000)
-        average = x if average is None else average + 20 / horizon * (x - average)
-        relative = 2 * (target(t) - average) / (target(t) + abs(average))
-        if not reach_in and abs(relative) > 1 / 4:
-            horizon = 800 + seen
+        batches = horizon / 20
+        if not reach_in and abs(distance) <= 1 / 4:
+            batches = max(batches, min(2 * variance / 0.06**2, 200))
+        average = x if average is None else average + (x - average) / batches
+        relative = distance = 2 * (target(t) - average) / (target(t) + abs(average))
+        if not reach_in:
+            horizon = 800 + seen if abs(relative) > 1 / 4 else max(horizon, 10 * batches)
+        if last is not None and abs(relative) <= 1 / 4:
+            variance += (2 * ((x - last) / (abs(x) + abs(last) + 1e-12)) ** 2 - variance) / 100
+        last = x
         seen += 1
         trial = integral - 16 / horizon * relative
         asked = clip(trial - 2 * relative, -50, 50)

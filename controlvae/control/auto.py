@@ -7,10 +7,14 @@ from controlvae.control.law import State, Target
 from controlvae.control.logarithmic import Logarithmic
 
 _KP, _KI = 2.0, 16.0  # per unit of relative error; the second is divided by the horizon
-_AVERAGED = 20  # the KL is averaged over a horizon divided by this
+_AVERAGED = 20  # the KL is averaged over a horizon divided by this,
+_STILL, _LATEST, _SLOWER = 0.06, 200, 10  # or, near the set point, over enough batches for P to scatter by the first,
+# at most the second; the horizon is then at least the third times as long
+_MEMORY = 100  # batches behind the measured spread
 _SHORTEST, _LONGEST = 200, 2_000  # horizons, in steps
 _FAR = 0.25  # the relative error beyond which learning sets the pace, not the weight,
 _CAUTION = 800  # and what the horizon then is beyond the steps taken so far
+_NOTHING = 1e-12  # nats
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,9 @@ class Auto(Logarithmic):
     collapsed or burst.
 
     The horizon is T = t / 8 between 200 and 2,000: as learning slows down, so does the drift of the weight that holds
-    the KL, and there is time to average more. The KL is averaged over T / 20 batches. While ε is beyond ± 1/4 a code is
-    still to form, or that of an untrained network to be put in order. Learning holds the KL back then, not β, and a
+    the KL, and there is time to average more. The KL is averaged over T / 20 batches; over more, and T is at least ten
+    times as many, where batches differ so much that P alone would scatter β by over 6 %. While ε is beyond ± 1/4 a code
+    is still to form, or that of an untrained network to be put in order. Learning holds the KL back then, not β, and a
     quick integral would only wind up: T = 800 + t.
 
     For images, text and models of one's own. Not for disentangling, where the slow published gains are part of the
@@ -63,17 +68,34 @@ class Auto(Logarithmic):
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         error = _relative(now.target, now.measured)
-        horizon = self._horizon(state, xp)
+        horizon, far = self._horizon(state, xp), abs(error) > _FAR
         if self.reach_in is None:
-            horizon = xp.where(abs(error) > _FAR, _CAUTION + state.seen, horizon)
+            longer = _SLOWER * self._batches(state, xp)
+            horizon = xp.where(far, _CAUTION + state.seen, xp.where(longer > horizon, longer, horizon))
         p = self.proportional(now.target, now.measured, xp)
-        return self.actuate(state, now, p, state.i - _KI / horizon * error, 0 * p, xp)
+        after = self.actuate(state, now, p, state.i - _KI / horizon * error, 0 * p, xp)
+        # Half the square of a difference: a variance that no drift of the KL adds to.
+        scatter = 2 * (measured - state.last) / (abs(measured) + abs(state.last) + _NOTHING)
+        spread = state.spread + (scatter * scatter / 2 - state.spread) / _MEMORY
+        counts = now.usable & (state.seen > 0) & (abs(error) <= _FAR)
+        last = xp.where(now.usable, measured, state.last)
+        return State(*after[:-2], last, xp.where(counts, spread, state.spread))
 
     def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
         return -_KP * _relative(target, measured)
 
     def decay(self, state: State, xp: Arithmetic) -> Value:
-        return 1 - _AVERAGED / self._horizon(state, xp)
+        return 1 - 1 / self._batches(state, xp)
+
+    def _batches(self, state: State, xp: Arithmetic) -> Value:
+        """How many the KL is averaged over."""
+        few = self._horizon(state, xp) / _AVERAGED
+        if self.reach_in is not None:
+            return few
+        # The mean of n in a moving average has 1 / 2n of their variance.
+        many = xp.clip(_KP**2 * state.spread / (2 * _STILL**2), 0, _LATEST)
+        near = abs(_relative(state.target, state.measured)) <= _FAR
+        return xp.where(near & (many > few), many, few)
 
     def _horizon(self, state: State, xp: Arithmetic) -> Value:
         return xp.clip(state.seen / 8, _SHORTEST, _LONGEST) if self.reach_in is None else self.reach_in

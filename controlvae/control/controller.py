@@ -13,6 +13,7 @@ from controlvae.control.law import Feedback, Law, State, check_target
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
 _MOVING = (*State._fields, "pending_sum", "pending_count")
+_YOUNGER = {"last", "spread"}  # states saved before these were kept do without
 
 
 class Controller:
@@ -197,10 +198,10 @@ class Controller:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Goes on from a `state_dict()`, as if never stopped. Tensors already in use keep their addresses."""
-        missing, extra = set(_MOVING) - set(saved), set(saved) - set(_MOVING)
+        missing, extra = set(_MOVING) - set(saved) - _YOUNGER, set(saved) - set(_MOVING)
         if missing or extra:
             raise ValueError(f"not a controller's state: missing {sorted(missing)}, unknown {sorted(extra)}")
-        values = [saved[name] for name in _MOVING]
+        values = [saved[name] if name in saved else 0 * saved["beta"] for name in _MOVING]
         shape = () if self.models is None else (self.models,)
         if any(tuple(getattr(value, "shape", ())) != shape for value in values):
             raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")

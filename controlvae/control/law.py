@@ -36,6 +36,8 @@ class State(NamedTuple):
     d: Value  # derivative term
     output: Value  # the weight asked for
     beta: Value  # the weight given: output within its bounds
+    last: Value  # the measurement before its moving average,
+    spread: Value  # and its relative variance; both kept by laws that ask for them
 
 
 class Law(ABC):
@@ -83,7 +85,7 @@ class Schedule(Law):
 
     def initial(self) -> State:
         beta = float(self.at(0.0, FLOATS))
-        return State(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, beta, beta)
+        return State(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, beta, beta, 0.0, 0.0)
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         usable = abs(measured) < LARGEST_MEASUREMENT
@@ -94,7 +96,7 @@ class Schedule(Law):
         # Written out, because the compiler of torch 2.11 does not know what `_replace` returns.
         return State(
             step, seen, state.held, state.target, measured, state.error, state.p, state.i, state.d, output=beta,
-            beta=beta,
+            beta=beta, last=state.last, spread=state.spread,
         )  # fmt: skip
 
 
@@ -128,7 +130,7 @@ class Feedback(Law):
         # Algorithm 1 starts from I(0) = 0. A weight to start from is put into the integral, where it can be unlearnt.
         beta = self.beta_min if self.beta_init is None else self.beta_init
         target = float(self.target_at(0.0, FLOATS))
-        return State(0.0, 0.0, 0.0, target, 0.0, 0.0, 0.0, beta - self.beta_min, 0.0, beta, beta)
+        return State(0.0, 0.0, 0.0, target, 0.0, 0.0, 0.0, beta - self.beta_min, 0.0, beta, beta, 0.0, 0.0)
 
     @abstractmethod
     def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
@@ -169,8 +171,9 @@ class Feedback(Law):
             i = xp.where(outward, state.i, i)
         beta = xp.clip(output, low, high)
         after = State(
-            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p, i, d, output, beta
-        )
+            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p, i, d, output, beta,
+            state.last, state.spread,
+        )  # fmt: skip
         return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))  # skipped: only time has passed
 
     def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:

@@ -32,6 +32,7 @@ class Logarithmic(Feedback):
         output = xp.exp(xp.clip(asked, -_LARGEST, _LARGEST))
         after = State(
             state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p,
-            xp.where(outward, state.i, i), d, output, xp.clip(output, self.beta_min, self.beta_max),
+            xp.where(outward, state.i, i), d, output, xp.clip(output, self.beta_min, self.beta_max), state.last,
+            state.spread,
         )  # fmt: skip
         return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))
