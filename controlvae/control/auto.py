@@ -7,9 +7,10 @@ from controlvae.control.law import State, Target
 from controlvae.control.logarithmic import Logarithmic
 
 _KP, _KI = 2.0, 16.0  # per unit of relative error; the second is divided by the horizon
-_AVERAGED = 20  # the KL is averaged over a horizon divided by this,
-_STILL, _LATEST, _SLOWER = 0.06, 200, 10  # or, near the set point, over enough batches for P to scatter by the first,
-# at most the second; the horizon is then at least the third times as long
+_AVERAGED = 20  # the KL is averaged over a horizon divided by this;
+_STILL = 0.06  # near the set point over more, if P would scatter log β by more than this otherwise,
+_MOST = 200  # though over no more batches than these,
+_SLOWER = 10  # and with a horizon at least so many times as long
 _MEMORY = 100  # batches behind the measured spread
 _SHORTEST, _LONGEST = 200, 2_000  # horizons, in steps
 _FAR = 0.25  # the relative error beyond which learning sets the pace, not the weight,
@@ -93,7 +94,7 @@ class Auto(Logarithmic):
         if self.reach_in is not None:
             return few
         # The mean of n in a moving average has 1 / 2n of their variance.
-        many = xp.clip(_KP**2 * state.spread / (2 * _STILL**2), 0, _LATEST)
+        many = xp.clip(_KP**2 * state.spread / (2 * _STILL**2), 0, _MOST)
         near = abs(_relative(state.target, state.measured)) <= _FAR
         return xp.where(near & (many > few), many, few)
 
