@@ -169,12 +169,17 @@ class Feedback(Law):
             # the law asks for less than the bound, so the bound is what it gets.
             outward = ((output < low) & (now.error > 0)) | ((output > high) & (now.error < 0))
             i = xp.where(outward, state.i, i)
-        beta = xp.clip(output, low, high)
+        return self.moved(state, now, p, i, d, output, xp)
+
+    def moved(
+        self, state: State, now: Reading, p: Value, i: Value, d: Value, output: Value, xp: Arithmetic
+    ) -> State:  # fmt: skip
+        """The state after a measurement; where it was not usable only time has passed."""
         after = State(
-            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p, i, d, output, beta,
-            state.last, state.spread,
+            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p, i, d, output,
+            xp.clip(output, self.beta_min, self.beta_max), state.last, state.spread,
         )  # fmt: skip
-        return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))  # skipped: only time has passed
+        return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))
 
     def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:
         """The state with its set point pinned at `target`, and the integral moved so that beta does not jump."""

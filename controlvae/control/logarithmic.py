@@ -30,9 +30,4 @@ class Logarithmic(Feedback):
         low, high = max(math.log(self.beta_min), -_LARGEST), min(math.log(self.beta_max), _LARGEST)
         outward = ((asked < low) & (i < state.i)) | ((asked > high) & (i > state.i))
         output = xp.exp(xp.clip(asked, -_LARGEST, _LARGEST))
-        after = State(
-            state.step + 1, state.seen + 1, state.held, now.target, now.measured, now.error, p,
-            xp.where(outward, state.i, i), d, output, xp.clip(output, self.beta_min, self.beta_max), state.last,
-            state.spread,
-        )  # fmt: skip
-        return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))
+        return self.moved(state, now, p, xp.where(outward, state.i, i), d, output, xp)

@@ -64,8 +64,8 @@ class Network:
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.module.load_state_dict(part(tensors, "model."))
         for name, parameter in self.module.named_parameters():
-            if f"adam.step.{name}" not in tensors:
-                continue  # it has no gradient
+            if not parameter.requires_grad:
+                continue
             self.optimiser.state[parameter] = {
                 "step": tensors[f"adam.step.{name}"].clone().to(parameter.device),
                 # In the parameter's own memory layout, which the fused optimiser relies on.
