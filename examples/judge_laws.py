@@ -7,11 +7,11 @@ seed. A table goes to the terminal, a line per run to `runs.csv`, traces to `tra
 
     judge({"mine": Task(target, train)}, LAWS, seeds=range(5), folder=Path("judged"))
 
-where `train(law, seed)` returns a `Trace`, the KL and the weight of every step.
+where `train` takes the (law, seed) of every run and yields their `Trace`s, the KL and the weight of every step.
 
 Models of others want `pip install pythae diffusers`; CIFAR-10 and Penn Treebank are read from `$CONTROLVAE_DATA`. All
 of it takes about two hours of one core. `--tasks small text-quick` picks some, and `--kept FOLDER` goes on where an
-interrupted run stopped.
+interrupted run stopped. `--tasks cifar10-128 ptb-paper` are for a GPU: the paper's networks, all runs side by side.
 """
 
 import argparse
@@ -34,17 +34,18 @@ import controlvae as cv
 from controlvae.control import Law
 from controlvae.data.load import load
 from controlvae.experiments import CIFAR10, Shapes2D, preset
-from controlvae.training import EagerEngine
+from controlvae.training import EagerEngine, make_engine
 from controlvae.training.measurements import columns
 
 Of = tuple[str, str, int]  # whose trace it is: the training, the law, the seed
+Train = Callable[[Sequence[tuple[Law, int]]], Iterator[Trace]]
 
 
 class Task(NamedTuple):
     """A training and the KL to hold it at."""
 
     target: float
-    train: Callable[[Law, int], Trace]
+    train: Train
     window: int = 50  # steps in a running mean: a batch's KL scatters by more than the bands are wide
 
 
@@ -69,7 +70,11 @@ def small(law: Law, seed: int, scale: float = 1.0, steps: int = 3_000) -> Trace:
     return _loop(law, scaled, batches, torch.optim.Adam(model.parameters(), lr=0.01))
 
 
-def ours(name: str, steps: int, data: CIFAR10 | None = None, **changes: Any) -> Callable[[Law, int], Trace]:
+def one_by_one(train: Callable[[Law, int], Trace]) -> Train:
+    return lambda runs: (train(law, seed) for law, seed in runs)
+
+
+def ours(name: str, steps: int, data: CIFAR10 | None = None, **changes: Any) -> Train:
     """A preset of ours in batches of 32, on other data where they are given; `changes` are those of its network."""
 
     def train(law: Law, seed: int) -> Trace:
@@ -81,6 +86,24 @@ def ours(name: str, steps: int, data: CIFAR10 | None = None, **changes: Any) -> 
         rows = EagerEngine([experiment], _examples(experiment.data), torch.device("cpu")).advance(steps)[:, 0]
         kl, beta = (rows[:, columns(experiment).index(column)].tolist() for column in ("kl", "beta"))
         return Trace(law.target, kl, beta)
+
+    return one_by_one(train)
+
+
+def side_by_side(name: str, steps: int) -> Train:
+    """A preset as it is, all its runs at once."""
+
+    def train(runs: Sequence[tuple[Law, int]]) -> Iterator[Trace]:
+        like = preset(name)
+        experiments = [
+            replace(like, control=law, training=replace(like.training, seed=seed, steps=steps)) for law, seed in runs
+        ]
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        engine = make_engine(experiments, _examples(like.data).to(device), device)
+        rows = torch.cat([engine.advance(100) for _ in range(steps // 100)])
+        for number, (law, _) in enumerate(runs):
+            names = columns(experiments[number])
+            yield Trace(law.target, *(rows[:, number, names.index(name)].tolist() for name in ("kl", "beta")))
 
     return train
 
@@ -143,14 +166,18 @@ def _pictures(data: Shapes2D | CIFAR10, batch: int, steps: int) -> Iterator[Tens
 
 
 TASKS = {
-    "small": Task(8.0, small),
-    "small, recon / 1000": Task(8.0, lambda law, seed: small(law, seed, scale=1e-3)),
+    "small": Task(8.0, one_by_one(small)),
+    "small, recon / 1000": Task(8.0, one_by_one(lambda law, seed: small(law, seed, scale=1e-3))),
     "shapes2d-quick": Task(18.0, ours("shapes2d-quick", 1_500, channels=(8, 16, 16), hidden=64)),
-    "pythae VAE": Task(18.0, pythae_vae),
-    "AutoencoderKL": Task(27.0, diffusers_autoencoder),
+    "pythae VAE": Task(18.0, one_by_one(pythae_vae)),
+    "AutoencoderKL": Task(27.0, one_by_one(diffusers_autoencoder)),
     "text-quick": Task(4.0, ours("text-quick", 1_200)),
     "cifar10": Task(25.0, ours("cifar10-control-145", 2_000, CIFAR10(32, images=20_000))),
     "ptb": Task(3.0, ours("ptb-control-3", 1_000, latents=32, width=64, blocks=1, heads=4, inner=128), window=200),
+}
+FOR_A_GPU = {
+    "cifar10-128": Task(145.0, side_by_side("cifar10-control-145", 5_000)),
+    "ptb-paper": Task(3.0, side_by_side("ptb-control-3", 5_000), window=200),
 }
 
 
@@ -197,13 +224,15 @@ def judge(
 ) -> list[Verdict]:  # fmt: skip
     """Trains every task under every law with every seed. Traces in the folder `kept` are not trained again."""
     traces: dict[Of, Trace] = {}
-    for seed in seeds:
-        for name, task in tasks.items():
-            for law, build in laws.items():
-                of = name, law, seed
-                traces[of] = _found(kept, of) or task.train(build(task.target), seed)
-                _keep(kept, of, traces[of])
-                print(*verdict(*of, traces[of], task.window), sep="\t", flush=True)
+    for name, task in tasks.items():
+        all_of = [(name, law, seed) for seed in seeds for law in laws]
+        traces |= {of: trace for of in all_of if (trace := _found(kept, of))}
+        missing = [of for of in all_of if of not in traces]
+        trained = task.train([(laws[law](task.target), seed) for _, law, seed in missing]) if missing else iter(())
+        for of, trace in zip(missing, trained, strict=True):
+            traces[of] = trace
+            _keep(kept, of, trace)
+            print(*verdict(*of, trace, task.window), sep="\t", flush=True)
     verdicts = [verdict(*of, trace, tasks[of[0]].window) for of, trace in traces.items()]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "runs.csv").open("w", newline="") as file:
@@ -290,7 +319,8 @@ def draw(traces: Mapping[Of, Trace], tasks: Mapping[str, Task], path: Path) -> N
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK", help=", ".join(TASKS))
+    every = TASKS | FOR_A_GPU
+    parser.add_argument("--tasks", nargs="+", choices=every, default=list(TASKS), metavar="TASK", help=", ".join(every))
     parser.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW", help=", ".join(LAWS))
     parser.add_argument("--seeds", type=int, default=5, help="how many (default %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("judged"), help="the folder of CSV and figure")
@@ -298,7 +328,7 @@ def main(given: Sequence[str] | None = None) -> None:
     options = parser.parse_args(given)
     warnings.simplefilter("ignore", cv.TuningWarning)
     torch.set_num_threads(1)
-    picked = {name: TASKS[name] for name in options.tasks}, {name: LAWS[name] for name in options.laws}
+    picked = {name: every[name] for name in options.tasks}, {name: LAWS[name] for name in options.laws}
     print(*table(judge(*picked, range(1, options.seeds + 1), options.out, options.kept)), sep="\n")
 
 

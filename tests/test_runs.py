@@ -310,7 +310,8 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
 
 
 def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_path, capsys):
-    sets = ["data.sentences=300", "training.steps=60", "training.log_every=7", "model.width=16"]
+    sets = ["data.sentences=300", "training.steps=60", "training.log_every=7", "model.width=16",
+            "training.validation=40", "training.validate_every=14"]  # fmt: skip
     words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
     words += ["--device", "cpu", "--checkpoint-every", "0.02s"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
@@ -321,6 +322,10 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     assert within("report", one, "--examples", 50, cwd=tmp_path).returncode == 0
     metrics = json.loads((one / "metrics.json").read_text())
     assert metrics["split"] == "test: 300 sentences"
+    looks = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
+    assert [look["step"] for look in looks] == [14, 28, 42, 56, 60]
+    assert metrics["best"]["step"] == max(looks, key=lambda look: look["elbo"])["step"]
+    assert metrics["best"]["text"]["perplexity"] > 1
     assert metrics["text"]["perplexity"] > metrics["text"]["reconstruction_perplexity"] > 1
     beta = json.loads((one / "log.jsonl").read_text().splitlines()[-1])["beta"]
     assert metrics["text"]["paper_elbo"] == pytest.approx(-(metrics["reconstruction"] + beta * metrics["kl"]))

@@ -21,7 +21,7 @@ from controlvae.cli.runs import pick_device
 from controlvae.control import TuningWarning
 from controlvae.control.collapse import in_use
 from controlvae.data.examples import BinaryImages, Examples
-from controlvae.data.load import load
+from controlvae.data.load import load, validation_part
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
@@ -124,7 +124,7 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     examples = load(experiments[0].data, how.data_root).to(how.device)
     validated = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
-    validator = Validator(experiments, examples, how.device) if validated else None
+    validator = Validator(experiments, examples, how.device, how.data_root) if validated else None
     return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples))
 
 
@@ -132,7 +132,8 @@ def _what(experiment: Experiment, examples: Examples) -> list[str]:
     """What is trained on and in what its reconstruction is counted; a note where the two do not suit each other."""
     shape, kept = "x".join(map(str, examples.shape)), experiment.training.validation
     size = f"{len(examples):,} examples" + (f" of {shape}" if len(examples.shape) == 3 else "")
-    validation = f", {kept:,} of them for validation" if kept else ""
+    of = "of its validation part" if validation_part(experiment.data) is not None else "of them"
+    validation = f", {kept:,} {of} for validation" if kept else ""
     lines = [
         f"data: {examples.source}; {examples.split}; {size}{validation}",
         f"reconstruction: {likelihood_words(experiment.objective.likelihood)}",

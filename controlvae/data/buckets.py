@@ -51,8 +51,8 @@ class BucketOrder(Order):
     Examples of several parts are sorted by the first, then by the next, and a batch has a width for each.
     """
 
-    def __init__(self, lengths: Tensor, batch: int, seed: int, multiple: int = 8, stream: int = 0) -> None:
-        super().__init__(len(lengths), batch, seed, stream)
+    def __init__(self, lengths: Tensor, batch: int, seed: int, multiple: int = 8, among: Tensor | None = None) -> None:
+        super().__init__(len(lengths), batch, seed, among=among)
         self.classes = length_classes(lengths.cpu(), multiple)
         self.widths = tuple(self.classes.unique(dim=0).tolist())  # every width that a class may have
 

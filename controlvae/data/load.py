@@ -87,6 +87,14 @@ def held_out(settings: DataSettings, root: Path | None = None) -> DataSettings |
     return replace(settings, **changes)
 
 
+def validation_part(settings: DataSettings) -> DataSettings | None:
+    """The part that a data set itself sets aside for validation; None where it has none."""
+    match settings:
+        case PennTreebank(split="train") | Switchboard(split="train") | CelebA(split="train"):
+            return replace(settings, split="valid")
+    return None
+
+
 def _brings_test(path: str, root: Path | None) -> bool:
     place, _ = located(path, root)
     return hub.is_copy(place) and hub.open_copy(place).parted

@@ -40,7 +40,8 @@ class Training:
     log_every: int = 500  # steps averaged into one line of the log
     precision: Precision = "bf16"  # of the products on a GPU; a CPU computes in float32 whatever it says
     delayed: bool = False  # a batch is weighed by the KL of those before it, as in the released text program
-    validation: int = 0  # examples kept out of training, a fixed random choice, to tell when to stop
+    validation: int = 0  # examples to tell when to stop: a fixed random choice of the data's own validation part where
+    # it has one (Penn Treebank, Switchboard, CelebA), else of the training part, and then not trained on
     validate_every: int = 0  # steps between looks at them; 0 is never. The best model so far is kept beside the last
 
     def __post_init__(self) -> None:

@@ -202,6 +202,8 @@ _TABLES += [
             "IWAE": "iwae.bound", "ELBO of the same": "iwae.elbo_of_the_same", "perplexity, ELBO": "text.perplexity",
             "perplexity, IWAE": "text.iwae_perplexity", "active units": "active_units",
             "mutual information": "mutual_information.lower", "self-BLEU-2": "text.self_bleu_2",
+            "ELBO, best by validation": "best.elbo", "IWAE, best by validation": "best.iwae.bound",
+            "step of the best": "best.step",
         },
         (
             *_PTB_ROWS,

@@ -106,7 +106,7 @@ TEXT_QUICK = Experiment(
 )  # fmt: skip
 PTB = Experiment(
     "ptb", data=PennTreebank(), model=TextVAE(), objective=Elbo("tokens"), optimiser=Adam(rate=1e-3),
-    training=Training(steps=80_000, batch=32),
+    training=Training(steps=80_000, batch=32, validation=3_370, validate_every=4_000),
 )  # fmt: skip
 
 DIALOG_QUICK = Experiment(

@@ -18,7 +18,7 @@ from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import image_metrics
 from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.tables import look_up
-from controlvae.report.text import text_metrics
+from controlvae.report.text import bound_perplexities, text_metrics
 from controlvae.report.trained import Trained, best_by_validation, on_test_examples, pixel_variance, some_examples
 
 _MIXED = 4_096  # examples the mutual information is worked out from: their pairs all count
@@ -63,6 +63,7 @@ def evaluate(
             "chosen": "by the ELBO on validation examples",
             **bound,
             **image_metrics(best, bound["elbo"], importance_samples, fid_pictures),
+            **(bound_perplexities(best, bound, importance_samples) if len(best.examples.shape) < 3 else {}),
         }
     write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")
     return metrics

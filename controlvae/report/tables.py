@@ -32,7 +32,10 @@ class Cell:
 
     def words(self) -> str:
         """`0.5479 ± 0.0270 (paper 0.5628 ± 0.0222, -0.0149)`"""
-        ours = "–" if self.mean is None else _pair(self.mean, self.sd)
+        if len(self.values) == 1 and self.values[0].is_integer():
+            ours = f"{self.values[0]:.0f}"  # a count
+        else:
+            ours = "–" if self.mean is None else _pair(self.mean, self.sd)
         if self.printed is None:
             return ours
         paper, digits = f"paper {_pair(self.printed.mean, self.printed.sd)}", _digits(self.printed.mean)

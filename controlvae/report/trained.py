@@ -16,7 +16,7 @@ from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
 from controlvae.training import checkpoint
-from controlvae.training.sampling import parts
+from controlvae.training.sampling import trained_on
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
         raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
-    among = parts(len(examples), experiment.training.validation)[0] if experiment.training.validation else None
+    among = trained_on(experiment, len(examples))
     return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among)
 
 

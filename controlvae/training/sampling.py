@@ -6,6 +6,7 @@ from torch import Tensor
 from controlvae.data.buckets import BucketOrder
 from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, Order, stream_key
+from controlvae.data.load import validation_part
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, TotalCorrelation
@@ -16,12 +17,20 @@ _VALIDATION = 0x76616C6964  # the stream that validation examples are drawn from
 def orders(experiment: Experiment, examples: Examples) -> list[Order]:
     """The orders its batches come in: one, and an independent second where a critic wants one."""
     training, batches = experiment.training, 2 if isinstance(experiment.objective, TotalCorrelation) else 1
+    among = trained_on(experiment, len(examples))
     if isinstance(examples, Sentences | Dialogs):
-        if training.validation or batches > 1:
-            raise UserError("text is trained without validation examples and without a critic in this version")
-        return [BucketOrder(examples.lengths, training.batch, training.seed)]
-    among = parts(len(examples), training.validation)[0] if training.validation else None
+        if batches > 1:
+            raise UserError("text is trained without a critic in this version")
+        return [BucketOrder(examples.lengths, training.batch, training.seed, among=among)]
     return [Order(len(examples), training.batch, training.seed, stream, among) for stream in range(batches)]
+
+
+def trained_on(experiment: Experiment, examples: int) -> Tensor | None:
+    """Which examples are trained on; None is all, where none are validated with or the data has a part for that."""
+    validation = experiment.training.validation
+    if not validation or validation_part(experiment.data) is not None:
+        return None
+    return parts(examples, validation)[0]
 
 
 def parts(examples: int, validation: int) -> tuple[Tensor, Tensor]:

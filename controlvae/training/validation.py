@@ -1,12 +1,17 @@
 """Looks at examples kept out of training while it goes on, and keeps the model that did best on them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from controlvae.data.buckets import in_buckets
 from controlvae.data.examples import Examples, stream_key
+from controlvae.data.load import load, validation_part
+from controlvae.data.text import Sentences
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.experiments.folder import write_text
 from controlvae.models import build_for
@@ -14,18 +19,25 @@ from controlvae.objectives import measure_bound
 from controlvae.training import checkpoint
 from controlvae.training.sampling import parts
 
-_BATCH = 500
+_PICTURES, _SENTENCES = 500, 50  # measured at once
 
 
 class Validator:
-    """The held-out examples of runs side by side, on the device they train on."""
+    """The held-out examples of runs side by side, on the device they train on.
 
-    def __init__(self, experiments: Sequence[Experiment], examples: Examples, device: torch.device) -> None:
-        training = experiments[0].training
-        self.every = training.validate_every
-        self.examples = examples
-        self.indices = parts(len(examples), training.validation)[1].to(device)
-        self.device = device
+    They are of the data's own validation part where it has one, else some of those a run would be trained on.
+    """
+
+    def __init__(
+        self, experiments: Sequence[Experiment], examples: Examples, device: torch.device, root: Path | None = None
+    ) -> None:
+        training, own = experiments[0].training, validation_part(experiments[0].data)
+        self.every, self.trained, self.device = training.validate_every, examples, device
+        self.examples = examples if own is None else load(own, root).to(device)
+        if own is not None and training.validation >= len(self.examples):
+            self.indices = torch.arange(len(self.examples), device=device)
+        else:
+            self.indices = parts(len(self.examples), training.validation)[1].to(device)
 
     def due(self, step: int) -> bool:
         return step % self.every == 0
@@ -41,9 +53,17 @@ class Validator:
 
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
         """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
-        model = build_for(experiment, self.examples).to(self.device).eval()
+        model = build_for(experiment, self.trained).to(self.device).eval()
         model.load_state_dict(weights)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
-        batches = (self.examples.batch(chosen) for chosen in self.indices.split(_BATCH))
-        bound = measure_bound(model, experiment.objective, batches, noise)
+        bound = measure_bound(model, experiment.objective, self._batches(), noise)
         return {"elbo": bound.elbo, "reconstruction": bound.reconstruction, "kl": bound.kl}
+
+    def _batches(self) -> Iterator[Any]:
+        """The held-out examples, sentences with those of like length."""
+        if isinstance(self.examples, Sentences):
+            for few, width in in_buckets(self.examples.lengths[self.indices.cpu()], _SENTENCES):
+                yield self.examples.batch(self.indices[few.to(self.device)], width)
+            return
+        for chosen in self.indices.split(_PICTURES if len(self.examples.shape) == 3 else _SENTENCES):
+            yield self.examples.batch(chosen)
