@@ -338,6 +338,12 @@ def test_chat_answers_every_line_the_same_way_each_time(run, monkeypatch, capsys
     monkeypatch.setattr("sys.stdin", io.StringIO("does the cook stir the soup ?\n\nzzz\n"))
     chat(run, count=5, temperature=0.0, topic="", seed=0)
     assert capsys.readouterr().out == done.stdout
+    heard = []
+    for count in (2, 18):
+        monkeypatch.setattr("sys.stdin", io.StringIO("does the cook stir the soup ?\n"))
+        chat(run, count=count, temperature=1.0, topic="", seed=0)
+        heard.append(capsys.readouterr().out.splitlines())
+    assert (heard[0], len(heard[1])) == (heard[1][:2], 18)
     with pytest.raises(UserError, match="no topic 'kitchn'; did you mean 'kitchen'"):
         chat(run, count=5, temperature=0.0, topic="kitchn", seed=0)
     with pytest.raises(UserError, match="see controlvae chat"):

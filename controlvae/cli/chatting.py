@@ -14,6 +14,7 @@ from controlvae.report import Trained
 from controlvae.report.dialog import respond
 
 _NO_WORDS = (PAD, BOS, UNK)  # never said
+_TOGETHER = 16  # responses made at once, however few are asked for: the first ones are the same for any number
 
 
 def chat(run: Trained, count: int, temperature: float, topic: str, seed: int) -> None:
@@ -31,11 +32,13 @@ def chat(run: Trained, count: int, temperature: float, topic: str, seed: int) ->
         if strange := [word for word in dict.fromkeys(words) if word not in known]:
             typer.echo(f"(unknown to it: {', '.join(strange)})", err=True)
         said.append(Utterance(0, words))
-        [responses] = respond(
-            run, run.examples.ask(said, topic), count, seed=stream_key(seed, turn), temperature=temperature,
-            banned=_NO_WORDS,
-        )  # fmt: skip
-        for number, response in enumerate(responses, start=1):
+        context, key, responses = run.examples.ask(said, topic), stream_key(seed, turn), list[str]()
+        for number in range(-(-count // _TOGETHER)):
+            [more] = respond(
+                run, context, _TOGETHER, seed=stream_key(key, number), temperature=temperature, banned=_NO_WORDS
+            )
+            responses += more
+        for number, response in enumerate(responses[:count], start=1):
             typer.echo(f"{number:3d}  {response or '...'}")
         said.append(Utterance(1, responses[0].split()))
 

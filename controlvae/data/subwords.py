@@ -12,11 +12,14 @@ START = "▁"  # stands before the first piece of a word
 _UNKNOWN = "<UNK>"
 
 
+Cut = Callable[[Sequence[str]], list[str]]  # a sentence of words into their pieces
+
+
 class Pieces(NamedTuple):
     """What words are made of."""
 
     names: tuple[str, ...]  # letters first, then what was put together from them
-    cut: Callable[[Sequence[str]], list[str]]  # a sentence of words into them
+    cut: Cut
 
 
 def learn_pieces(sentences: Sequence[Sequence[str]], most: int) -> Pieces:

@@ -18,7 +18,7 @@ from controlvae.data import hub
 from controlvae.data.examples import digest
 from controlvae.data.parts import Part, part_of
 from controlvae.data.roots import data_roots, located
-from controlvae.data.subwords import learn_pieces, whole
+from controlvae.data.subwords import Cut, learn_pieces, whole
 from controlvae.data.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
 
@@ -42,7 +42,7 @@ class Sentences:
     split: str = "all"
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
-    pieces: bool = False  # whether tokens are pieces of words
+    cut: Cut | None = None  # into the pieces that tokens are, where they are no words
 
     @property
     def shape(self) -> tuple[int]:
@@ -73,16 +73,14 @@ class Sentences:
 
     def row(self, sentence: str) -> Tensor:
         """A sentence of one's own, its words between white space, as its tokens and EOS: int64 (T,)."""
-        if self.pieces:
-            raise UserError(
-                "pieces of words are learnt anew from the text and cannot cut other sentences; give an index"
-            )
-        return torch.from_numpy(to_numbers([sentence.split()], self.vocabulary).tokens[0]).long()
+        words = sentence.split()
+        parts = self.cut(words) if self.cut else words
+        return torch.from_numpy(to_numbers([parts], self.vocabulary).tokens[0]).long()
 
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""
         text = to_words(row.tolist() if isinstance(row, Tensor) else row, self.vocabulary)
-        return whole(text) if self.pieces else text
+        return whole(text) if self.cut else text
 
 
 class Chosen(NamedTuple):
@@ -156,7 +154,7 @@ def text_file(
         return _sentences(rows[part], vocabulary(rows["train"].sentences, words), str(place), split)
     learnt = learn_pieces(rows["train"].sentences, pieces)
     cut = rows[part]._replace(sentences=[learnt.cut(sentence) for sentence in rows[part].sentences])
-    return replace(_sentences(cut, SPECIAL + learnt.names, str(place), split), pieces=True)
+    return replace(_sentences(cut, SPECIAL + learnt.names, str(place), split), cut=learnt.cut)
 
 
 def _divided(chosen: Chosen, part: Part, held_out: float) -> tuple[dict[str, Chosen], str]:

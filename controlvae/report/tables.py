@@ -32,8 +32,8 @@ class Cell:
 
     def words(self) -> str:
         """`0.5479 ± 0.0270 (paper 0.5628 ± 0.0222, -0.0149)`"""
-        if len(self.values) == 1 and self.values[0].is_integer():
-            ours = f"{self.values[0]:.0f}"  # a count
+        if len(self.values) == 1 and isinstance(self.values[0], int):
+            ours = str(self.values[0])  # a count
         else:
             ours = "–" if self.mean is None else _pair(self.mean, self.sd)
         if self.printed is None:
@@ -93,7 +93,7 @@ def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
     value: Any = metrics
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value is None else float(value)
+    return value if value is None or isinstance(value, int) else float(value)
 
 
 def _pair(mean: float, sd: float | None) -> str:
