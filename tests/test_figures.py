@@ -80,14 +80,14 @@ def test_a_figure_of_the_paper_is_the_means_and_sds_of_the_logs(tmp_path):
     # What is not there, or not all there, is said.
     assert "ControlVAE (KL = 16): 3 seeds, 5,000 to 6,000 of 1,500,000 steps." in done.stdout
     assert "ControlVAE (KL = 18): 1 seed, 4,000 of 1,500,000 steps." in done.stdout
-    assert "β-VAE (β = 100): no runs yet." in done.stdout
+    assert "Control-FactorVAE; β-VAE (β = 100); FactorVAE (γ = 10): no runs yet." in done.stdout
 
 
 @pytest.mark.parametrize("name", ["figure-disentangling", "figure-traversals"])
 def test_a_figure_without_any_run_says_so(tmp_path, name):
     done = controlvae("reproduce", name, "--runs", tmp_path, "--no-train", "--device", "cpu")
     assert done.returncode == 0, done.stderr
-    assert "ControlVAE (KL = 16): no runs yet." in done.stdout
+    assert "all methods: no runs yet." in done.stdout
     assert (tmp_path / f"{name}.png").is_file()
     assert name in controlvae("reproduce").stdout
 

@@ -250,9 +250,9 @@ _FIGURES = [
     ),
     PaperFigure(
         "figure-ptb",
-        "Figure 6: KL, reconstruction, the true ELBO beside the paper's curve, and weight on Penn Treebank",
+        "Figure 6: KL, reconstruction, the true ELBO beside the paper's curve, weight and validation on Penn Treebank",
         _PTB_ROWS,
-        curves=("kl", "reconstruction", "elbo", "objective", "beta"),
+        curves=("kl", "reconstruction", "elbo", "objective", "beta", "validation"),
     ),
 ]
 

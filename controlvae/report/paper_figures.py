@@ -3,6 +3,7 @@
 import csv
 import io
 import textwrap
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ _CURVES = {
     "reconstruction": "reconstruction (nats)",
     "kl": "KL (nats per example)",
     "beta": "weight β(t)",
+    "validation": "ELBO, validation (nats)",
 }
 _TWO_CURVES = (
     "{} is what training maximises, with the β of the moment; the released program plots it as the ELBO. A β below 1 "
@@ -70,8 +72,7 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis, column, letter in zip(axes, paper.curves, "abcdef", strict=False):
         settled: list[float] = []
         for place, row in enumerate(paper.rows):
-            logs = [_with_objective(folder.records()) for folder in runs.get(row.preset or "", [])]
-            values = spread(logs, column, WINDOW)
+            values = spread([_curve(folder, column) for folder in runs.get(row.preset or "", [])], column, WINDOW)
             if not len(values.steps):
                 continue
             _band(axis, values, row.method, place)
@@ -87,6 +88,8 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
         f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd. "
         "Panels are cut to what follows the first tenth of the steps."
     ]
+    if "validation" in paper.curves:
+        about.append("Validation: examples that are not trained on, looked at while training goes on.")
     if {"elbo", "objective"} <= set(paper.curves):
         true, papers = (axes[paper.curves.index(column)] for column in ("elbo", "objective"))
         about.append(_TWO_CURVES.format(*(axis.get_title(loc="left").strip() for axis in (papers, true))))
@@ -128,9 +131,14 @@ def _frame(axis: Axes, values: Sequence[float]) -> None:
     axis.set_ylim(max(bottom, low - margin), min(top, high + margin))
 
 
-def _with_objective(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was maximised, beside the ELBO it is at times mistaken for: a low weight flatters it."""
-    return [{**r, "objective": -(r["reconstruction"] + r["beta"] * r["kl"])} for r in records]
+def _curve(folder: RunFolder, column: str) -> list[dict[str, Any]]:
+    """The records that have this column: looks at validation examples, or lines of the log.
+
+    What was maximised stands beside the ELBO it is at times mistaken for: a low weight flatters it.
+    """
+    if column == "validation":
+        return [{"step": look["step"], column: look["elbo"]} for look in folder.validations()]
+    return [{**r, "objective": -(r["reconstruction"] + r["beta"] * r["kl"])} for r in folder.records()]
 
 
 def _panel(axis: Axes, letter: str) -> None:
@@ -195,8 +203,12 @@ def write_traversals(
 
 
 def standing(paper: PaperFigure, runs: Runs, least: int = 0) -> list[str]:
-    """For each method what a reader of the figure must know: how many seeds came how far, or why there is nothing."""
-    return [f"{row.method}: {_stands(row, runs, least)}." for row in paper.rows]
+    """Of every method what a reader of the figure must know: how many seeds came how far, or why there is nothing."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for row in paper.rows:
+        alike[_stands(row, runs, least)].append(row.method)
+    named = {words: "all methods" if len(alike) == 1 else "; ".join(methods) for words, methods in alike.items()}
+    return [f"{methods}: {words}." for words, methods in named.items()]
 
 
 def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
