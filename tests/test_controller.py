@@ -199,6 +199,7 @@ def test_each_model_is_given_a_target_that_its_law_can_hold():
         (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole"),
         (lambda c: cv.Controller(None), "law must be a law"),
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
+        (lambda c: c.load_state_dict(cv.Controller(cv.Auto(18.0)).state_dict()), "another kind of law"),
         (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
     ],
 )

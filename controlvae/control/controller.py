@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from controlvae.control.law import Feedback, Law, State, check_target
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
 _MOVING = (*State._fields, "pending_sum", "pending_count")
-_YOUNGER = {"last", "spread"}  # states saved before these were kept do without
+_YOUNGER = {"last", "spread", "law"}  # states saved before these were kept do without
 
 
 class Controller:
@@ -190,21 +191,24 @@ class Controller:
         self._block[:-2].copy_(torch.cat(parts, dim=-1) if self.models is not None else parts[0])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that moves. Floats, or tensors (copies) after steps on tensors."""
+        """Everything that moves, and a number for the kind of law. Floats, or tensors (copies) after steps on them."""
         moving: list[Any] = [*self.state, *self._pending]  # asked for its state, a vector of models has a block
         if self._block is not None:
             moving = [row.clone() for row in self._block]
-        return dict(zip(_MOVING, moving, strict=True))
+        return {**dict(zip(_MOVING, moving, strict=True)), "law": self._which()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Goes on from a `state_dict()`, as if never stopped. Tensors already in use keep their addresses."""
-        missing, extra = set(_MOVING) - set(saved) - _YOUNGER, set(saved) - set(_MOVING)
+        missing, extra = set(_MOVING) - set(saved) - _YOUNGER, set(saved) - {*_MOVING, "law"}
         if missing or extra:
             raise ValueError(f"not a controller's state: missing {sorted(missing)}, unknown {sorted(extra)}")
         values = [saved[name] if name in saved else 0 * saved["beta"] for name in _MOVING]
         shape = () if self.models is None else (self.models,)
         if any(tuple(getattr(value, "shape", ())) != shape for value in values):
             raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")
+        own = torch.as_tensor(self._which())
+        if not torch.equal(torch.as_tensor(saved.get("law", own)).to("cpu", own.dtype), own):
+            raise ValueError(f"the saved state is of another kind of law than {self!r}: its numbers mean other things")
         if self._block is None and not isinstance(values[0], Tensor):
             self._floats, self._pending = State(*map(float, values[:-2])), (float(values[-2]), int(values[-1]))
             return
@@ -218,6 +222,11 @@ class Controller:
         """Moves the state to a device before the first step, so that a graph captured around it finds it there."""
         self._as_block(torch.device(device))
         return self
+
+    def _which(self) -> float | Tensor:
+        """The kind of each law, as a number that float32 holds too."""
+        numbers = [float(crc32(type(law).__name__.encode()) % (1 << 24)) for law in self.laws]
+        return numbers[0] if self.models is None else torch.tensor(numbers, dtype=torch.float64)
 
     def _as_floats(self) -> State:
         if self._block is not None:  # a loop that went from tensors to floats; rare, and the host has the number anyway
