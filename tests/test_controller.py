@@ -1,6 +1,7 @@
 """The controller in a loop: kinds and dtypes, no host synchronisation, compilation, resuming, accumulation, ranks."""
 
 import json
+import math
 import subprocess
 import sys
 import timeit
@@ -182,6 +183,32 @@ def test_stats_name_the_parts():
     assert (stats["error"], stats["saturated"]) == (-7.0, False)
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_bad_micro_batch_spoils_its_own_step_alone(bad):
+    spoilt, other = (cv.Controller(cv.PI(8.0), accumulate=2) for _ in range(2))
+    for value in (bad, 3.0, 3.0, 5.0):
+        spoilt.step(torch.tensor(value))
+        other.step(value)
+    assert spoilt.beta.item() == other.beta
+    assert spoilt.state_dict()["seen"].item() == 1
+    assert spoilt.state_dict()["pending_sum"].item() == 0
+
+
+def test_a_controller_first_used_in_inference_goes_on_in_training():
+    control, several = cv.Controller(cv.PI(8.0)), cv.Controller(cv.PI(8.0), models=2)
+    with torch.inference_mode():
+        control.step(torch.tensor(3.0))
+        beta = several.beta
+    control.step(torch.tensor(3.0))
+    several.step(torch.ones(2))
+    (torch.ones(2, requires_grad=True) * beta).sum().backward()
+
+
+def test_a_weight_too_large_for_float16_is_the_largest_there_is():
+    control = cv.Controller(cv.Constant(1e6))
+    assert control.step(torch.tensor(3.0, dtype=torch.float16)).item() == torch.finfo(torch.float16).max
+
+
 def test_each_model_is_given_a_target_that_its_law_can_hold():
     control = cv.Controller([cv.PI(18.0), cv.Geco(-400.0)])
     control.set_target(torch.tensor([20.0, -500.0]))
@@ -196,6 +223,8 @@ def test_each_model_is_given_a_target_that_its_law_can_hold():
         (lambda c: c.step(torch.ones(64)), "average"),
         (lambda c: c.step(torch.tensor(25)), "tensor of floats, got torch.int64"),
         (lambda c: c.set_target(-3.0), "got -3.0"),
+        (lambda c: cv.Auto("8"), "a number of nats"),
+        (lambda c: cv.PI(torch.ones(2)), "a number of nats"),
         (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole"),
         (lambda c: cv.Controller(None), "law must be a law"),
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),

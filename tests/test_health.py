@@ -116,6 +116,27 @@ def test_units_are_recognised(kind, words):
     assert all(alarm in " ".join(str(health).split()) for alarm in vitals.alarms)
 
 
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_units_of_a_loss_over_tokens_are_recognised(channels_first):
+    torch.manual_seed(0)
+    tokens, logits = torch.randint(1, 50, (16, 9)), torch.randn(16, 9, 50)
+    tokens[:, 6:] = 0
+    mean, log_variance = torch.randn(16, 4), torch.randn(16, 4)
+    flat = logits.flatten(0, 1), tokens.flatten()
+    output = logits.movedim(-1, 1) if channels_first else logits
+    for loss, factor in (
+        (F.cross_entropy(*flat), 1 / 9),
+        (F.cross_entropy(*flat, ignore_index=0), 1 / 6),
+        (F.cross_entropy(*flat, ignore_index=0, reduction="sum") / 16, 1.0),
+    ):
+        health = cv.Health()
+        health.update(mean, log_variance, reconstruction=loss, x=tokens, output=output)
+        assert health.read().terms[0].factor == pytest.approx(factor)
+    health.reset()
+    health.update(mean, log_variance, reconstruction=loss)
+    assert "not checked" in str(health)
+
+
 def test_one_latent_and_one_example_leave_nothing_to_average():
     mean = torch.tensor([[1.5]])
     health = cv.Health()
@@ -152,6 +173,14 @@ def test_a_collapsed_code_and_one_far_from_the_prior_raise_alarms():
 def test_health_refuses_what_are_no_posteriors(given, words):
     with pytest.raises(ValueError, match=words.replace("(", r"\(").replace(")", r"\)")):
         cv.Health().update(*(torch.zeros(shape) for shape in given))
+
+
+def test_health_first_seen_in_inference_goes_on_in_training():
+    health = cv.Health()
+    with torch.inference_mode():
+        health.update(torch.randn(8, 2), torch.zeros(8, 2))
+    health.update(torch.randn(8, 2), torch.zeros(8, 2))
+    assert health.read().examples == 16
 
 
 def test_nothing_waits_for_the_device():

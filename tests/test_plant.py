@@ -22,6 +22,16 @@ def test_a_fit_recovers_the_plant_behind_a_log(law, tolerance):
     assert found.noise == pytest.approx(PLANT.noise, rel=0.15)  # the KL also moves within a window
 
 
+def test_a_log_of_single_batches_tells_noise_from_misfit():
+    log = [
+        {key: line[key] for key in ("step", "beta", "kl")}
+        for line in cv.simulate(cv.Auto(18.0, 500), PLANT, log_every=1)
+    ]
+    found = cv.Plant.fit(log)
+    assert found.noise == pytest.approx(PLANT.noise, rel=0.1)
+    assert found.misfit < 0.25 * found.noise
+
+
 def test_long_logs_and_several_are_fitted_too():
     logs = [cv.simulate(cv.Auto(target, 2_000), PLANT, 50_000, log_every=5) for target in (10.0, 18.0)]
     found = cv.Plant.fit(*logs)
@@ -58,6 +68,11 @@ def test_a_plant_says_how_far_the_weight_moved(law, wide):
     moved = cv.Plant.fit(log).moved
     assert moved == pytest.approx(max(r["beta"] for r in log) / min(r["beta"] for r in log))
     assert (moved >= cv.control.plant.WIDE) == wide
+
+
+def test_a_model_without_a_code_is_given_no_set_point():
+    with pytest.raises(ValueError, match="no set point is within reach"):
+        cv.measure_target(lambda weight: 0.0)
 
 
 def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():

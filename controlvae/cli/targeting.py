@@ -41,7 +41,10 @@ def target(name: str, sets: list[str], steps: int, run: Path, how: training.How,
     for weight, (kl, reconstruction) in measured.items():
         what = "plain VAE" if weight == 1 else "at the lower bound" if weight < 1 else "at the upper bound"
         typer.echo(f"  {what:24s} β {weight:<6g} KL {kl:9.2f}   reconstruction {reconstruction:10.2f}")
-    advice = advise_from({weight: kl for weight, (kl, _) in measured.items()}, high)
+    try:
+        advice = advise_from({weight: kl for weight, (kl, _) in measured.items()}, high)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     typer.echo(f"within reach: {advice.reachable.low:.1f} to {advice.reachable.high:.1f} nats")
     typer.echo(f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats")
     typer.echo(f"a set point to begin with: {advice.target:.3g} nats ({advice.words})")

@@ -5,6 +5,7 @@ microseconds a step, a captured graph pays no host synchronisation, and both com
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -78,6 +79,11 @@ class Tensors:
         if torch.compiler.is_compiling():
             return type(no)(*(torch.where(condition, y, n) for y, n in zip(yes, no, strict=True)))
         return type(no)(*torch.where(condition, torch.stack(yes), torch.stack(no)).unbind(0))
+
+
+def lasting() -> AbstractContextManager[Any]:
+    """Tensors made within may be written to later, even where they are first needed under `torch.inference_mode`."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 
 FLOATS: Arithmetic = Floats()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from controlvae.control.arithmetic import FLOATS, TENSORS
+from controlvae.control.arithmetic import FLOATS, TENSORS, lasting
 from controlvae.control.law import Feedback, Law, State, check_target
 
 Number = TypeVar("Number", float, Tensor)
@@ -107,14 +107,14 @@ class Controller:
             if self.sync_ranks and _ranks() > 1:
                 value = _mean_over_ranks(value)
             old = State(*block[:-2].unbind(0))
-            beta = old.beta.to(measured.dtype, copy=True)
+            beta = _within(old.beta, measured.dtype).clone()
             if self.accumulate == 1:
                 new = self._update(old, value)
                 block[:-2].copy_(torch.stack(new))
-                return beta if self.delayed else new.beta.to(measured.dtype)
+                return beta if self.delayed else _within(new.beta, measured.dtype)
             total, count = block[-2] + value, block[-1] + 1
             full = count >= self.accumulate
-            moved = torch.stack([*self._update(old, total / count), 0 * total, 0 * count])
+            moved = torch.stack([*self._update(old, total / count), torch.zeros_like(total), torch.zeros_like(count)])
             kept = torch.stack([*old, total, count])
             block.copy_(torch.where(full, moved, kept))
             return beta
@@ -136,7 +136,8 @@ class Controller:
     def beta(self) -> Any:
         """The weight in force: a float, or a tensor after steps on tensors."""
         beta = self.state.beta
-        return beta.clone() if isinstance(beta, Tensor) else beta
+        with lasting():
+            return beta.clone() if isinstance(beta, Tensor) else beta
 
     @property
     def target(self) -> Any:
@@ -256,7 +257,13 @@ def _storable(block: Tensor, device: torch.device | None = None) -> Tensor:
     """The state block where it will live: float64, or float32 on Apple's MPS, which has no float64."""
     device = block.device if device is None else device
     dtype = torch.float32 if device.type == "mps" else torch.float64
-    return block.to(dtype).to(device).contiguous().clone()
+    with lasting():
+        return block.to(dtype).to(device).contiguous().clone()
+
+
+def _within(beta: Tensor, dtype: torch.dtype) -> Tensor:
+    """A weight in the loss's own type; the largest there is where float16 would make it infinite."""
+    return (beta.clamp(max=torch.finfo(dtype).max) if dtype == torch.float16 else beta).to(dtype)
 
 
 def _runs_of_equal(laws: Sequence[Law]) -> list[tuple[Law, slice]]:

@@ -212,10 +212,17 @@ class Feedback(Law):
 
 def check_target(target: Target, *, signed: bool = False) -> None:
     """A set point is a positive number of nats, or a ramp of them; `signed`, those of a density, may be negative."""
-    lowest = target.lowest() if isinstance(target, Schedule) else target
-    highest = target.highest() if isinstance(target, Schedule) else target
+    try:
+        ends = (target.lowest(), target.highest()) if isinstance(target, Schedule) else (target, target)
+        lowest, highest = (None if isinstance(end, str | bool) else float(end) for end in ends)
+    except (TypeError, ValueError, RuntimeError):  # of None, a list, a vector
+        lowest = highest = None
+    if lowest is None or highest is None:
+        raise TypeError(
+            f"target must be a number of nats, or a ramp such as Linear(1.0, 18.0, steps=1000), got {target!r}"
+        )
     above = -LARGEST_MEASUREMENT if signed else 0
-    if isinstance(lowest, bool) or not (lowest > above and highest < LARGEST_MEASUREMENT):
+    if not (lowest > above and highest < LARGEST_MEASUREMENT):
         wanted = "a finite number" if signed else "positive"
         raise ValueError(f"target must be {wanted}, got {target}; it is in nats per example")
 

@@ -58,7 +58,8 @@ class Plant:
     def fit(cls, *logs: Log, held: str = "kl") -> "Plant":
         """The plant behind one run's log or several: records with `step`, `beta`, `kl` and, for the noise, `kl_sd`.
 
-        A first window whose own spread exceeds its mean is the leap of an untrained network and is left out.
+        Without `kl_sd` a line is taken for that of one batch, and the noise for what neighbours differ by. A first
+        window whose own spread exceeds its mean is the leap of an untrained network and is left out.
         """
         windows = [_Windows.of(log, held) for log in logs]
         if not windows:
@@ -72,11 +73,12 @@ class Plant:
             raise ValueError(
                 "the KL rose with its weight in this log: the weight moved too little for its effect to show"
             )
-        # A log without spreads has a line per batch: what the model misses there is the noise.
-        noise = torch.cat([each.scatter for each in windows]).median().item() or best.misfit
+        noise = torch.cat([each.scatter for each in windows]).median().item()
+        chance = torch.cat([each.chance.expand(len(each.ends)) for each in windows]).mean().item()
+        misfit = math.sqrt(max(0.0, best.misfit**2 - chance))
         drives = torch.cat([each.drive for each in windows])
         moved = math.exp(drives.max() - drives.min())
-        return cls(math.exp(best.level), best.slope, best.lag, math.exp(best.start), noise, best.misfit, moved)
+        return cls(math.exp(best.level), best.slope, best.lag, math.exp(best.start), noise, misfit, moved)
 
 
 def simulate(
@@ -119,7 +121,8 @@ class _Windows:
     ends: Tensor  # the last step of each window
     drive: Tensor  # -log β
     answer: Tensor  # log KL
-    scatter: Tensor  # sd / mean within a window, of the second half
+    scatter: Tensor  # of batches, sd / mean, whose median counts; of the second half
+    chance: Tensor  # the variance of an answer that is the scatter of its batches; left at zero for longer windows
 
     @classmethod
     def of(cls, log: Log, held: str) -> "_Windows":
@@ -142,7 +145,11 @@ class _Windows:
         drive = -block(beta).clamp(min=_LEAST_WEIGHT).log()
         if drive.std() < 0.01:
             raise ValueError("the weight hardly moved in this log; fit a run under a feedback law or a warm-up")
-        return cls(ends, drive, block(kl).log(), (spread / kl)[len(kl) // 2 :])
+        scatter, chance = (spread / kl)[len(kl) // 2 :], torch.zeros(1, dtype=torch.float64)
+        if not bool(spread.any()):  # a line for each batch: what neighbours differ by, as that of normal noise
+            scatter = kl.log().diff().abs()[len(kl) // 2 :] / (0.6745 * math.sqrt(2))
+            chance = scatter.median().square()[None] / size
+        return cls(ends, drive, block(kl).log(), scatter, chance)
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,13 @@ class Advice(NamedTuple):
             f"begin with a target of {self.target:.3g} nats\n"
             f"  the plain VAE's KL  {self.band.low:.1f} nats\n"
             f"  the paper's band    {self.band.low:.1f} to {self.band.high:.1f}\n"
-            f"  within reach        {self.reachable.low:.1f} to {self.reachable.high:.1f}\n"
+            f"  within reach        {_reach(self.reachable)}\n"
             f"  {self.words}"
         )
+
+
+def _reach(reachable: TargetRange) -> str:
+    return "not measured" if math.isinf(reachable.high) else f"{reachable.low:.1f} to {reachable.high:.1f}"
 
 
 def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Advice:
@@ -89,6 +93,11 @@ def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Adv
     band = target_range(kl_vae)
     if not lowest <= kl_vae <= highest:
         raise ValueError(f"kl_vae must lie between lowest and highest, got {kl_vae} outside [{lowest}, {highest}]")
+    if highest < COLLAPSED:
+        raise ValueError(
+            f"no set point is within reach: at the least weight the KL is {highest:.2g} nats all the same; train "
+            f"longer, or look for a mistake in the encoder or in its KL"
+        )
     if kl_vae < COLLAPSED:
         start = min(3.0, highest)
         words = "the code has collapsed: any set point within reach is better than none; begin low and raise it"

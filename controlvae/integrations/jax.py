@@ -51,4 +51,9 @@ def update(law: Law, state: State, measured: Value) -> State:
     with the same weight.
     """
     value = jax.lax.stop_gradient(jnp.asarray(measured, state.beta.dtype))
+    if value.shape != state.beta.shape:
+        raise ValueError(
+            f"measured must have shape {state.beta.shape}, got {value.shape}: sum KL over the latents and average it "
+            f"over the batch; for several models at once, init(law, models=N)"
+        )
     return law.update(state, value, ARRAYS)

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from controlvae.control.arithmetic import lasting
 from controlvae.control.collapse import COLLAPSED, REMEDY
 from controlvae.metrics.information import ACTIVE, MutualInformation, aggregate_divergence, mutual_information
-from controlvae.metrics.units import Found, Sizes, errors_of, kls_of, recognise_kl, recognise_reconstruction
+from controlvae.metrics.units import Errors, Found, Sizes, errors_of, kls_of, recognise_kl, recognise_reconstruction
 from controlvae.models import Posterior
 from controlvae.objectives import gaussian_kl
 
@@ -53,7 +54,7 @@ class Vitals:
             f"  of its latents       {each}{'  ...' if latents > _SHOWN else ''}",
             f"  active units         {self.active_units} of {latents}",
             f"  mutual information   {information.lower:.2f} to {information.upper:.2f} "
-            f"({information.examples:,} examples cannot show more than {most:.1f})",
+            f"(the last {information.examples:,} examples; they cannot show more than {most:.1f})",
             f"  aggregate posterior  {self.aggregate_divergence:.2f} or more from the prior",
             *(f"  {found.name:<20} {found.words}" for found in self.terms),
             *(f"  alarm                {alarm}" for alarm in self.alarms),
@@ -67,7 +68,7 @@ class _FirstBatch(NamedTuple):
 
     sizes: Sizes
     kl: tuple[Tensor, Tensor] | None  # given; candidates
-    reconstruction: tuple[Tensor, Tensor] | None
+    reconstruction: tuple[Tensor, Errors | None] | None  # without candidates where there was nothing to compare
 
 
 class Health:
@@ -121,16 +122,18 @@ class Health:
         Args:
             mean, log_variance: of q(z|x), (batch, ...); log σ², not log σ.
             kl, reconstruction: the terms of the loss as you add them up, before any weight.
-            x, output: the data and the decoder's output, as the reconstruction compares them; needed to check it.
+            x, output: the data and the decoder's output as the reconstruction compares them, or tokens and their
+                logits; needed to check it.
         """
         posterior = _posterior(mean, log_variance)
         batch, latents = posterior.mean.shape
         if self._sums is None or self._kept is None:
             size = max(2, min(self.keep, _MOST_KEPT // latents))
-            self._kept = torch.zeros(2, size, latents, device=posterior.mean.device)
             # float64 keeps a long sum exact; Apple's MPS has none.
             dtype = torch.float32 if posterior.mean.device.type == "mps" else torch.float64
-            self._sums = torch.zeros(4, latents, device=posterior.mean.device, dtype=dtype)
+            with lasting():
+                self._kept = torch.zeros(2, size, latents, device=posterior.mean.device)
+                self._sums = torch.zeros(4, latents, device=posterior.mean.device, dtype=dtype)
             self._first = _first_batch(posterior, kl, reconstruction, x, output)
         if latents != self._sums.shape[1]:
             raise ValueError(f"this batch has {latents} latents, those before it had {self._sums.shape[1]}")
@@ -195,13 +198,9 @@ def _first_batch(
 ) -> _FirstBatch:
     device = posterior.mean.device
     compared = None
-    if reconstruction is not None and x is not None and output is not None:
-        if output.shape != x.shape:
-            raise ValueError(
-                f"x and output must have one shape, got {tuple(x.shape)} and {tuple(output.shape)}; leave them out "
-                f"where the reconstruction is no comparison value by value"
-            )
-        compared = (_scalar("reconstruction", reconstruction, device), errors_of(output, x))
+    if reconstruction is not None:
+        errors = None if x is None or output is None else errors_of(output, x)
+        compared = (_scalar("reconstruction", reconstruction, device), errors)
     return _FirstBatch(
         Sizes(len(posterior.mean), posterior.mean.shape[1], None if x is None else x[0].numel()),
         None if kl is None else (_scalar("kl", kl, device), kls_of(posterior)),
@@ -220,7 +219,9 @@ def _terms(first: _FirstBatch) -> list[Found]:
     terms = []
     if first.reconstruction is not None:
         given, errors = first.reconstruction
-        terms.append(recognise_reconstruction(given.item(), errors.tolist(), first.sizes))
+        unchecked = Found("reconstruction", None, "not checked: give x and output as well")
+        found = unchecked if errors is None else recognise_reconstruction(given.item(), errors, first.sizes.batch)
+        terms.append(found)
     if first.kl is not None:
         given, kls = first.kl
         terms.append(recognise_kl(given.item(), kls.tolist(), first.sizes))

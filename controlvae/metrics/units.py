@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from controlvae.models import Posterior
 from controlvae.objectives import bernoulli, gaussian_kl, squared_error
 
 _ALIKE = 0.01  # relative
-_ERRORS = ("squared error", "half the squared error", "squared error of sigmoid(output)", "cross-entropy of logits",
+_ERRORS = ("squared error", "halved squared error", "squared error of sigmoid(output)", "cross-entropy of logits",
            "cross-entropy of probabilities", "absolute error")  # fmt: skip
+_TOKEN_ERRORS = ("cross-entropy of tokens", "cross-entropy of tokens other than 0", "cross-entropy of tokens from 0 up")
 
 
 class Found(NamedTuple):
@@ -33,8 +35,40 @@ class Sizes(NamedTuple):
     values: int | None  # of one example of the data
 
 
-def errors_of(output: Tensor, x: Tensor) -> Tensor:
-    """What a reconstruction may be, each summed over an example's values and averaged over the batch; as `_ERRORS`."""
+class Errors(NamedTuple):
+    """What a reconstruction may be: each summed over an example's values and averaged over the batch."""
+
+    names: tuple[str, ...]
+    totals: Tensor  # (names,)
+    values: Tensor  # (names,), that the sum of an example is over, on average
+
+
+def errors_of(output: Tensor, x: Tensor) -> Errors:
+    """The errors of a decoder's output; `x` are values like it, or tokens, whose logits it holds."""
+    if output.shape == x.shape:
+        totals = _value_errors(output, x)
+        return Errors(_ERRORS, totals, torch.full_like(totals, x[0].numel()))
+    logits = _logits_of(output, x)
+    each = functional.cross_entropy(logits.float(), x.clamp(min=0), reduction="none")
+    masks = torch.stack([torch.ones_like(each), (x >= 0) & (x != 0), x >= 0])  # PAD is often 0; -100 is torch's
+    return Errors(_TOKEN_ERRORS, (each * masks).flatten(1).sum(1) / len(x), masks.flatten(1).sum(1) / len(x))
+
+
+def _logits_of(output: Tensor, x: Tensor) -> Tensor:
+    """(batch, words, ...), as torch's cross-entropy takes them."""
+    if not x.is_floating_point() and output.ndim == x.ndim + 1:
+        if output.shape[:-1] == x.shape:
+            return output.detach().movedim(-1, 1)
+        if output.shape[:1] + output.shape[2:] == x.shape:
+            return output.detach()
+    raise ValueError(
+        f"x and output must have one shape, or be tokens and their logits, got {tuple(x.shape)} and "
+        f"{tuple(output.shape)}; leave them out where the reconstruction is another comparison"
+    )
+
+
+def _value_errors(output: Tensor, x: Tensor) -> Tensor:
+    """As `_ERRORS`."""
     output, x = output.detach().float().flatten(1), x.detach().float().flatten(1)
     squared = (output - x).square().sum(1)
     probability = output.clamp(1e-7, 1 - 1e-7)
@@ -76,19 +110,22 @@ def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> Found:
     return Found("KL", None, words)
 
 
-def recognise_reconstruction(given: float, errors: list[float], sizes: Sizes) -> Found:
-    """Which error `given` is, summed or averaged over what."""
-    assert sizes.values is not None
-    for error, total in zip(_ERRORS, errors, strict=True):
-        known = [
+def recognise_reconstruction(given: float, errors: Errors, batch: int) -> Found:
+    """Which error `given` is, summed or averaged over what: the nearest of all, and near enough."""
+    known = [
+        (factor, factor * total, words)
+        for error, total, values in zip(errors.names, errors.totals.tolist(), errors.values.tolist(), strict=True)
+        for many in [f"{values:,.1f}".removesuffix(".0")]
+        for factor, words in (
             (1.0, f"the {error} in nats per example"),
-            (1 / sizes.values, f"the {error} averaged over the {sizes.values:,} values of an example: multiply it by "
-                               f"{sizes.values:,}, or take its sum and divide by the batch"),
-            (sizes.batch, f"the {error} summed over the batch: divide it by {sizes.batch:,}"),
-        ]  # fmt: skip
-        for factor, words in known:
-            if _alike(given, factor * total):
-                return Found("reconstruction", factor, words)
+            (1 / max(values, 1), f"the {error} averaged over the {many} values of an example: multiply it by {many}, "
+                                 f"or take its sum and divide by the batch"),
+            (batch, f"the {error} summed over the batch: divide it by {batch:,}"),
+        )
+    ]  # fmt: skip
+    factor, nearest, words = min(known, key=lambda each: abs(given - each[1]) / max(abs(each[1]), 1e-30))
+    if _alike(given, nearest):
+        return Found("reconstruction", factor, words)
     words = "not one of the usual errors, so its units are for you to check: a sum over each example's values"
     return Found("reconstruction", None, words)
 
