@@ -304,6 +304,10 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     assert [path.name for path in (one / "best").glob("step-*")] == [f"step-{best['step']:010d}"]
     controlvae("evaluate", one, "--device", "cpu")
     assert json.loads((one / "metrics.json").read_text())["best"]["step"] == best["step"]
+    for damaged in (one / "best").rglob("*.safetensors"):
+        damaged.write_bytes(damaged.read_bytes()[:1000])
+    assert controlvae("evaluate", one, "--device", "cpu").returncode == 0
+    assert "damaged" in json.loads((one / "metrics.json").read_text())["best"]["skipped"]
     refused = controlvae(*words, "--set", "training.validation=256", "--run", tmp_path / "no")
     assert refused.returncode == 2
     assert "leaves nothing of 256 examples" in refused.stderr
@@ -337,7 +341,7 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     three, sixty = (within("sample", one, "--count", count, cwd=tmp_path).stdout.splitlines() for count in (3, 60))
     assert (len(three), len(sixty), len(set(sixty[:50]) & set(sixty[50:]))) == (3, 60, 0)
     assert sixty[:3] == three
-    refused = {("sample", "--columns", 3): "--columns is for pictures", ("traverse",): "no pictures"}
+    refused = {("sample", "--columns", 3): "--columns is for pictures", ("traverse",): "not of pictures"}
     for (verb, *words), reason in refused.items():
         assert reason in within(verb, one, *words, cwd=tmp_path).stderr
     ends = ["the cat sees the xyzzy .", metrics["text"]["read_back"][0]["sentence"]]

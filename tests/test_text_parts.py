@@ -157,6 +157,9 @@ def test_pieces_of_words_leave_none_unknown_and_come_back_whole(file):
     assert "outside the vocabulary" not in test.source
     assert {part.words(row) for part in (train, test) for row in part.tokens} == set(lines)
     assert test.words(test.row(lines[0])) == lines[0]
+    assert test.unknown(f"{lines[0]} 漢字") == ["漢字"]
+    with pytest.raises(UserError, match="fewer than the letters"):
+        text.text_file(str(path), held_out=0.25, pieces=3)
     again = "from controlvae.data.text import text_file; print(text_file({!r}, held_out=0.25, pieces=60).fingerprint())"
     other = subprocess.run([sys.executable, "-c", again.format(str(path))], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == train.fingerprint()  # learnt alike in every process, so a run can be resumed

@@ -265,6 +265,8 @@ def interpolate(
     opened = open_at(run, device, data_root)
     if isinstance(opened.examples, Sentences):
         rows = two_sentences(opened, start, end)
+        if strange := opened.examples.unknown(" ".join(one for one in (start, end) if one and not one.isdecimal())):
+            typer.echo(f"(unknown to it: {', '.join(strange)})", err=True)
         ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
         typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
         return

@@ -133,7 +133,8 @@ def _what(experiment: Experiment, examples: Examples) -> list[str]:
     shape, kept = "x".join(map(str, examples.shape)), experiment.training.validation
     size = f"{len(examples):,} examples" + (f" of {shape}" if len(examples.shape) == 3 else "")
     of = "of its validation part" if validation_part(experiment.data) is not None else "of them"
-    validation = f", {kept:,} {of} for validation" if kept else ""
+    never = "" if experiment.training.validate_every else ", never looked at: set training.validate_every"
+    validation = f", {kept:,} {of} for validation{never}" if kept else ""
     lines = [
         f"data: {examples.source}; {examples.split}; {size}{validation}",
         f"reconstruction: {likelihood_words(experiment.objective.likelihood)}",

@@ -17,7 +17,7 @@ def part_of(count: int, part: Part, held_out: float, what: str = "pictures") -> 
     if part == "test" and held_out == 0:
         raise UserError("part='test' needs held_out, the share kept for testing")
     if held_out > 0 and not 0 < tested < count:
-        raise UserError(f"held_out={held_out:g} of {count:,} {what} leaves one part empty")
+        raise UserError(f"held_out={held_out:g} of {count:,} {what} leaves one part empty; set data.held_out=0")
     order = np.random.default_rng(stream_key(_SPLIT, count)).permutation(count)
     return np.sort(order[:tested] if part == "test" else order[tested:])
 

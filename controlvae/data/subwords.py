@@ -1,4 +1,4 @@
-"""Words cut into pieces that a text is made of: no word is unknown, and a few thousand pieces serve any text.
+"""Words cut into learnt pieces: none is unknown for being rare, and a few thousand pieces serve any text.
 
 Needs the tokenizers package: `pip install 'controlvae[text]'`.
 """
@@ -33,6 +33,9 @@ def learn_pieces(sentences: Sequence[Sequence[str]], most: int) -> Pieces:
     trainer = trainers.BpeTrainer(vocab_size=most, special_tokens=[_UNKNOWN], show_progress=False)
     learner.train_from_iterator((" ".join(words) for words in sentences), trainer)
     names = sorted(learner.get_vocab(), key=learner.get_vocab().__getitem__)
+    if len(names) - 1 > most:
+        letters = sum(len(name) == 1 for name in names)
+        raise UserError(f"pieces={most:,} is fewer than the letters of this text, {letters:,}; set data.pieces higher")
     return Pieces(tuple(names[1:]), lambda words: learner.encode(" ".join(words)).tokens)
 
 

@@ -105,7 +105,7 @@ def _dialog(line: str, where: str) -> Dialog:
     try:
         plain = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON: {error}") from None
+        raise UserError(f"{where} is not JSON, of which each line must be an object: {error}") from None
     if not isinstance(plain, dict) or not isinstance(plain.get("utts"), list):
         raise UserError(f"{where} must be an object with utts, a list of [speaker, text, [act, sentiment]]")
     speakers = list(dict.fromkeys([*("AB" if "A" in plain or "B" in plain else ()), *_speakers(plain["utts"], where)]))

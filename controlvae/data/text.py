@@ -77,6 +77,11 @@ class Sentences:
         parts = self.cut(words) if self.cut else words
         return torch.from_numpy(to_numbers([parts], self.vocabulary).tokens[0]).long()
 
+    def unknown(self, sentence: str) -> list[str]:
+        """The words of a sentence of one's own that it does not know."""
+        known, words = set(self.vocabulary) - set(SPECIAL), dict.fromkeys(sentence.split())
+        return [word for word in words if not known.issuperset(self.cut([word]) if self.cut else [word])]
+
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""
         text = to_words(row.tolist() if isinstance(row, Tensor) else row, self.vocabulary)

@@ -127,7 +127,7 @@ class TextFile:
     words: int | None = None  # the most frequent words to know; None knows them all
     lower: bool = False  # everything in lower case
     longest: int | None = None  # in words; longer sentences are left out and counted. None refuses more than 500
-    pieces: int | None = None  # cut words into so many learnt pieces instead; no word is unknown then
+    pieces: int | None = None  # cut words into at most so many learnt pieces instead: none is unknown for being rare
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a text file")

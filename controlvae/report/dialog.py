@@ -9,6 +9,7 @@ from torch import Tensor
 from controlvae.data.dialog import Dialogs, Exchanges
 from controlvae.data.examples import stream_key
 from controlvae.data.vocabulary import SPECIAL, UNK
+from controlvae.errors import UserError
 from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 from controlvae.models import DialogVAE
 from controlvae.objectives.text import words_nll
@@ -154,8 +155,11 @@ def respond(
     noise = torch.randn(count, *prior.mean.shape, generator=torch.Generator().manual_seed(seed)).to(run.device)
     z: Tensor = prior.sample(noise).transpose(0, 1).flatten(0, 1)
     longest = run.examples.shape[1]
-    written = run.model.respond(
-        z, given.repeat_interleave(count, 0), longest, temperature=temperature, seed=seed, **how
-    )
+    try:
+        written = run.model.respond(
+            z, given.repeat_interleave(count, 0), longest, temperature=temperature, seed=seed, **how
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
     rows = [run.examples.words(row) for row in written.tokens]
     return [rows[start : start + count] for start in range(0, len(rows), count)]

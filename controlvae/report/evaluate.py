@@ -56,7 +56,11 @@ def evaluate(
         **text_metrics(shown, bound, importance_samples),
         **dialog_metrics(shown, bound, importance_samples),
     }
-    if (best := best_by_validation(shown)) is not None:
+    try:
+        best = best_by_validation(shown)
+    except UserError as error:  # the last weights are good all the same
+        best, metrics["best"] = None, {"skipped": str(error)}
+    if best is not None:
         bound = _bound(best, examples, lambda share: None)
         metrics["best"] = {
             "step": best.step,

@@ -18,9 +18,11 @@ _EXAMPLES = {"cuda": 1_000, "cpu": 64}  # on a CPU it takes seconds for a small 
 
 
 @torch.no_grad()
-def importance_weighted(run: Trained, samples: int, progress: Callable[[float], None]) -> dict[str, Any]:
-    """IWAE-k, and beside it the ELBO of the very same samples: their difference is what k buys."""
-    count = min(_EXAMPLES.get(run.device.type, 64), len(run.examples))
+def importance_weighted(
+    run: Trained, samples: int, progress: Callable[[float], None], most: int | None = None
+) -> dict[str, Any]:
+    """IWAE-k of at most so many examples, and beside it the ELBO of the very same samples: what k buys."""
+    count = min(_EXAMPLES.get(run.device.type, 64), most or len(run.examples), len(run.examples))
     noise = torch.Generator().manual_seed(stream_key(0, 17))
     bound, elbo, done = 0.0, 0.0, 0
     for chosen in some_examples(run, count).split(_BATCH):

@@ -75,7 +75,7 @@ def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dic
     }
     if not samples:
         return {"text": text}
-    tighter = importance_weighted(run, samples, lambda share: None)
+    tighter = importance_weighted(run, samples, lambda share: None, most=count)
     bounded, looser = (_perplexity(run, -tighter[name], tighter["examples"]) for name in ("bound", "elbo_of_the_same"))
     text |= {
         "iwae_perplexity": bounded,
@@ -126,8 +126,11 @@ def two_sentences(run: Trained, start: str | None, end: str | None) -> Tensor:
     """Each in words, or by the index of an example, or a fixed random choice: rows of tokens, (2, T)."""
     assert isinstance(run.examples, Sentences)
     given = (start, end)
-    indices = endpoints(run, *(int(one) if one is not None and one.isdecimal() else None for one in given))
-    own = [one if one is not None and not one.isdecimal() else None for one in given]
+    numbers = [int(one) if one is not None and one.removeprefix("-").isdecimal() else None for one in given]
+    indices = endpoints(run, *numbers)
+    own = [one if number is None else None for one, number in zip(given, numbers, strict=True)]
+    if any(one is not None and not one.split() for one in own):
+        raise UserError("--from and --to take a sentence or the index of an example, got neither")
     rows = [run.examples.tokens[index].long().cpu() if one is None else run.examples.row(one)
             for index, one in zip(indices, own, strict=True)]  # fmt: skip
     return pad_sequence(rows, batch_first=True, padding_value=PAD).to(run.device)

@@ -87,7 +87,7 @@ def picture_model(run: Trained) -> VAE:
     """The model of a run over pictures; a run over sentences or dialogs has none to show."""
     if not isinstance(run.model, VAE):
         what, instead = ("dialogs", "chat") if isinstance(run.model, DialogVAE) else ("sentences", "sample")
-        raise UserError(f"{run.folder.path} is a model of {what}, which has no pictures; see controlvae {instead}")
+        raise UserError(f"{run.folder.path} is a model of {what}, not of pictures; see controlvae {instead}")
     return run.model
 
 

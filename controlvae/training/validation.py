@@ -47,9 +47,19 @@ class Validator:
         before = [record for record in folder.validations() if record["step"] < step]
         record = {"step": step, **self.measure(experiment, checkpoint.part(tensors, "model."))}
         write_text(folder.validation_file, "".join(json.dumps(line) + "\n" for line in [*before, record]))
-        if record["elbo"] >= max((line["elbo"] for line in before), default=record["elbo"]):
+        if record["elbo"] >= max(
+            [record["elbo"], *(line["elbo"] for line in before), *self._kept(folder, before, step)]
+        ):
             model = {name: value for name, value in tensors.items() if name.startswith("model.")}
             checkpoint.save(folder.best, checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]}), keep=1)
+
+    def _kept(self, folder: RunFolder, before: Sequence[dict[str, Any]], step: int) -> list[float]:
+        """The ELBO of the weights that are kept, where the line about them is lost."""
+        kept = checkpoint.latest_step(folder.best)
+        if kept is None or kept >= step or kept in {line["step"] for line in before}:
+            return []
+        saved, _ = checkpoint.load(folder.best)
+        return [] if saved is None else [saved.numbers["elbo"]]
 
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
         """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
