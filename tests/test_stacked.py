@@ -99,7 +99,7 @@ def test_gradients_and_adam_are_those_of_the_plain_modules(build):
     mean, log_variance = stack.encode(x.movedim(2, -1).contiguous()).chunk(2, dim=2)
     logits = stack.decode(mean + torch.exp(0.5 * log_variance) * noise)
     (logits.sin().sum() + mean.square().sum() + log_variance.exp().sum()).backward()
-    stack.parameters.step(torch.tensor(0), 1e-3, 0.9, 0.999)
+    stack.parameters.step(torch.tensor(0), torch.tensor(1e-3), 0.9, 0.999)
     for number, model in enumerate(plain):
         expected, posterior = model(x[number], noise[number])
         close(logits[number].movedim(-1, 1), expected)
@@ -122,6 +122,7 @@ TINY = [
 ]  # fmt: skip
 OBJECTIVES = {
     "elbo": ["model.hidden=16"],
+    "falling rate": ["model.hidden=16", "optimiser.rate=Points((1,3),(1e-2,1e-4))"],
     "free bits": ["model.hidden=16", "objective.free_bits=0.1", "control=Constant(0.5)"],
     "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
     "beta-tc": ["model.hidden=16", "objective=BetaTC()", "control=Constant(6)"],

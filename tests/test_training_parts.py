@@ -1,6 +1,7 @@
 """The parts of a step: random streams, batch order, data, model, terms; and the loop's engine interface."""
 
 import copy
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -186,3 +187,16 @@ def test_feedback_comes_from_the_same_batch():
     _, kl, target, beta, p, i, _ = rows[:7].tolist()
     assert beta == pytest.approx(max(0.0, 0.01 / (1 + np.exp(target - kl)) - 0.001 * (target - kl)))
     assert p + i <= 0.01
+
+
+def test_a_scheduled_rate_is_that_of_its_step():
+    sets = ["data.images=64", "training.batch=8", "optimiser.rate=Points((1,2),(1e-2,1e-12))"]
+    experiment = override(preset("shapes2d-quick"), sets)
+    engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
+    weights = [engine.snapshot(0)["model.decoder.0.weight"].clone()]
+    for _ in range(2):
+        engine.advance(1)
+        weights.append(engine.snapshot(0)["model.decoder.0.weight"].clone())
+    moved = [(after - before).abs().max().item() for before, after in pairwise(weights)]
+    assert moved[0] == pytest.approx(1e-2, rel=1e-3)  # Adam's first step is its rate
+    assert moved[1] < 1e-9

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from controlvae.control import Schedule
+from controlvae.control.arithmetic import FLOATS, Arithmetic, Value
 from controlvae.experiments.checks import require
 
 
@@ -48,20 +50,29 @@ def likelihood_words(likelihood: Likelihood) -> str:
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma & Ba, 2015. The released code's betas; the paper prints 0.99 for the second."""
+    """Kingma & Ba, 2015. The released code's betas; the paper prints 0.99 for the second.
 
-    rate: float = 1e-4
+    A schedule in the place of the rate makes it a function of the step: `Points((20_000, 40_000), (1e-3, 1e-4))`.
+    """
+
+    rate: float | Schedule = 1e-4
     beta1: float = 0.9
     beta2: float = 0.999
     clip: float | None = None  # the most a gradient's norm over all weights may be; None lets it be
 
     def __post_init__(self) -> None:
         require(self.clip is None or 0 < self.clip < math.inf, f"clip must be positive and finite, got {self.clip}")
-        require(0 < self.rate < math.inf, f"rate must be positive and finite, got {self.rate}")
+        least = self.rate.lowest() if isinstance(self.rate, Schedule) else self.rate
+        most = self.rate.highest() if isinstance(self.rate, Schedule) else self.rate
+        require(0 < least <= most < math.inf, f"rate must be positive and finite, got {self.rate}")
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
             f"beta1 and beta2 must lie in [0, 1), got {self.beta1} and {self.beta2}",
         )
+
+    def at(self, step: Value, xp: Arithmetic = FLOATS) -> Value:
+        """The rate of a step; steps count from one."""
+        return self.rate.at(step, xp) if isinstance(self.rate, Schedule) else self.rate
 
 
 @dataclass(frozen=True)

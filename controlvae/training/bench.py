@@ -207,7 +207,7 @@ def plain_loop(experiment: Experiment, examples: Examples, device: torch.device)
     as_torch(model)
     model = model.to(device)
     adam = experiment.optimiser
-    optimiser = torch.optim.Adam(model.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2))
+    optimiser = torch.optim.Adam(model.parameters(), lr=adam.at(1.0), betas=(adam.beta1, adam.beta2))
     control = Controller(experiment.control)
     batch, objective = experiment.training.batch, experiment.objective
     if isinstance(objective, TotalCorrelation):

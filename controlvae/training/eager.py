@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from controlvae.control import Controller, Feedback
+from controlvae.control import Controller, Feedback, Schedule
 from controlvae.data.buckets import BucketOrder, Width
 from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
@@ -41,17 +41,30 @@ class Network:
     """A module and the Adam that moves it."""
 
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
-        self.module, self.clip = module.to(device), adam.clip
+        self.module, self.adam = module.to(device), adam
+        rate: float | Tensor = adam.at(1.0)
+        if isinstance(adam.rate, Schedule) and device.type == "cuda":
+            rate = torch.tensor(rate, device=device)  # a captured step reads it where it is
         self.optimiser = torch.optim.Adam(
-            module.parameters(), lr=adam.rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda"),
+            module.parameters(), lr=rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda"),
             capturable=device.type == "cuda",
         )  # fmt: skip
+
+    def prepare(self, number: int) -> None:
+        """Sets the rate of a step, where it is scheduled; steps count from zero."""
+        if not isinstance(self.adam.rate, Schedule):
+            return
+        rate, group = self.adam.at(number + 1.0), self.optimiser.param_groups[0]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
     def descend(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
+        if self.adam.clip is not None:
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.adam.clip)
         self.optimiser.step()
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -105,6 +118,8 @@ class Learner:
 
     def prepare(self, number: int) -> Width:
         """What the host does before a step. Returns the width of its batch: steps of one width have one shape."""
+        for network in self.networks.values():
+            network.prepare(number)
         return self.examples.shape[-1]
 
     def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
@@ -193,6 +208,7 @@ class SequenceLearner(Learner):
     """A model of sentences or dialogs: batches of like length, each as wide as it must be."""
 
     def prepare(self, number: int) -> Width:
+        super().prepare(number)
         order = self.orders[0]
         assert isinstance(order, BucketOrder)
         return order.width(number)

@@ -72,7 +72,7 @@ def pythae_loop(experiment: Experiment, examples: Examples, device: torch.device
         trainer = _Trainer(
             vae, data,
             training_config=BaseTrainerConfig(
-                folder, per_device_train_batch_size=batch, learning_rate=adam.rate, optimizer_cls="Adam",
+                folder, per_device_train_batch_size=batch, learning_rate=adam.at(1.0), optimizer_cls="Adam",
                 optimizer_params={"betas": (adam.beta1, adam.beta2)}, no_cuda=device.type != "cuda",
             ),
         )  # fmt: skip

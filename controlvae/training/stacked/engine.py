@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.control import Controller, Feedback, Law
+from controlvae.control import Controller, Feedback, Law, Schedule
+from controlvae.control.arithmetic import TENSORS
 from controlvae.data.examples import Pictures
 from controlvae.experiments import BetaTC, Elbo, Experiment, Likelihood, TotalCorrelation
 from controlvae.models import Posterior, build, build_critic
@@ -57,6 +58,9 @@ class StackedEngine:
             self.trained["critic."] = (self.critic.parameters, first.objective.critic_optimiser)
             for number, critic in enumerate(critics):
                 self.critic.parameters.load(number, {"weight": dict(critic.named_parameters())})
+        self.rates = {
+            prefix: torch.full((1,), adam.at(1.0), device=device) for prefix, (_, adam) in self.trained.items()
+        }
         laws = [experiment.control for experiment in experiments]
         self.control = Controller(laws, sync_ranks=False, delayed=first.training.delayed).to(device)
         by_reconstruction = [law.holds_reconstruction for law in laws]
@@ -125,8 +129,10 @@ class StackedEngine:
         (reconstruction + terms.given + beta * terms.held).sum().backward()
         if self.critic is not None and critic_gradient is not None:
             self.critic.weight_gradients(critic_gradient)
-        for parameters, adam in self.trained.values():
-            parameters.step(counter, adam.rate, adam.beta1, adam.beta2)
+        for prefix, (parameters, adam) in self.trained.items():
+            if isinstance(adam.rate, Schedule):
+                self.rates[prefix].copy_(adam.at(counter.double() + 1, TENSORS))
+            parameters.step(counter, self.rates[prefix], adam.beta1, adam.beta2)
         self.aside.join()
         self.clock += 1
 

@@ -252,8 +252,8 @@ def matmul_kernel(
 
 @triton.jit
 def adam_kernel(
-    weight, first, second, partials, table, counter, parameters, partial_size,
-    RATE: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
+    weight, first, second, partials, table, counter, rate, parameters, partial_size,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
     EPSILON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Sums a block's partial gradients and applies Adam to it: the optimiser of all layers and models in one launch."""
@@ -281,7 +281,7 @@ def adam_kernel(
     correction1 = (1 - tl.exp(time * LOG_BETA1)).to(tl.float32)
     correction2 = (1 - tl.exp(time * LOG_BETA2)).to(tl.float32)
     w = tl.load(weight + offset, mask=used, other=0.0)
-    w -= RATE / correction1 * m / (tl.sqrt(v) / tl.sqrt(correction2) + EPSILON)
+    w -= tl.load(rate) / correction1 * m / (tl.sqrt(v) / tl.sqrt(correction2) + EPSILON)
     tl.store(first + offset, m, mask=used)
     tl.store(second + offset, v, mask=used)
     tl.store(weight + offset, w, mask=used)

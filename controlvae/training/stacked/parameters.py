@@ -57,11 +57,11 @@ class Parameters:
             at, partial_at = at + slot.padded, ends
         self.table = torch.tensor(table, dtype=torch.int32, device=device)
 
-    def step(self, counter: Tensor, rate: float, beta1: float, beta2: float) -> None:
-        """One Adam step; `counter` is a device number, the steps taken before."""
+    def step(self, counter: Tensor, rate: Tensor, beta1: float, beta2: float) -> None:
+        """One Adam step; `counter` is a device number, the steps taken before, and so is the rate, a float32."""
         products.adam(
-            self.weights, self.first, self.second, self.partials, self.table, counter, _BLOCK,
-            rate=rate, beta1=beta1, beta2=beta2,
+            self.weights, self.first, self.second, self.partials, self.table, counter, rate, _BLOCK,
+            beta1=beta1, beta2=beta2,
         )  # fmt: skip
 
     def export(self, model: int) -> dict[str, dict[str, Tensor]]:

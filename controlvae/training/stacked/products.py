@@ -216,13 +216,13 @@ def normalise_gradient(
 
 
 def adam(
-    weight: Tensor, first: Tensor, second: Tensor, partials: Tensor, table: Tensor, counter: Tensor, block: int,
-    *, rate: float, beta1: float, beta2: float, epsilon: float = 1e-8,
+    weight: Tensor, first: Tensor, second: Tensor, partials: Tensor, table: Tensor, counter: Tensor, rate: Tensor,
+    block: int, *, beta1: float, beta2: float, epsilon: float = 1e-8,
 ) -> None:  # fmt: skip
     """One Adam step for all models from their partial gradients. weight, first, second: (models, parameters)."""
     models, parameters = weight.shape
     kernels.adam_kernel[(len(table), models)](
-        weight, first, second, partials, table, counter, parameters, partials.shape[1],
-        RATE=rate, BETA1=beta1, BETA2=beta2, LOG_BETA1=math.log(beta1) if beta1 else -math.inf,
+        weight, first, second, partials, table, counter, rate, parameters, partials.shape[1],
+        BETA1=beta1, BETA2=beta2, LOG_BETA1=math.log(beta1) if beta1 else -math.inf,
         LOG_BETA2=math.log(beta2) if beta2 else -math.inf, EPSILON=epsilon, BLOCK=block,
     )  # fmt: skip
