@@ -107,11 +107,12 @@ class Controller:
             if self.sync_ranks and _ranks() > 1:
                 value = _mean_over_ranks(value)
             old = State(*block[:-2].unbind(0))
-            beta = _within(old.beta, measured.dtype).clone()
             if self.accumulate == 1:
                 new = self._update(old, value)
+                beta = _within(old.beta.clone() if self.delayed else new.beta, measured.dtype)
                 block[:-2].copy_(torch.stack(new))
-                return beta if self.delayed else _within(new.beta, measured.dtype)
+                return beta
+            beta = _within(old.beta.clone(), measured.dtype)
             total, count = block[-2] + value, block[-1] + 1
             full = count >= self.accumulate
             moved = torch.stack([*self._update(old, total / count), torch.zeros_like(total), torch.zeros_like(count)])
