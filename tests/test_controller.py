@@ -195,13 +195,18 @@ def test_a_bad_micro_batch_spoils_its_own_step_alone(bad):
 
 
 def test_a_controller_first_used_in_inference_goes_on_in_training():
-    control, several = cv.Controller(cv.PI(8.0)), cv.Controller(cv.PI(8.0), models=2)
+    control, several, other = cv.Controller(cv.PI(8.0)), cv.Controller(cv.PI(8.0), models=2), cv.Controller(cv.PI(8.0))
     with torch.inference_mode():
-        control.step(torch.tensor(3.0))
+        control.step(torch.tensor(30.0))
         beta = several.beta
-    control.step(torch.tensor(3.0))
-    several.step(torch.ones(2))
-    (torch.ones(2, requires_grad=True) * beta).sum().backward()
+    control.step(torch.tensor(30.0))
+    several.step(torch.full((2,), 30.0))
+    expected = [other.step(30.0) for _ in range(2)]
+    assert control.beta.item() == pytest.approx(expected[1])
+    assert several.beta.tolist() == pytest.approx([expected[0]] * 2)
+    kl = torch.ones(2, requires_grad=True)
+    (kl * beta).sum().backward()
+    assert torch.equal(kl.grad, beta.float())
 
 
 def test_a_weight_too_large_for_float16_is_the_largest_there_is():

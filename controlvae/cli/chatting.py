@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import typer
 
+from controlvae.cli.runs import name_unknown
 from controlvae.data.dialog import Dialogs, Utterance
 from controlvae.data.examples import stream_key
 from controlvae.data.switchboard import words_of
@@ -29,8 +30,7 @@ def chat(run: Trained, count: int, temperature: float, topic: str, seed: int) ->
         words = words_of(line)
         if not words:
             continue
-        if strange := [word for word in dict.fromkeys(words) if word not in known]:
-            typer.echo(f"(unknown to it: {', '.join(strange)})", err=True)
+        name_unknown([word for word in dict.fromkeys(words) if word not in known])
         said.append(Utterance(0, words))
         context, key, responses = run.examples.ask(said, topic), stream_key(seed, turn), list[str]()
         for number in range(-(-count // _TOGETHER)):

@@ -256,7 +256,7 @@ def interpolate(
     data_root: DataRoot = None,
 ) -> None:
     """Pictures, or sentences, on the way from one example to another."""
-    from controlvae.cli.runs import open_at
+    from controlvae.cli.runs import name_unknown, open_at
     from controlvae.data.text import Sentences
     from controlvae.report import interpolation, save_figure
     from controlvae.report.samples import endpoints
@@ -264,9 +264,8 @@ def interpolate(
 
     opened = open_at(run, device, data_root)
     if isinstance(opened.examples, Sentences):
-        rows = two_sentences(opened, start, end)
-        if strange := opened.examples.unknown(" ".join(one for one in (start, end) if one and not one.isdecimal())):
-            typer.echo(f"(unknown to it: {', '.join(strange)})", err=True)
+        rows, unknown = two_sentences(opened, start, end)
+        name_unknown(unknown)
         ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
         typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
         return

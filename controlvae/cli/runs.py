@@ -75,6 +75,12 @@ def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None, fid
         evaluate_run(folder.path, device, root, fid=fid)
 
 
+def name_unknown(words: Sequence[str]) -> None:
+    """Says which words of a person's own a model does not know."""
+    if words:
+        typer.echo(f"(unknown to it: {', '.join(words)})", err=True)
+
+
 def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:
     """Every number and what it is of; words that were said under the same name are not said again."""
     best, said = metrics.get("best", {}), set[str]()

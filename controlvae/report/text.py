@@ -122,8 +122,15 @@ def read_back(run: Trained, count: int) -> list[ReadBack]:
     return [ReadBack(run.examples.words(row), line) for row, line in zip(x, lines, strict=True)]
 
 
-def two_sentences(run: Trained, start: str | None, end: str | None) -> Tensor:
-    """Each in words, or by the index of an example, or a fixed random choice: rows of tokens, (2, T)."""
+class Ends(NamedTuple):
+    """Two sentences to go between."""
+
+    rows: Tensor  # of tokens, (2, T)
+    unknown: list[str]  # words of one's own that the model does not know
+
+
+def two_sentences(run: Trained, start: str | None, end: str | None) -> Ends:
+    """Each in words, or by the index of an example, or a fixed random choice."""
     assert isinstance(run.examples, Sentences)
     given = (start, end)
     numbers = [int(one) if one is not None and one.removeprefix("-").isdecimal() else None for one in given]
@@ -133,7 +140,8 @@ def two_sentences(run: Trained, start: str | None, end: str | None) -> Tensor:
         raise UserError("--from and --to take a sentence or the index of an example, got neither")
     rows = [run.examples.tokens[index].long().cpu() if one is None else run.examples.row(one)
             for index, one in zip(indices, own, strict=True)]  # fmt: skip
-    return pad_sequence(rows, batch_first=True, padding_value=PAD).to(run.device)
+    unknown = run.examples.unknown(" ".join(one for one in own if one is not None))
+    return Ends(pad_sequence(rows, batch_first=True, padding_value=PAD).to(run.device), unknown)
 
 
 @torch.no_grad()
