@@ -43,6 +43,8 @@ def evaluate(
         tested, missing = None, {"test": {"skipped": str(error)}}
     shown = tested or run
     bound = _bound(shown, examples, lambda share: progress(0.2 * share))
+    seen = lambda share: progress(0.2 + 0.4 * share)  # noqa: E731
+    pictures = image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, seen)
     metrics = {
         "step": run.step,
         "device": run.device.type,  # a GPU measures on more examples
@@ -51,7 +53,7 @@ def evaluate(
         **bound,
         **({"train": _of_training(run, examples)} if tested else missing),
         "step_response": tracking(run.folder),
-        **image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, lambda s: progress(0.3 + 0.3 * s)),
+        **pictures,
         **disentanglement(run, lambda share: progress(0.6 + 0.4 * share)),
         **text_metrics(shown, bound, importance_samples),
         **dialog_metrics(shown, bound, importance_samples),
@@ -61,12 +63,14 @@ def evaluate(
     except UserError as error:  # the last weights are good all the same
         best, metrics["best"] = None, {"skipped": str(error)}
     if best is not None:
-        bound = _bound(best, examples, lambda share: None)
+        if best.step != run.step:  # else the very same weights, measured above
+            bound = _bound(best, examples, lambda share: None)
+            pictures = image_metrics(best, bound["elbo"], importance_samples, fid_pictures)
         metrics["best"] = {
             "step": best.step,
             "chosen": "by the ELBO on validation examples",
             **bound,
-            **image_metrics(best, bound["elbo"], importance_samples, fid_pictures),
+            **pictures,
             **(bound_perplexities(best, bound, importance_samples) if len(best.examples.shape) < 3 else {}),
         }
     write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")

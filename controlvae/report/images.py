@@ -115,15 +115,15 @@ def _distances(run: Trained, network: Inception | str, pictures: int, progress: 
     count = min(pictures, len(run.examples))
     if count < 2:
         return {"fid": {"skipped": "one picture has no spread"}, "kid": {"skipped": "one picture has no spread"}}
-    real, rebuilt, drawn = [], [], []
-    for x, copy in _rebuilt(run, count):
-        real.append(network(x))
+    reference = _reference_features(run, network, count, lambda share: progress(0.3 * share))
+    rebuilt, drawn = [], []
+    for _, copy in _rebuilt(run, count):
         rebuilt.append(network(copy))
-        progress(0.6 * len(real) * _BATCH / count)
+        progress(0.3 + 0.3 * len(rebuilt) * _BATCH / count)
     for z in prior_codes(run, count).split(_BATCH):
         drawn.append(network(decoded(run, z)))
         progress(0.6 + 0.3 * len(drawn) * _BATCH / count)
-    reference, sets = torch.cat(real), {"samples": torch.cat(drawn), "reconstructions": torch.cat(rebuilt)}
+    sets = {"samples": torch.cat(drawn), "reconstructions": torch.cat(rebuilt)}
     how = {
         "pictures": count,
         "reference_pictures": count,
@@ -136,6 +136,23 @@ def _distances(run: Trained, network: Inception | str, pictures: int, progress: 
         "fid": {name: asdict(fid(reference, features)) for name, features in sets.items()} | how,
         "kid": {name: asdict(kid(reference, features)) for name, features in sets.items()} | how,
     }
+
+
+_last_reference: dict[tuple[object, ...], Tensor] = {}  # one entry: a table's runs share their reference
+
+
+def _reference_features(run: Trained, network: Inception, count: int, progress: Progress) -> Tensor:
+    """Features of the examples themselves: (count, 2048). Those of the last call serve the next run on the same data."""
+    data, among = run.examples, "all" if run.among is None else run.experiment.training
+    key = (data.source, data.split, data.shape, len(data), among, count, network.extractor, str(run.device))
+    if key not in _last_reference:
+        features = []
+        for chosen in some_examples(run, count).split(_BATCH):
+            features.append(network(run.examples.batch(chosen)))
+            progress(len(features) * _BATCH / count)
+        _last_reference.clear()
+        _last_reference[key] = torch.cat(features)
+    return _last_reference[key]
 
 
 def fid_words(metrics: Mapping[str, Any]) -> str | None:
