@@ -142,7 +142,7 @@ _last_reference: dict[tuple[object, ...], Tensor] = {}  # one entry: a table's r
 
 
 def _reference_features(run: Trained, network: Inception, count: int, progress: Progress) -> Tensor:
-    """Features of the examples themselves: (count, 2048). Those of the last call serve the next run on the same data."""
+    """Features of the examples themselves: (count, 2048). Those of one run serve the next on the same data."""
     data, among = run.examples, "all" if run.among is None else run.experiment.training
     key = (data.source, data.split, data.shape, len(data), among, count, network.extractor, str(run.device))
     if key not in _last_reference:
