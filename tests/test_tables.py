@@ -17,6 +17,7 @@ from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
+from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.tables import write_table
 
 MIGS = [0.5, 0.56, 0.53]
@@ -71,6 +72,41 @@ def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(
     assert "runs of cifar10-vae with another data.size, control.value." in text
 
 
+def test_a_method_from_elsewhere_stands_beside_the_papers(tmp_path):
+    rng = np.random.default_rng(0)
+    factors = rng.integers(0, 4, (400, 2))
+    means = np.column_stack([factors + rng.normal(0, 0.1, (400, 2)), rng.normal(size=400)])
+    log_variances = np.log([[0.02, 0.3, 1.0]]).repeat(400, 0)
+    for seed, some in enumerate((slice(0, 300), slice(100, 400))):
+        arrays = {"means": means[some], "log_variances": log_variances[some], "factors": factors[some]}
+        np.savez(tmp_path / f"theirs-{seed}.npz", **arrays, factor_names=["x", "y"])
+    np.savez(tmp_path / "bare.npz", means=means, factors=factors)
+    done = within("score", "theirs-0.npz", "theirs-1.npz", "bare.npz", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    bare = json.loads((tmp_path / "bare.scores.json").read_text())
+    (tmp_path / "bare.scores.json").unlink()
+    assert "log-variances" in bare["rmig"]["skipped"]
+    shuffled = np.random.default_rng(0).permutation(400)
+    assert bare["mig_histogram"]["score"] == mig_histogram(means[shuffled], factors[shuffled]).score
+    scores = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("*.scores.json"))]
+    assert scores[1]["rmig"]["score"] == pytest.approx(
+        rmig(means[100:], log_variances[100:], factors[100:]).score, abs=1e-6
+    )
+    variances = np.exp(log_variances)
+    kl = 0.5 * (means**2 + variances - 1 - log_variances).sum(1)
+    assert scores[0]["kl"] == pytest.approx(kl[:300].mean(), rel=1e-5)
+    evaluated_run(tmp_path / "mine", 1, 0.61)
+    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=.", "--beside", "mine=mine"]
+    done = within("reproduce", "table-mig", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [score["mig_sampled"]["score"] for score in scores]
+    spread = f"{statistics.fmean(found):.4f} ± {statistics.stdev(found):.4f}"
+    assert f"| theirs | 2 | – | {spread} |" in done.stdout
+    assert "| mine | 1 | 1,500,000 | 0.6100 |" in done.stdout
+    assert "theirs: scores of codes made elsewhere, 300 of 300." in done.stdout
+    assert "mine is shapes2d-control-16 with another name." in done.stdout
+
+
 def test_the_bench_writes_what_it_shows(tmp_path):
     out = tmp_path / "bench.json"
     words = ["--models", "1", "--batches", "16", "--seconds", "0.1", "--device", "cpu", "--out", out]
@@ -103,6 +139,10 @@ def test_the_bench_counts_sentences_in_tokens(tmp_path):
     [
         (["reproduce", "table-mgi"], "did you mean 'table-mig'"),
         (["reproduce", "table-mig", "--only", "shapes2d-vae"], "has no preset 'shapes2d-vae'"),
+        (["reproduce", "table-mig", "--no-train", "--beside", "mine"], "--beside takes NAME=FOLDER"),
+        (["reproduce", "table-mig", "--no-train", "--beside", "mine=codes.npz"], "controlvae score codes.npz"),
+        (["reproduce", "table-mig", "--no-train", "--beside", "Control-FactorVAE=."], "give yours another name"),
+        (["score", "codes.npz"], "codes.npz cannot be read"),
         (["bench", "--models", "one"], "got 'one'"),
         (["bench", "--sizes", "48"], "size must be 64 or 32, got 48"),
         (["bench", "text-quick", "--sizes", "32"], "--sizes are of pictures"),

@@ -140,6 +140,26 @@ def evaluate(
 
 
 @app.command()
+def score(
+    codes: Annotated[
+        list[Path],
+        typer.Argument(help="Files of `means`, `log_variances` and `factors`, arrays in an .npz.", show_default=False),
+    ],
+    device: Device = "auto",
+) -> None:
+    """Every disentanglement score of codes that any model gave; `reproduce --beside` sets them in a table."""
+    from controlvae.cli.bars import simple_bar
+    from controlvae.cli.runs import pick_device, show_metrics
+    from controlvae.report.codes import score_codes
+
+    for path in codes:
+        with simple_bar(f"scoring {path}") as progress:
+            file, metrics = score_codes(path, pick_device(device), progress)
+        show_metrics(str(path), metrics)
+        typer.echo(f"written to {file.path}")
+
+
+@app.command()
 def traverse(
     run: RunArgument,
     image: Annotated[
@@ -333,6 +353,10 @@ def reproduce(
     runs: Annotated[Path, typer.Option("--runs", help="Where runs, tables and figures are kept.")] = Path("runs/paper"),
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each method, trained side by side.")] = 5,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these. Repeatable.")] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--beside", metavar="NAME=FOLDER", help="Your method: its runs, or scores. Repeatable."),
+    ] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate or draw what is there.")] = True,
     fid: FidPictures = None,
     device: Device = "auto",
@@ -347,7 +371,7 @@ def reproduce(
         reproducing.show_results()
         return
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
-    reproducing.reproduce(name, runs, seeds, only or [], train, how, fid)
+    reproducing.reproduce(name, runs, seeds, only or [], beside or [], train, how, fid)
 
 
 @app.command()

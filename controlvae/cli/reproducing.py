@@ -1,6 +1,8 @@
 """`reproduce`: trains what a table or figure of the paper needs, evaluates it, and writes the table or figure."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -11,11 +13,12 @@ from controlvae.cli import training
 from controlvae.cli.many import runs_in, seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
 from controlvae.errors import UserError
-from controlvae.experiments import preset
-from controlvae.experiments.paper import RESULTS, PaperExamples, PaperResult, PaperTable, paper_result
+from controlvae.experiments import RunFolder, find_runs, preset
+from controlvae.experiments.paper import RESULTS, PaperExamples, PaperResult, PaperTable, Row, paper_result
+from controlvae.report.codes import score_files
 from controlvae.report.paper_figures import write_figure
 from controlvae.report.responses import write_examples
-from controlvae.report.tables import write_table
+from controlvae.report.tables import Measured, write_table
 
 
 def show_results() -> None:
@@ -26,25 +29,35 @@ def show_results() -> None:
 
 
 def reproduce(
-    name: str, runs: Path, seeds: int, only: list[str], train: bool, how: training.How, fid: int | None
+    name: str,
+    runs: Path,
+    seeds: int,
+    only: Sequence[str],
+    beside: Sequence[str],
+    train: bool,
+    how: training.How,
+    fid: int | None,
 ) -> None:
     """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated.
 
-    Methods that share their network and differ in control alone train side by side, which suits a large GPU.
+    Methods that share their network and differ in control alone train side by side, which suits a large GPU. Methods
+    set beside them are taken as their folders hold them.
     """
     result = paper_result(name)
     if runs.is_file():
         raise UserError(f"{runs} is a file; --runs takes a folder")
-    presets = _wanted(result, only)
+    presets, own = _wanted(result, only), _own(result, beside)
     if train:
         made = [seed_folders(preset(p), runs / p, seeds, f"controlvae train {p} --seeds {seeds}") for p in presets]
         train_all([folder for folders in made for folder in folders], how)
     found = {name: runs_in(runs / name) for name in presets}
+    found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
     for folders in found.values():
         for folder in folders:
             evaluate_new(folder, how.device, how.data_root, fid)
+    result = replace(result, rows=(*result.rows, *(Row(method, method) for method in own)))
     if isinstance(result, PaperTable):
-        text = write_table(result, found, runs)
+        text = write_table(result, {**found, **own}, runs)
         Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
         typer.echo(f"written to {runs / f'{name}.md'} and .csv")
     elif isinstance(result, PaperExamples):
@@ -56,7 +69,26 @@ def reproduce(
         typer.echo(f"written to {runs / f'{name}.png'} and .csv")
 
 
-def _wanted(result: PaperResult, only: list[str]) -> list[str]:
+def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measured]]:
+    """Methods of the user's own: by name, their runs, or the scores of codes made elsewhere."""
+    own: dict[str, Sequence[Measured]] = {}
+    for given in beside:
+        name, equals, where = given.partition("=")
+        if not (name and equals and where):
+            raise UserError(f"--beside takes NAME=FOLDER, as in --beside 'my method=runs/mine', got {given!r}")
+        if name in own or name in {word for row in result.rows for word in (row.method, row.preset)}:
+            raise UserError(f"{result.name} has a method {name!r} already; give yours another name")
+        path = Path(where)
+        if path.suffix == ".npz":
+            raise UserError(f"{path} holds codes: score them first, with controlvae score {path}")
+        scored = score_files(path)
+        if scored and not isinstance(result, PaperTable):
+            raise UserError(f"{result.name} is drawn from runs; {path} holds scores alone")
+        own[name] = scored or find_runs(path)
+    return own
+
+
+def _wanted(result: PaperResult, only: Sequence[str]) -> list[str]:
     presets = [row.preset for row in result.rows if row.preset]
     for name in only:
         if name not in presets:

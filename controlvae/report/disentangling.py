@@ -1,6 +1,6 @@
-"""Disentanglement of a trained run, where the data has ground-truth factors: every score there is."""
+"""Disentanglement where ground-truth factors are known: every score there is, of a trained run or of any codes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.experiments import Shapes2D
+from controlvae.data.sprites import FACTOR_NAMES
 from controlvae.metrics import (
     beta_vae_score,
     dci,
@@ -33,34 +33,55 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
     factors, names = run.examples.factors, run.examples.factor_names
     if factors is None or run.model.latents < 2:  # a gap is between two latents
         return {}
-    full = run.device.type == "cuda"
-    count = len(run.examples) if full else min(_ON_A_CPU["examples"], len(run.examples))
-    indices = some_examples(run, count)
+    indices = some_examples(run, measured_on(len(run.examples), run.device))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     table = factors[indices.cpu().numpy()]
+    return scores(means, log_variances, table, names, run.device, lambda share: progress(0.5 + 0.5 * share))
+
+
+def measured_on(available: int, device: torch.device) -> int:
+    """How many of so many examples the scores are worked out from."""
+    return available if device.type == "cuda" else min(_ON_A_CPU["examples"], available)
+
+
+def scores(
+    means: Tensor,
+    log_variances: Tensor | None,
+    table: np.ndarray,
+    names: Sequence[str],
+    device: torch.device,
+    progress: Callable[[float], None] = lambda share: None,
+) -> dict[str, Any]:
+    """Every score of codes, (examples, latents), and the classes of their factors, (examples, factors).
+
+    The examples are in random order. Where log-variances are not known, scores that need them say so in their place.
+    """
     varying = [column for column in range(len(names)) if len(np.unique(table[:, column])) > 1]  # in a small subset
-    table, names = table[:, varying], tuple(names[column] for column in varying)
-    left_out = _NOT_IN_MIG if isinstance(run.experiment.data, Shapes2D) else ()
+    table, left_out = table[:, varying], _NOT_IN_MIG if set(names) == set(FACTOR_NAMES) else ()
+    names = tuple(names[column] for column in varying)
     kept = [column for column, name in enumerate(names) if name not in left_out]
     if not kept:
         return {}
-    results = {
-        "mig_sampled": mig_sampled(
-            means, log_variances, table[:, kept], draws=10_000 if full else _ON_A_CPU["draws"],
-            factor_names=[names[column] for column in kept], device=run.device,
-            progress=lambda share: progress(0.5 + 0.2 * share),
-        ),
-        # disentanglement_lib takes 10,000 points; they are a random choice here, like the rest.
-        "mig_histogram": mig_histogram(means[:10_000], table[:10_000], factor_names=names),
-        "rmig": rmig(means, log_variances, table, factor_names=names, device=run.device),
-    }  # fmt: skip
-    progress(0.8)
-    scores = _scores(means, table, names, kept)
+    results: dict[str, Any] = {
+        name: {"skipped": f"{words} needs the log-variances of the codes"}
+        for name, words in (("mig_sampled", "sampling"), ("rmig", "RMIG"))
+    }
+    if log_variances is not None:
+        results["mig_sampled"] = asdict(mig_sampled(
+            means, log_variances, table[:, kept], draws=10_000 if device.type == "cuda" else _ON_A_CPU["draws"],
+            factor_names=[names[column] for column in kept], device=device,
+            progress=lambda share: progress(0.4 * share),
+        ))  # fmt: skip
+        results["rmig"] = asdict(rmig(means, log_variances, table, factor_names=names, device=device))
+    progress(0.6)
+    # disentanglement_lib takes 10,000 points; they are a random choice here, like the rest.
+    results["mig_histogram"] = asdict(mig_histogram(means[:10_000], table[:10_000], factor_names=names))
+    results |= _of_means(means, table, names, kept)
     progress(1.0)
-    return {name: asdict(result) for name, result in results.items()} | scores
+    return results
 
 
-def _scores(means: Tensor, table: np.ndarray, names: tuple[str, ...], ordered: list[int]) -> dict[str, Any]:
+def _of_means(means: Tensor, table: np.ndarray, names: tuple[str, ...], ordered: list[int]) -> dict[str, Any]:
     """The other scores, with disentanglement_lib's numbers of examples: 12 s on a CPU core, most of it for DCI.
 
     One that a subset has too few examples or factors for gives the reason in its place.
@@ -75,13 +96,13 @@ def _scores(means: Tensor, table: np.ndarray, names: tuple[str, ...], ordered: l
         "beta_vae_score": lambda: beta_vae_score(means, table),
         "modularity": lambda: modularity(means[:10_000], table[:10_000]),
     }
-    scores: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, score in wanted.items():
         try:
-            scores[name] = asdict(score())
+            found[name] = asdict(score())
         except ValueError as error:
-            scores[name] = {"skipped": str(error)}
-    return scores
+            found[name] = {"skipped": str(error)}
+    return found
 
 
 @torch.no_grad()

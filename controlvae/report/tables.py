@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.experiments import RunFolder, changed, preset
+from controlvae.experiments import PRESETS, RunFolder, changed
 from controlvae.experiments.folder import write_text
 from controlvae.experiments.paper import PaperTable, Printed
+from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
+
+Measured = RunFolder | ScoreFile
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Cell:
         return f"{ours} ({paper}{difference})"
 
 
-def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
+def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
     """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each preset's seeds."""
     lines = [f"**{table.title}**", "", f"| method | seeds | steps | {' | '.join(table.columns)} |"]
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
@@ -53,10 +56,10 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
     for row in table.rows:
         measured = [(folder, metrics) for folder in runs.get(row.preset or "", []) if (metrics := folder.metrics())]
         for folder, metrics in measured:
-            seed = folder.experiment().training.seed
-            values = [look_up(metrics, path) for path in table.columns.values()]
-            writer.writerow([row.method, row.preset, seed, metrics["step"], *("" if v is None else v for v in values)])
-        steps = sorted({metrics["step"] for _, metrics in measured})
+            seed = folder.experiment().training.seed if isinstance(folder, RunFolder) else folder.path.name
+            numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
+            writer.writerow([row.method, row.preset, seed, *("" if number is None else number for number in numbers)])
+        steps = sorted({metrics["step"] for _, metrics in measured if "step" in metrics})
         cells = [
             Cell(tuple(v for _, m in measured if (v := look_up(m, path)) is not None), row.printed.get(name)).words()
             for name, path in table.columns.items()
@@ -72,20 +75,34 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]], out:
     return text
 
 
-def _notes(table: PaperTable, runs: Mapping[str, Sequence[RunFolder]]) -> list[str]:
+def _notes(table: PaperTable, runs: Mapping[str, Sequence[Measured]]) -> list[str]:
     """What the numbers were measured on, and which runs are not what the table says."""
     found = [(name, folder, metrics) for name, own in runs.items() for folder in own if (metrics := folder.metrics())]
     notes, columns = [], set(table.columns.values())
     if "elbo" in columns:
         notes += [f"ELBO: nats per example, {metrics['examples']:,} examples ({metrics['split']}), reconstruction: "
-                  f"{metrics['likelihood']}." for _, _, metrics in found]  # fmt: skip
+                  f"{metrics['likelihood']}." for _, _, metrics in found if "elbo" in metrics]  # fmt: skip
     if "fid.samples.score" in columns:
         notes += [f"{words}." for _, _, metrics in found if (words := fid_words(metrics)) is not None]
-    for name, folder, _ in found:
-        wording = {"name", "about", "paper", "training.seed", "training.steps"}
-        other = [path for path in changed(folder.experiment(), preset(name)) if path not in wording]
-        notes += [f"Not as printed: runs of {name} with another {', '.join(other)}."] if other else []
+    first = next(row.preset for row in table.rows if row.preset)
+    for name, folder, metrics in found:
+        if isinstance(folder, ScoreFile):
+            notes.append(
+                f"{name}: scores of codes made elsewhere, {metrics['examples']:,} of {metrics['available']:,}."
+            )
+        elif name in PRESETS:
+            other = _differences(folder, name)
+            notes += [f"Not as printed: runs of {name} with another {', '.join(other)}."] if other else []
+        else:
+            other = _differences(folder, first)
+            notes.append(f"{name} is {first} with another {', '.join(other) or 'name'}.")
     return list(dict.fromkeys(notes))
+
+
+def _differences(folder: RunFolder, name: str) -> list[str]:
+    """The settings in which a run differs from a preset, but for its seed and length."""
+    wording = {"name", "about", "paper", "training.seed", "training.steps"}
+    return [path for path in changed(folder.experiment(), PRESETS[name]) if path not in wording]
 
 
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
