@@ -83,7 +83,27 @@ def test_a_figure_of_the_paper_is_the_means_and_sds_of_the_logs(tmp_path):
     assert "Control-FactorVAE; β-VAE (β = 100); FactorVAE (γ = 10): no runs yet." in done.stdout
 
 
-@pytest.mark.parametrize("name", ["figure-disentangling", "figure-traversals"])
+def test_a_figure_of_points_has_one_for_every_evaluated_run(tmp_path):
+    for seed, (error, mig) in enumerate([(19.0, 0.55), (18.5, 0.3)], start=1):
+        folder = logged_run(tmp_path / "paper", "shapes2d-control-16", seed, 1_000)
+        folder.metrics_file.write_text(json.dumps({**METRICS, "reconstruction": error, "mig_sampled": {"score": mig}}))
+    logged_run(tmp_path / "paper", "shapes2d-control-18", 1, 1_000, evaluated=False)
+    mine = logged_run(tmp_path / "own", "shapes2d-control-17", 3, 1_000)
+    mine.metrics_file.write_text(json.dumps({**METRICS, "reconstruction": 12.0}))
+    words = ["--runs", tmp_path / "paper", "--no-train", "--device", "cpu", "--beside", f"mine={tmp_path / 'own'}"]
+    done = controlvae("reproduce", "figure-mig", *words)
+    assert done.returncode == 0, done.stderr
+    assert "ControlVAE (KL = 18); mine: 1 seed, 1,000 of 1,500,000 steps." in done.stdout
+    with (tmp_path / "paper" / "figure-mig.csv").open(encoding="utf-8") as file:
+        points = [tuple(row.values()) for row in csv.DictReader(file)]
+    assert points == [
+        ("ControlVAE (KL = 16)", "shapes2d-control-16", "1", "6000", "19.0", "0.55"),
+        ("ControlVAE (KL = 16)", "shapes2d-control-16", "2", "6000", "18.5", "0.3"),
+        ("mine", "mine", "3", "6000", "12.0", "0.5"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["figure-disentangling", "figure-traversals", "figure-mig"])
 def test_a_figure_without_any_run_says_so(tmp_path, name):
     done = controlvae("reproduce", name, "--runs", tmp_path, "--no-train", "--device", "cpu")
     assert done.returncode == 0, done.stderr

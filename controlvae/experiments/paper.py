@@ -230,6 +230,7 @@ class PaperFigure:
     rows: tuple[Row, ...]
     latents_of: str = ""  # the preset whose latents are drawn one by one
     curves: tuple[str, ...] = ()  # columns of the log drawn against steps, a panel each
+    against: tuple[str, str] | None = None  # two paths into `metrics.json`: a point for every run
 
 
 _FIGURES = [
@@ -241,6 +242,12 @@ _FIGURES = [
     ),
     PaperFigure(
         "figure-traversals", "Figure 4: latent traversals in [-3, 3], rows ordered by KL", TABLES["table-mig"].rows
+    ),
+    PaperFigure(
+        "figure-mig",
+        "Beyond the paper: MIG of every run against what its pictures lose",
+        TABLES["table-mig"].rows,
+        against=("reconstruction", "mig_sampled.score"),
     ),
     PaperFigure(
         "figure-cifar10",

@@ -23,6 +23,7 @@ from controlvae.report.figures import HELD, Trace, draw_latents, log_scale, look
 from controlvae.report.information import latent_factors
 from controlvae.report.pictures import save_figure
 from controlvae.report.spread import Spread, spread
+from controlvae.report.tables import look_up
 from controlvae.report.trained import open_run
 from controlvae.report.traversal import draw_traversal, traverse
 from controlvae.training.checkpoint import latest_step
@@ -42,6 +43,8 @@ _CURVES = {
     "beta": "weight β(t)",
     "validation": "ELBO, validation (nats)",
 }
+_AXES = {"reconstruction": "reconstruction (nats per example)", "mig_sampled.score": "MIG"}
+_MARKS = "osD^vP*X"
 _TWO_CURVES = (
     "{} is what training maximises, with the β of the moment; the released program plots it as the ELBO. A β below 1 "
     "flatters it, and it bounds nothing: methods are to be compared by {}, where β = 1."
@@ -57,6 +60,8 @@ def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None
             return write_traversals(paper, runs, out, root=root, device=device)
     if paper.curves:
         return write_curves(paper, runs, out)
+    if paper.against:
+        return write_points(paper, runs, out, *paper.against)
     raise ValueError(f"no way to draw {paper.name!r}")
 
 
@@ -99,6 +104,45 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     _say(figure, [*about, *notes])
     save_figure(figure, out / f"{paper.name}.png")
     _write_csv(out / f"{paper.name}.csv", ["method", "preset", "column", "step", "seeds", "mean", "sd"], lines)
+    return notes
+
+
+def write_points(paper: PaperFigure, runs: Runs, out: Path, across: str, up: str) -> list[str]:
+    """A point for every run, a cross for every method: mean and sd over its seeds. `NAME.png`, `NAME.csv`."""
+    notes = standing(paper, runs)
+    figure = Figure(figsize=(0.62 * _WIDTH, 3.2), layout="constrained")
+    axis = figure.subplots()
+    lines: list[list[Any]] = []
+    for place, row in enumerate(paper.rows):
+        found = [(folder, metrics) for folder in runs.get(row.preset or "", []) if (metrics := folder.metrics())]
+        measured = [(folder, metrics, look_up(metrics, across), look_up(metrics, up)) for folder, metrics in found]
+        drawn = [one for one in measured if None not in one]
+        if not drawn:
+            continue
+        values, colour = np.array([one[2:] for one in drawn], dtype=float), look(place)["color"]
+        axis.scatter(
+            values[:, 0],
+            values[:, 1],
+            s=14,
+            color=colour,
+            marker=_MARKS[place % len(_MARKS)],
+            alpha=0.6,
+            label=row.method,
+        )
+        sd = values.std(0, ddof=1) if len(values) > 1 else np.zeros(2)
+        (x, y), (wide, tall) = values.mean(0), sd
+        axis.errorbar(x, y, yerr=tall, xerr=wide, color=colour, linewidth=1.0, capsize=2)
+        lines += [
+            [row.method, row.preset, folder.experiment().training.seed, metrics["step"], *pair]
+            for folder, metrics, *pair in drawn
+        ]
+    axis.set_xlabel(_AXES[across], fontsize=7)
+    axis.set_ylabel(_AXES[up], fontsize=7)
+    axis.tick_params(labelsize=_SMALL)
+    _legend(figure, axis, columns=2)
+    _say(figure, ["A point is a run, a cross the mean ± sd over seeds. Better is up and to the left.", *notes], 100)
+    save_figure(figure, out / f"{paper.name}.png")
+    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", across, up], lines)
     return notes
 
 
@@ -151,10 +195,10 @@ def _panel(axis: Axes, letter: str) -> None:
     axis.yaxis.label.set_fontsize(7)
 
 
-def _legend(figure: Figure, axis: Axes) -> None:
+def _legend(figure: Figure, axis: Axes, columns: int = 3) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=7)
+        figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=7)
 
 
 def write_traversals(
@@ -310,9 +354,9 @@ def _empty(axis: Axes, words: str, square: bool = False) -> None:
     axis.text(0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes, fontsize=7, color=_QUIET)
 
 
-def _say(figure: Figure, notes: Sequence[str]) -> None:
+def _say(figure: Figure, notes: Sequence[str], width: int = 165) -> None:
     """Notes below the panels, where they are cut out with the figure and not lost."""
-    lines = [line for note in notes for line in textwrap.wrap(note, 165)]
+    lines = [line for note in notes for line in textwrap.wrap(note, width)]
     figure.set_figheight(figure.get_figheight() + 0.09 * len(lines))
     figure.supxlabel("\n".join(lines), fontsize=5.5, color=_QUIET, x=0.01, ha="left")
 
