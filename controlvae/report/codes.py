@@ -17,7 +17,7 @@ from controlvae.metrics import active_units
 from controlvae.metrics.arrays import code_table
 from controlvae.models import Posterior
 from controlvae.objectives import gaussian_kl
-from controlvae.report.disentangling import measured_on, scores
+from controlvae.report.disentangling import NOT_IN_MIG, measured_on, scores
 
 SUFFIX = ".scores.json"
 _ARRAYS = {  # what a file of codes may hold
@@ -86,7 +86,7 @@ def _scored(
     means, log_variances = code_table("means", arrays["means"]), arrays.get("log_variances")
     if log_variances is not None and code_table("log_variances", log_variances).shape != means.shape:
         raise ValueError(f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}")
-    factors, names = _factors(arrays, len(means))
+    factors, names, left_out = _factors(arrays, len(means))
     chosen = np.random.default_rng(0).permutation(len(means))[: measured_on(len(means), device)]
     tensor = lambda values: torch.as_tensor(values[chosen], dtype=torch.float32, device=device)  # noqa: E731
     codes, spread = tensor(means), None if log_variances is None else tensor(log_variances)
@@ -99,19 +99,20 @@ def _scored(
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
         metrics["reconstruction"] = float(error)
     metrics["active_units"] = active_units(codes)
-    return metrics | scores(codes, spread, factors[chosen], names, device, progress)
+    return metrics | scores(codes, spread, factors[chosen], names, left_out, progress)
 
 
-def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarray, list[str]]:
+def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
+    """Classes, (examples, factors), the names of the factors, and those that have no order."""
     if (given := arrays.get("factors")) is None:
         if examples != IMAGE_COUNT:
             raise ValueError(
                 f"it has no factors, and its {examples:,} codes are not those of all {IMAGE_COUNT:,} shapes"
             )
-        return factor_classes(None), list(FACTOR_NAMES)
+        return factor_classes(None), list(FACTOR_NAMES), NOT_IN_MIG
     if given.ndim != 2 or len(given) != examples:
         raise ValueError(f"factors must be ({examples}, factors), got shape {given.shape}")
     names = arrays.get("factor_names", np.array([f"factor {number}" for number in range(given.shape[1])]))
     if names.shape != given.shape[1:] or len(set(names.tolist())) != len(names):
         raise ValueError(f"factor_names must be {given.shape[1]} different names, got {names.tolist()}")
-    return given, [str(name) for name in names]
+    return given, [str(name) for name in names], ()
