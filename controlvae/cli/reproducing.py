@@ -24,8 +24,7 @@ from controlvae.report.tables import Measured, write_table
 def show_results() -> None:
     """What can be reproduced."""
     for result in RESULTS.values():
-        ready = [row.preset for row in result.rows if row.preset]
-        typer.echo(f"{result.name:21s} {result.title}; {len(ready)} of {len(result.rows)} methods in this version")
+        typer.echo(f"{result.name:21s} {result.title}")
 
 
 def reproduce(
@@ -89,7 +88,7 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
 
 
 def _wanted(result: PaperResult, only: Sequence[str]) -> list[str]:
-    presets = [row.preset for row in result.rows if row.preset]
+    presets = [row.preset for row in result.rows]
     for name in only:
         if name not in presets:
             raise UserError(f"{result.name} has no preset {name!r}; it has {', '.join(presets)}")

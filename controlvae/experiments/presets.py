@@ -13,6 +13,7 @@ from controlvae.control import (
     Geco,
     LagrangeMultiplier,
     Linear,
+    Points,
     Sigmoid,
     Staircase,
     TuningWarning,
@@ -42,6 +43,12 @@ def _unbounded(target: Target, **settings: float) -> PI:
 
 
 SHAPES2D = Experiment("shapes2d", data=Shapes2D(), model=ConvVAE(latents=10), training=Training())
+# A tenth of the paper's steps. What separates factors is the large weight of the early ramp: the weight begins with it
+# instead of winding up to it, and the learning rate is ten times the paper's until the ramp is nearly at its end.
+SHORT = replace(
+    SHAPES2D, optimiser=Adam(rate=Points((90_000, 150_000), (1e-3, 1e-4))), training=Training(steps=150_000)
+)
+_SHORT_RAMP = Points((0, 4_000, 25_000, 80_000, 120_000), (1.0, 2.0, 7.0, 9.5, 16.0))
 FACTOR = replace(
     SHAPES2D, model=ConvVAE(latents=10, hidden=128, initial="normal"), objective=TotalCorrelation(),
     training=Training(steps=700_000),  # the length of the script it is known from
@@ -152,6 +159,22 @@ _PRESETS = [
             "five steps", control=_unbounded(_ramp(16), ki=5e-3, beta_min=1.0, beta_init=100.0, ema=0.8)),
     replace(SHAPES2D, name="shapes2d-lagrange-16", about="Lagrange multiplier, KL = 16",
             control=LagrangeMultiplier(_ramp(16), alpha=1e-3, beta_min=1.0)),
+    replace(SHORT, name="shapes2d-short", about="ControlVAE, KL = 16, in a tenth of the steps: β begins at 80",
+            control=_unbounded(_SHORT_RAMP, ki=0.01, beta_min=1.0, beta_init=80.0)),
+    replace(SHORT, name="shapes2d-short-from-one", about="the same with β beginning at its lower bound, as published",
+            control=_unbounded(_SHORT_RAMP, ki=0.01, beta_min=1.0)),
+    replace(SHORT, name="shapes2d-short-lagrange", about="Lagrange multiplier with the same set point and beginning",
+            control=LagrangeMultiplier(_SHORT_RAMP, alpha=0.01, beta_min=1.0, beta_init=80.0)),
+    replace(SHORT, name="shapes2d-short-beta-100", about="capacity β-VAE (γ = 100) with the same set point",
+            control=Capacity(_SHORT_RAMP, gamma=100.0)),
+    replace(SHORT, name="shapes2d-short-beta", about="β-VAE with β fixed at 4, as long", control=Constant(4.0)),
+    replace(SHORT, name="shapes2d-short-vae", about="plain VAE, as long", control=Constant(1.0)),
+    replace(SHORT, name="shapes2d-short-beta-tc", objective=BetaTC(), control=Constant(6.0),
+            about="β-TCVAE (β = 6), as long"),
+    replace(SHORT, name="shapes2d-short-factor", objective=TotalCorrelation(), control=Constant(10.0),
+            about="FactorVAE (γ = 10), as long"),
+    replace(SHORT, name="shapes2d-short-control-factor", objective=TotalCorrelation(),
+            about="Control-FactorVAE: total correlation held at 0.3, as long", control=_unbounded(0.3, ki=0.01)),
     *_image_methods(CIFAR10_128, 145.0, 30.0, error=220.0, free_bits=1.0, paper="Table 3, Figure 5"),
     *(replace(CIFAR10_128, name=f"cifar10-control-145-batch-{batch}", about=f"ControlVAE, KL = 145, batches of {batch}",
               paper="Table 8", control=PI.paper("images"), training=replace(CIFAR10_128.training, batch=batch))

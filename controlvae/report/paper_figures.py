@@ -77,7 +77,7 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis, column, letter in zip(axes, paper.curves, "abcdef", strict=False):
         settled: list[float] = []
         for place, row in enumerate(paper.rows):
-            values = spread([_curve(folder, column) for folder in runs.get(row.preset or "", [])], column, WINDOW)
+            values = spread([_curve(folder, column) for folder in runs.get(row.preset, [])], column, WINDOW)
             if not len(values.steps):
                 continue
             _band(axis, values, row.method, place)
@@ -114,7 +114,7 @@ def write_points(paper: PaperFigure, runs: Runs, out: Path, across: str, up: str
     axis = figure.subplots()
     lines: list[list[Any]] = []
     for place, row in enumerate(paper.rows):
-        found = [(folder, metrics) for folder in runs.get(row.preset or "", []) if (metrics := folder.metrics())]
+        found = [(folder, metrics) for folder in runs.get(row.preset, []) if (metrics := folder.metrics())]
         measured = [(folder, metrics, look_up(metrics, across), look_up(metrics, up)) for folder, metrics in found]
         drawn = [one for one in measured if None not in one]
         if not drawn:
@@ -214,7 +214,7 @@ def write_traversals(
     lines: list[list[Any]] = []
     for axis, row in zip(axes, paper.rows, strict=False):
         axis.set_title(row.method, fontsize=7.5)
-        folder = typical([f for f in runs.get(row.preset or "", []) if latest_step(f.checkpoints) is not None])
+        folder = typical([f for f in runs.get(row.preset, []) if latest_step(f.checkpoints) is not None])
         if folder is None:
             _empty(axis, "nothing to show yet", square=True)
             continue
@@ -265,8 +265,6 @@ def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
 
 
 def _stands(row: Row, runs: Runs, least: int) -> str:
-    if row.preset is None:
-        return "not in this version"
     if row.preset not in runs:
         return "left out"
     if not runs[row.preset]:
@@ -292,7 +290,7 @@ def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out:
     lines: list[list[Any]] = []
     notes, lowest = [], np.inf
     for place, row in enumerate(paper.rows):  # a method keeps its colour whoever else is missing
-        folders = runs.get(row.preset or "", [])
+        folders = runs.get(row.preset, [])
         logs = [records for folder in folders if (records := folder.records())]
         reconstruction, weight = spread(logs, "reconstruction", WINDOW), spread(logs, "beta", WINDOW)
         if not len(weight.steps):

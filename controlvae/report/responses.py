@@ -42,7 +42,7 @@ def perplexities(numbers: Mapping[str, Any]) -> str:
 
 def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
     """Writes `NAME.md`, a table for every context with a column for each method's first seed, and returns it."""
-    found = {row.method: _samples(runs.get(row.preset or "", ())) for row in paper.rows}
+    found = {row.method: _samples(runs.get(row.preset, ())) for row in paper.rows}
     lines = [f"**{paper.title}**", "", paper.note, ""]
     missing = [method for method, samples in found.items() if not samples]
     lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []

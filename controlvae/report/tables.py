@@ -54,7 +54,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     writer = csv.writer(sheet, lineterminator="\n")
     writer.writerow(["method", "preset", "seed", "step", *table.columns])
     for row in table.rows:
-        measured = [(folder, metrics) for folder in runs.get(row.preset or "", []) if (metrics := folder.metrics())]
+        measured = [(folder, metrics) for folder in runs.get(row.preset, []) if (metrics := folder.metrics())]
         for folder, metrics in measured:
             seed = folder.experiment().training.seed if isinstance(folder, RunFolder) else folder.path.name
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
@@ -84,7 +84,7 @@ def _notes(table: PaperTable, runs: Mapping[str, Sequence[Measured]]) -> list[st
                   f"{metrics['likelihood']}." for _, _, metrics in found if "elbo" in metrics]  # fmt: skip
     if "fid.samples.score" in columns:
         notes += [f"{words}." for _, _, metrics in found if (words := fid_words(metrics)) is not None]
-    first = next(row.preset for row in table.rows if row.preset)
+    first = table.rows[0].preset
     for name, folder, metrics in found:
         if isinstance(folder, ScoreFile):
             notes.append(
