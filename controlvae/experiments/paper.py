@@ -112,6 +112,7 @@ _TABLES += [
                 ("Lagrange multiplier (KL = 16)", "short-lagrange"),
                 ("β-VAE (γ = 100, KL = 16)", "short-beta-100"),
                 ("β-VAE (β = 4)", "short-beta"),
+                ("β-VAE (β = 10.5, ControlVAE's mean)", "short-mean"),
                 ("VAE", "short-vae"),
                 ("β-TCVAE (β = 6)", "short-beta-tc"),
                 ("FactorVAE (γ = 10)", "short-factor"),

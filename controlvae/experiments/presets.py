@@ -168,6 +168,8 @@ _PRESETS = [
     replace(SHORT, name="shapes2d-short-beta-100", about="capacity β-VAE (γ = 100) with the same set point",
             control=Capacity(_SHORT_RAMP, gamma=100.0)),
     replace(SHORT, name="shapes2d-short-beta", about="β-VAE with β fixed at 4, as long", control=Constant(4.0)),
+    replace(SHORT, name="shapes2d-short-mean", about="β fixed at 10.5, the mean of what shapes2d-short recorded",
+            control=Constant(10.5)),
     replace(SHORT, name="shapes2d-short-vae", about="plain VAE, as long", control=Constant(1.0)),
     replace(SHORT, name="shapes2d-short-beta-tc", objective=BetaTC(), control=Constant(6.0),
             about="β-TCVAE (β = 6), as long"),
