@@ -99,7 +99,7 @@ def test_a_figure_of_points_has_one_for_every_evaluated_run(tmp_path):
     assert points == [
         ("ControlVAE (KL = 16)", "shapes2d-control-16", "1", "6000", "19.0", "0.55"),
         ("ControlVAE (KL = 16)", "shapes2d-control-16", "2", "6000", "18.5", "0.3"),
-        ("mine", "mine", "3", "6000", "12.0", "0.5"),
+        ("mine", "", "3", "6000", "12.0", "0.5"),
     ]
 
 

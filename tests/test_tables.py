@@ -72,39 +72,47 @@ def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(
     assert "runs of cifar10-vae with another data.size, control.value." in text
 
 
-def test_a_method_from_elsewhere_stands_beside_the_papers(tmp_path):
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Codes of two factors, the second of them no quantity, from another program; files of two seeds."""
     rng = np.random.default_rng(0)
     factors = rng.integers(0, 4, (400, 2))
     means = np.column_stack([factors + rng.normal(0, 0.1, (400, 2)), rng.normal(size=400)])
     log_variances = np.log([[0.02, 0.3, 1.0]]).repeat(400, 0)
     for seed, some in enumerate((slice(0, 300), slice(100, 400))):
         arrays = {"means": means[some], "log_variances": log_variances[some], "factors": factors[some]}
-        np.savez(tmp_path / f"theirs-{seed}.npz", **arrays, factor_names=["x", "y"])
-    np.savez(tmp_path / "bare.npz", means=means, factors=factors)
-    done = within("score", "theirs-0.npz", "theirs-1.npz", "bare.npz", "--device", "cpu", cwd=tmp_path)
+        np.savez(tmp_path / f"theirs-{seed}.npz", **arrays, factor_names=["size", "kind"], unordered=["kind"])
+    done = within("score", "theirs-0.npz", "theirs-1.npz", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    return means[100:], log_variances[100:], factors[100:]
+
+
+def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere):
+    means, log_variances, factors = elsewhere
+    found = json.loads((tmp_path / "theirs-1.scores.json").read_text())
+    assert found["mig_histogram"]["score"] == pytest.approx(mig_histogram(means, factors).score)
+    assert found["rmig"]["score"] == pytest.approx(rmig(means, log_variances, factors).score, abs=1e-6)
+    assert list(found["mig_sampled"]["per_factor"]) == ["size"]
+    kl = 0.5 * (means**2 + np.exp(log_variances) - 1 - log_variances).sum(1)
+    assert found["kl"] == pytest.approx(kl.mean(), rel=1e-5)
+    np.savez(tmp_path / "bare.npz", means=means, factors=factors)
+    assert within("score", "bare.npz", "--device", "cpu", cwd=tmp_path).returncode == 0
     bare = json.loads((tmp_path / "bare.scores.json").read_text())
-    (tmp_path / "bare.scores.json").unlink()
     assert "log-variances" in bare["rmig"]["skipped"]
-    shuffled = np.random.default_rng(0).permutation(400)
-    assert bare["mig_histogram"]["score"] == mig_histogram(means[shuffled], factors[shuffled]).score
-    scores = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("*.scores.json"))]
-    assert scores[1]["rmig"]["score"] == pytest.approx(
-        rmig(means[100:], log_variances[100:], factors[100:]).score, abs=1e-6
-    )
-    variances = np.exp(log_variances)
-    kl = 0.5 * (means**2 + variances - 1 - log_variances).sum(1)
-    assert scores[0]["kl"] == pytest.approx(kl[:300].mean(), rel=1e-5)
-    evaluated_run(tmp_path / "mine", 1, 0.61)
-    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=.", "--beside", "mine=mine"]
+    assert bare["dci"] == found["dci"] | {"per_factor": bare["dci"]["per_factor"]}
+
+
+def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
+    evaluated_run(tmp_path / "runs", 1, 0.61)
+    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=.", "--beside", "my|own=runs"]
     done = within("reproduce", "table-mig", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = [score["mig_sampled"]["score"] for score in scores]
-    spread = f"{statistics.fmean(found):.4f} ± {statistics.stdev(found):.4f}"
+    scores = [json.loads(path.read_text())["mig_sampled"]["score"] for path in tmp_path.glob("*.scores.json")]
+    spread = f"{statistics.fmean(scores):.4f} ± {statistics.stdev(scores):.4f}"
     assert f"| theirs | 2 | – | {spread} |" in done.stdout
-    assert "| mine | 1 | 1,500,000 | 0.6100 |" in done.stdout
-    assert "theirs: scores of codes made elsewhere, 300 of 300." in done.stdout
-    assert "mine is shapes2d-control-16 with another name." in done.stdout
+    assert "| my\\|own | 1 | 1,500,000 | 0.6100 |" in done.stdout
+    assert "theirs: the codes in theirs-0.npz, 300 of 300 examples, factors size, kind (no quantity)." in done.stdout
+    assert "my|own is shapes2d-control-16 with another name." in done.stdout
 
 
 def test_the_bench_writes_what_it_shows(tmp_path):
@@ -141,7 +149,10 @@ def test_the_bench_counts_sentences_in_tokens(tmp_path):
         (["reproduce", "table-mig", "--only", "shapes2d-vae"], "has no preset 'shapes2d-vae'"),
         (["reproduce", "table-mig", "--no-train", "--beside", "mine"], "--beside takes NAME=FOLDER"),
         (["reproduce", "table-mig", "--no-train", "--beside", "mine=codes.npz"], "controlvae score codes.npz"),
-        (["reproduce", "table-mig", "--no-train", "--beside", "Control-FactorVAE=."], "give yours another name"),
+        (
+            ["reproduce", "table-mig", "--no-train", "--beside", "Control-FactorVAE=."],
+            "is taken; give your method another name",
+        ),
         (["score", "codes.npz"], "codes.npz cannot be read"),
         (["bench", "--models", "one"], "got 'one'"),
         (["bench", "--sizes", "48"], "size must be 64 or 32, got 48"),

@@ -314,6 +314,7 @@ def report(
     """One HTML file: curves, pictures, numbers, and the command that makes them again."""
     from controlvae.cli.runs import evaluate_run, pick_device
     from controlvae.experiments import find_runs
+    from controlvae.experiments.folder import writing
     from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
 
@@ -324,11 +325,8 @@ def report(
     if out is None:
         common = Path(os.path.commonpath([path.resolve() for path in runs]))
         out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(common)) / "report.html"
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing(out):
         typer.echo(write_report(folders, out))
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}") from None
 
 
 @app.command()
@@ -352,7 +350,9 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="A table or figure of the paper; lists them by default.")] = None,
     runs: Annotated[Path, typer.Option("--runs", help="Where runs, tables and figures are kept.")] = Path("runs/paper"),
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each method, trained side by side.")] = 5,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these. Repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these alone. Repeatable.")
+    ] = None,
     beside: Annotated[
         list[str] | None,
         typer.Option("--beside", metavar="NAME=FOLDER", help="Your method: its runs, or scores. Repeatable."),

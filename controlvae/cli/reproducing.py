@@ -13,7 +13,7 @@ from controlvae.cli import training
 from controlvae.cli.many import runs_in, seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder, find_runs, preset
+from controlvae.experiments import PRESETS, RunFolder, find_runs, preset
 from controlvae.experiments.paper import RESULTS, PaperExamples, PaperResult, PaperTable, Row, paper_result
 from controlvae.report.codes import score_files
 from controlvae.report.paper_figures import write_figure
@@ -45,16 +45,16 @@ def reproduce(
     result = paper_result(name)
     if runs.is_file():
         raise UserError(f"{runs} is a file; --runs takes a folder")
-    presets, own = _wanted(result, only), _own(result, beside)
+    wanted, own = _wanted(result, only), _own(result, beside)
     if train:
-        made = [seed_folders(preset(p), runs / p, seeds, f"controlvae train {p} --seeds {seeds}") for p in presets]
+        made = [seed_folders(preset(p), runs / p, seeds, f"controlvae train {p} --seeds {seeds}") for p in wanted]
         train_all([folder for folders in made for folder in folders], how)
-    found = {name: runs_in(runs / name) for name in presets}
+    found = {row.key: runs_in(runs / row.key) for row in result.rows}
     found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
     for folders in found.values():
         for folder in folders:
             evaluate_new(folder, how.device, how.data_root, fid)
-    result = replace(result, rows=(*result.rows, *(Row(method, method) for method in own)))
+    result = replace(result, rows=(*result.rows, *(Row(method, None) for method in own)))
     if isinstance(result, PaperTable):
         text = write_table(result, {**found, **own}, runs)
         Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
@@ -75,8 +75,8 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
         name, equals, where = given.partition("=")
         if not (name and equals and where):
             raise UserError(f"--beside takes NAME=FOLDER, as in --beside 'my method=runs/mine', got {given!r}")
-        if name in own or name in {word for row in result.rows for word in (row.method, row.preset)}:
-            raise UserError(f"{result.name} has a method {name!r} already; give yours another name")
+        if name in own or name in PRESETS or name in [row.method for row in result.rows]:
+            raise UserError(f"{name!r} is taken; give your method another name")
         path = Path(where)
         if path.suffix == ".npz":
             raise UserError(f"{path} holds codes: score them first, with controlvae score {path}")
@@ -88,7 +88,7 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
 
 
 def _wanted(result: PaperResult, only: Sequence[str]) -> list[str]:
-    presets = [row.preset for row in result.rows]
+    presets = [row.key for row in result.rows]
     for name in only:
         if name not in presets:
             raise UserError(f"{result.name} has no preset {name!r}; it has {', '.join(presets)}")

@@ -45,6 +45,9 @@ class Training:
     validate_every: int = 0  # steps between looks at them; 0 is never. The best model so far is kept beside the last
 
     def __post_init__(self) -> None:
+        for name in ("steps", "batch", "log_every"):
+            value = getattr(self, name)
+            require(0 < value <= 10**12, f"{name} must be positive and at most 10**12, got {value}")
         require(self.validation >= 0, f"validation must be zero or a number of examples, got {self.validation}")
         require(self.validate_every >= 0, f"validate_every must be zero or positive, got {self.validate_every}")
         require(
@@ -54,9 +57,6 @@ class Training:
             self.validate_every % self.log_every == 0,
             f"validate_every must be a multiple of log_every, got {self.validate_every} and {self.log_every}",
         )
-        for name in ("steps", "batch", "log_every"):
-            value = getattr(self, name)
-            require(0 < value <= 10**12, f"{name} must be positive and at most 10**12, got {value}")
         require(self.precision in get_args(Precision), f"precision must be fp32, tf32 or bf16, got {self.precision!r}")
         require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")
 

@@ -4,9 +4,12 @@ Everything that happens to a run is in its folder. Training writes it; evaluatio
 """
 
 import contextlib
+import csv
+import io
 import json
+import math
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -150,16 +153,48 @@ def find_runs(path: Path) -> list[RunFolder]:
     return [run]
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around what writes a file: its folder is made, and what goes wrong is said in one line."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+
+
 def write_text(path: Path, text: str) -> None:
     """All of the file or none of it: written beside, then renamed."""
     beside = path.with_name(path.name + ".part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    with writing(path):
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+
+
+def write_csv(path: Path, heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> None:
+    """A sheet; what is None or not a number is left empty."""
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows([_cell(value) for value in line] for line in lines)
+    write_text(path, sheet.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
+    """A number in nested metrics by its dotted path; None where it was not measured."""
+    value: Any = metrics
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if value is None or isinstance(value, int) else float(value)
 
 
 def _lines(path: Path, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:

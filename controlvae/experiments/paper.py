@@ -1,4 +1,4 @@
-"""The paper's tables and figures as values: what it printed, and the preset that should give it."""
+"""The paper's tables and figures as values, and some it lacks: what it printed, and the preset that should give it."""
 
 from dataclasses import dataclass, field
 
@@ -18,13 +18,18 @@ class Row:
     """One method of a table."""
 
     method: str
-    preset: str  # the preset that should give it, or the name of a method set beside the paper's
+    preset: str | None  # None: a user's own, set beside the others
     printed: dict[str, Printed] = field(default_factory=dict)  # by column; what the paper lacks is left out
+
+    @property
+    def key(self) -> str:
+        """Under which its runs are found."""
+        return self.preset or self.method
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper. A column is a path into `metrics.json`, written with dots."""
+    """A table, of the paper or beside it. A column is a path into `metrics.json`, written with dots."""
 
     name: str
     title: str
@@ -254,17 +259,30 @@ TABLES = {table.name: table for table in _TABLES}
 
 
 @dataclass(frozen=True)
+class Against:
+    """Two numbers of every run, one across and one up, as paths into `metrics.json`, and how to read the picture."""
+
+    across: str
+    up: str
+    labels: tuple[str, str]
+    reading: str
+
+
+@dataclass(frozen=True)
 class PaperFigure:
-    """A figure of the paper: its methods, in the order of its legend."""
+    """A figure, of the paper or beside it: its methods, in the order of its legend."""
 
     name: str
     title: str
     rows: tuple[Row, ...]
     latents_of: str = ""  # the preset whose latents are drawn one by one
     curves: tuple[str, ...] = ()  # columns of the log drawn against steps, a panel each
-    against: tuple[str, str] | None = None  # two paths into `metrics.json`: a point for every run
+    against: Against | None = None  # a point for every run
 
 
+_TERMS = Against(
+    "reconstruction", "mig_sampled.score", ("reconstruction (nats per example)", "MIG"), "Better is up and to the left."
+)
 _FIGURES = [
     PaperFigure(
         "figure-disentangling",
@@ -279,13 +297,13 @@ _FIGURES = [
         "figure-mig",
         "Beyond the paper: MIG of every run against what its pictures lose",
         TABLES["table-mig"].rows,
-        against=("reconstruction", "mig_sampled.score"),
+        against=_TERMS,
     ),
     PaperFigure(
         "figure-short",
         "Beyond the paper: the same for every method in 150,000 steps",
         TABLES["table-short"].rows,
-        against=("reconstruction", "mig_sampled.score"),
+        against=_TERMS,
     ),
     PaperFigure(
         "figure-cifar10",

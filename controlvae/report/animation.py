@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from controlvae.errors import UserError
+from controlvae.experiments.folder import writing
 from controlvae.report.trained import Trained
 from controlvae.report.traversal import Traversal, signed, traverse
 
@@ -25,11 +25,8 @@ def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: 
     shown = traverse(run, image, values, _MOST)
     there = [_frame(shown, column, reach) for column in range(len(values))]
     frames = there + there[-2:0:-1]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         frames[0].save(path, save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 

@@ -14,17 +14,18 @@ from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, factor_classes
 from controlvae.errors import UserError, unknown
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units
-from controlvae.metrics.arrays import code_table
+from controlvae.metrics.arrays import classes, code_table
 from controlvae.models import Posterior
 from controlvae.objectives import gaussian_kl
-from controlvae.report.disentangling import NOT_IN_MIG, measured_on, scores
+from controlvae.report.disentangling import UNORDERED, measured_on, scores
 
 SUFFIX = ".scores.json"
 _ARRAYS = {  # what a file of codes may hold
     "means": "(examples, latents): of q(z|x), or any codes",
-    "log_variances": "the same shape: MIG and RMIG need them",
+    "log_variances": "the same shape: MIG by sampling and RMIG need them",
     "factors": "(examples, factors): whole numbers; not needed for all 737,280 of 2D Shapes in their order",
     "factor_names": "what to call them",
+    "unordered": "names of those that are no quantities; `shape` where the factors are named as those of 2D Shapes",
     "reconstruction": "one number, nats per example",
 }
 NEEDS = "; ".join(f"{name} {what}" for name, what in _ARRAYS.items())
@@ -86,33 +87,43 @@ def _scored(
     means, log_variances = code_table("means", arrays["means"]), arrays.get("log_variances")
     if log_variances is not None and code_table("log_variances", log_variances).shape != means.shape:
         raise ValueError(f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}")
-    factors, names, left_out = _factors(arrays, len(means))
+    factors, names, unordered = _factors(arrays, len(means))
     chosen = np.random.default_rng(0).permutation(len(means))[: measured_on(len(means), device)]
-    tensor = lambda values: torch.as_tensor(values[chosen], dtype=torch.float32, device=device)  # noqa: E731
-    codes, spread = tensor(means), None if log_variances is None else tensor(log_variances)
-    metrics: dict[str, Any] = {"examples": len(chosen), "available": len(means), "device": device.type}
-    if spread is not None:
-        kl = gaussian_kl(Posterior(codes, spread)).double().mean(0)
+    means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
+    metrics: dict[str, Any] = {
+        "examples": len(chosen),
+        "available": len(factors),
+        "factors": ", ".join(f"{name} (no quantity)" if name in unordered else name for name in names),
+        "device": device.type,
+    }
+    if log_variances is not None:
+        kl = gaussian_kl(Posterior(means, log_variances)).double().mean(0)
         metrics |= {"kl": kl.sum().item(), "kl_per_latent": kl.tolist()}
     if (error := arrays.get("reconstruction")) is not None:
         if error.ndim or error.dtype.kind not in "fiu" or not np.isfinite(error):
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
         metrics["reconstruction"] = float(error)
-    metrics["active_units"] = active_units(codes)
-    return metrics | scores(codes, spread, factors[chosen], names, left_out, progress)
+    metrics["active_units"] = active_units(means)
+    found = scores(means, log_variances, factors[chosen], names, unordered, progress)
+    if not found:
+        raise ValueError("no factor that is a quantity varies among its examples, so there is nothing to score")
+    return metrics | found
 
 
-def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
-    """Classes, (examples, factors), the names of the factors, and those that have no order."""
-    if (given := arrays.get("factors")) is None:
-        if examples != IMAGE_COUNT:
-            raise ValueError(
-                f"it has no factors, and its {examples:,} codes are not those of all {IMAGE_COUNT:,} shapes"
-            )
-        return factor_classes(None), list(FACTOR_NAMES), NOT_IN_MIG
-    if given.ndim != 2 or len(given) != examples:
-        raise ValueError(f"factors must be ({examples}, factors), got shape {given.shape}")
-    names = arrays.get("factor_names", np.array([f"factor {number}" for number in range(given.shape[1])]))
-    if names.shape != given.shape[1:] or len(set(names.tolist())) != len(names):
-        raise ValueError(f"factor_names must be {given.shape[1]} different names, got {names.tolist()}")
-    return given, [str(name) for name in names], ()
+def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device) -> Any:
+    return None if values is None else torch.as_tensor(values[chosen], dtype=torch.float32, device=device)
+
+
+def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarray, list[str], list[str]]:
+    """Classes, (examples, factors), the names of the factors, and of those that are no quantities."""
+    given = arrays.get("factors")
+    if given is None and examples != IMAGE_COUNT:
+        raise ValueError(f"it has no factors, and its {examples:,} codes are not those of all {IMAGE_COUNT:,} shapes")
+    table = factor_classes(None) if given is None else given
+    default = FACTOR_NAMES if given is None else [f"factor {number + 1}" for number in range(table[:1].size)]
+    names = np.asarray(arrays.get("factor_names", default)).tolist()
+    classes(table, examples, names)
+    unordered = np.asarray(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else [])).tolist()
+    if other := set(unordered).difference(names):
+        raise ValueError(f"unordered names {sorted(other)}, which are not among the factors {names}")
+    return table, names, unordered

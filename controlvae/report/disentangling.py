@@ -24,8 +24,8 @@ from controlvae.report.trained import Trained, some_examples
 _BATCH = 2_048
 # On a CPU the whole set would take hours; these take seconds. Each result says how many it used.
 _ON_A_CPU = {"examples": 20_000, "draws": 1_000}
-# On 2D Shapes the paper's MIG leaves the shape out (section 4.3); its RMIG takes all five.
-NOT_IN_MIG = ("shape",)
+# A shape is no quantity: on 2D Shapes the paper's MIG leaves it out (section 4.3), its RMIG takes all five factors.
+UNORDERED = ("shape",)
 
 
 def disentanglement(run: Trained, progress: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
     indices = some_examples(run, measured_on(len(run.examples), run.device))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     table = factors[indices.cpu().numpy()]
-    left_out = NOT_IN_MIG if isinstance(run.experiment.data, Shapes2D) else ()
-    return scores(means, log_variances, table, names, left_out, lambda share: progress(0.5 + 0.5 * share))
+    unordered = UNORDERED if isinstance(run.experiment.data, Shapes2D) else ()
+    return scores(means, log_variances, table, names, unordered, lambda share: progress(0.5 + 0.5 * share))
 
 
 def measured_on(available: int, device: torch.device) -> int:
@@ -50,7 +50,7 @@ def scores(
     log_variances: Tensor | None,
     table: np.ndarray,
     names: Sequence[str],
-    left_out: Sequence[str] = (),
+    unordered: Sequence[str] = (),
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
     """Every score of codes, and the classes of their factors, on the device the codes are on.
@@ -60,13 +60,13 @@ def scores(
             them say so in their place.
         table: (examples, factors).
         names: of the factors.
-        left_out: those without an order, which the sampled MIG and the continuous SAP leave out.
+        unordered: those that are no quantities, which the sampled MIG and the continuous SAP leave out.
         progress: told the share that is done.
     """
     varying = [column for column in range(len(names)) if len(np.unique(table[:, column])) > 1]  # in a small subset
     table, names, device = table[:, varying], tuple(names[column] for column in varying), means.device
-    kept = [column for column, name in enumerate(names) if name not in left_out]
-    if not kept:
+    ordered = [column for column, name in enumerate(names) if name not in unordered]
+    if not ordered:
         return {}
     results: dict[str, Any] = {
         name: {"skipped": f"{words} needs the log-variances of the codes"}
@@ -74,15 +74,15 @@ def scores(
     }
     if log_variances is not None:
         results["mig_sampled"] = asdict(mig_sampled(
-            means, log_variances, table[:, kept], draws=10_000 if device.type == "cuda" else _ON_A_CPU["draws"],
-            factor_names=[names[column] for column in kept], device=device,
+            means, log_variances, table[:, ordered], draws=10_000 if device.type == "cuda" else _ON_A_CPU["draws"],
+            factor_names=[names[column] for column in ordered], device=device,
             progress=lambda share: progress(0.4 * share),
         ))  # fmt: skip
         results["rmig"] = asdict(rmig(means, log_variances, table, factor_names=names, device=device))
     progress(0.6)
     # disentanglement_lib takes 10,000 points; they are a random choice here, like the rest.
     results["mig_histogram"] = asdict(mig_histogram(means[:10_000], table[:10_000], factor_names=names))
-    results |= _of_means(means, table, names, kept)
+    results |= _of_means(means, table, names, ordered)
     progress(1.0)
     return results
 
@@ -95,7 +95,7 @@ def _of_means(means: Tensor, table: np.ndarray, names: tuple[str, ...], ordered:
     wanted: dict[str, Callable[[], Any]] = {
         "dci": lambda: dci(means, table, factor_names=names),
         "sap": lambda: sap(means, table, factor_names=names),
-        "sap_continuous": lambda: sap(  # a shape has no order
+        "sap_continuous": lambda: sap(
             means, table[:, ordered], continuous=True, factor_names=[names[column] for column in ordered]
         ),
         "factor_vae_score": lambda: factor_vae_score(means, table),

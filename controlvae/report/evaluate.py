@@ -10,14 +10,13 @@ import torch
 from controlvae.data.examples import stream_key
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, likelihood_words
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.folder import look_up, write_text
 from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
 from controlvae.report.dialog import dialog_metrics
 from controlvae.report.disentangling import disentanglement
 from controlvae.report.images import image_metrics
 from controlvae.report.importance import IMPORTANCE_SAMPLES
-from controlvae.report.tables import look_up
 from controlvae.report.text import bound_perplexities, text_metrics
 from controlvae.report.trained import Trained, best_by_validation, on_test_examples, pixel_variance, some_examples
 

@@ -4,8 +4,8 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from controlvae.experiments.folder import look_up
 from controlvae.report.images import fid_words
-from controlvae.report.tables import look_up
 
 # Heading, and where the number is in metrics.json, and how it is written.
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (

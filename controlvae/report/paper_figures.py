@@ -1,7 +1,5 @@
 """Figures of the paper drawn from run folders, each with the numbers behind it; what is missing is said on them."""
 
-import csv
-import io
 import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,18 +15,17 @@ from matplotlib.figure import Figure
 from controlvae.control import Capacity
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
-from controlvae.experiments.folder import write_text
-from controlvae.experiments.paper import PaperFigure, Row
+from controlvae.experiments.folder import look_up, write_csv
+from controlvae.experiments.paper import Against, PaperFigure, Row
 from controlvae.report.figures import HELD, Trace, draw_latents, log_scale, look, step_axis
 from controlvae.report.information import latent_factors
 from controlvae.report.pictures import save_figure
 from controlvae.report.spread import Spread, spread
-from controlvae.report.tables import look_up
 from controlvae.report.trained import open_run
 from controlvae.report.traversal import draw_traversal, traverse
 from controlvae.training.checkpoint import latest_step
 
-Runs = Mapping[str, Sequence[RunFolder]]  # each preset's seeds; a preset that is not in it was not asked for
+Runs = Mapping[str, Sequence[RunFolder]]  # each method's seeds, by the key of its row
 
 WINDOW = 2_000  # steps averaged into a point
 _WIDTH = 7.16  # inches: two columns of a journal page
@@ -43,7 +40,6 @@ _CURVES = {
     "beta": "weight β(t)",
     "validation": "ELBO, validation (nats)",
 }
-_AXES = {"reconstruction": "reconstruction (nats per example)", "mig_sampled.score": "MIG"}
 _MARKS = "osD^vP*X"
 _TWO_CURVES = (
     "{} is what training maximises, with the β of the moment; the released program plots it as the ELBO. A β below 1 "
@@ -61,7 +57,7 @@ def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None
     if paper.curves:
         return write_curves(paper, runs, out)
     if paper.against:
-        return write_points(paper, runs, out, *paper.against)
+        return write_points(paper, paper.against, runs, out)
     raise ValueError(f"no way to draw {paper.name!r}")
 
 
@@ -77,13 +73,13 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis, column, letter in zip(axes, paper.curves, "abcdef", strict=False):
         settled: list[float] = []
         for place, row in enumerate(paper.rows):
-            values = spread([_curve(folder, column) for folder in runs.get(row.preset, [])], column, WINDOW)
+            values = spread([_curve(folder, column) for folder in runs.get(row.key, [])], column, WINDOW)
             if not len(values.steps):
                 continue
             _band(axis, values, row.method, place)
             settled += values.mean[values.steps > _START * values.steps[-1]].tolist()
             cells = zip(values.steps, values.seeds, values.mean, values.sd, strict=True)
-            lines += [[row.method, row.preset, column, *(_cell(value) for value in cell)] for cell in cells]
+            lines += [[row.method, row.preset, column, *cell] for cell in cells]
         if settled and column != "beta":
             _frame(axis, settled)
         _panel(axis, letter)
@@ -103,46 +99,37 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
             axis.set_ylim(min(both), max(both))
     _say(figure, [*about, *notes])
     save_figure(figure, out / f"{paper.name}.png")
-    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "column", "step", "seeds", "mean", "sd"], lines)
+    write_csv(out / f"{paper.name}.csv", ["method", "preset", "column", "step", "seeds", "mean", "sd"], lines)
     return notes
 
 
-def write_points(paper: PaperFigure, runs: Runs, out: Path, across: str, up: str) -> list[str]:
+def write_points(paper: PaperFigure, terms: Against, runs: Runs, out: Path) -> list[str]:
     """A point for every run, a cross for every method: mean and sd over its seeds. `NAME.png`, `NAME.csv`."""
     notes = standing(paper, runs)
     figure = Figure(figsize=(0.62 * _WIDTH, 3.2), layout="constrained")
     axis = figure.subplots()
     lines: list[list[Any]] = []
     for place, row in enumerate(paper.rows):
-        found = [(folder, metrics) for folder in runs.get(row.preset, []) if (metrics := folder.metrics())]
-        measured = [(folder, metrics, look_up(metrics, across), look_up(metrics, up)) for folder, metrics in found]
-        drawn = [one for one in measured if None not in one]
-        if not drawn:
-            continue
-        values, colour = np.array([one[2:] for one in drawn], dtype=float), look(place)["color"]
-        axis.scatter(
-            values[:, 0],
-            values[:, 1],
-            s=14,
-            color=colour,
-            marker=_MARKS[place % len(_MARKS)],
-            alpha=0.6,
-            label=row.method,
-        )
-        sd = values.std(0, ddof=1) if len(values) > 1 else np.zeros(2)
-        (x, y), (wide, tall) = values.mean(0), sd
-        axis.errorbar(x, y, yerr=tall, xerr=wide, color=colour, linewidth=1.0, capsize=2)
-        lines += [
-            [row.method, row.preset, folder.experiment().training.seed, metrics["step"], *pair]
-            for folder, metrics, *pair in drawn
+        found = [(folder, metrics) for folder in runs.get(row.key, []) if (metrics := folder.metrics())]
+        own = [
+            [row.method, row.preset, folder.experiment().training.seed, metrics["step"], across, up]
+            for folder, metrics in found
+            if (across := look_up(metrics, terms.across)) is not None and (up := look_up(metrics, terms.up)) is not None
         ]
-    axis.set_xlabel(_AXES[across], fontsize=7)
-    axis.set_ylabel(_AXES[up], fontsize=7)
+        if not own:
+            continue
+        (x, y), colour = np.array([line[-2:] for line in own], dtype=float).T, look(place)["color"]
+        axis.scatter(x, y, s=14, color=colour, marker=_MARKS[place % len(_MARKS)], alpha=0.6, label=row.method)
+        wide, tall = (values.std(ddof=1) if len(own) > 1 else 0.0 for values in (x, y))
+        axis.errorbar(x.mean(), y.mean(), xerr=wide, yerr=tall, color=colour, linewidth=1.0, capsize=2)
+        lines += own
+    axis.set_xlabel(terms.labels[0], fontsize=7)
+    axis.set_ylabel(terms.labels[1], fontsize=7)
     axis.tick_params(labelsize=_SMALL)
     _legend(figure, axis, columns=2)
-    _say(figure, ["A point is a run, a cross the mean ± sd over seeds. Better is up and to the left.", *notes], 100)
+    _say(figure, [f"A point is a run, a cross the mean ± sd over seeds. {terms.reading}", *notes], 100)
     save_figure(figure, out / f"{paper.name}.png")
-    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", across, up], lines)
+    write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", terms.across, terms.up], lines)
     return notes
 
 
@@ -214,7 +201,7 @@ def write_traversals(
     lines: list[list[Any]] = []
     for axis, row in zip(axes, paper.rows, strict=False):
         axis.set_title(row.method, fontsize=7.5)
-        folder = typical([f for f in runs.get(row.preset, []) if latest_step(f.checkpoints) is not None])
+        folder = typical([f for f in runs.get(row.key, []) if latest_step(f.checkpoints) is not None])
         if folder is None:
             _empty(axis, "nothing to show yet", square=True)
             continue
@@ -242,7 +229,7 @@ def write_traversals(
     said = axes[-1].text(0, 1, words, va="top", transform=axes[-1].transAxes, fontsize=5.5, color=_QUIET)
     said.set_in_layout(False)
     save_figure(figure, out / f"{paper.name}.png")
-    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", "row", "latent", "kl", "factor"], lines)
+    write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", "row", "latent", "kl", "factor"], lines)
     return notes
 
 
@@ -265,15 +252,13 @@ def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
 
 
 def _stands(row: Row, runs: Runs, least: int) -> str:
-    if row.preset not in runs:
-        return "left out"
-    if not runs[row.preset]:
+    if not runs.get(row.key):
         return "no runs yet"
-    steps = [_step(folder) for folder in runs[row.preset]]
-    goal = runs[row.preset][0].experiment().training.steps
+    steps = [_step(folder) for folder in runs[row.key]]
+    goal = runs[row.key][0].experiment().training.steps
     count = f"{len(steps)} seed{'s' if len(steps) > 1 else ''}"
     reached = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
-    diverged = [folder.experiment().training.seed for folder in runs[row.preset]
+    diverged = [folder.experiment().training.seed for folder in runs[row.key]
                 if any(event["event"] == "diverged" for event in folder.events())]  # fmt: skip
     words = f"{count}, {reached} of {goal:,} steps"
     short = ", too few to draw" if max(steps) < least else ""
@@ -290,7 +275,7 @@ def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out:
     lines: list[list[Any]] = []
     notes, lowest = [], np.inf
     for place, row in enumerate(paper.rows):  # a method keeps its colour whoever else is missing
-        folders = runs.get(row.preset, [])
+        folders = runs.get(row.key, [])
         logs = [records for folder in folders if (records := folder.records())]
         reconstruction, weight = spread(logs, "reconstruction", WINDOW), spread(logs, "beta", WINDOW)
         if not len(weight.steps):
@@ -307,14 +292,14 @@ def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out:
         columns = zip(
             weight.steps, weight.seeds, reconstruction.mean, reconstruction.sd, weight.mean, weight.sd, strict=True
         )
-        lines += [[row.method, row.preset, held, *(_cell(value) for value in values)] for values in columns]
+        lines += [[row.method, row.preset, held, *values] for values in columns]
     if lines:
         log_scale(left)
     if lines and lowest > 0:
         log_scale(middle)
         middle.set_ylim(bottom=0.7 * lowest)  # a band that goes below zero would take the axis with it
     heads = ["step", "seeds", "reconstruction mean", "reconstruction sd", "weight mean", "weight sd"]
-    _write_csv(out / f"{paper.name}.csv", ["method", "preset", "held", *heads], lines)
+    write_csv(out / f"{paper.name}.csv", ["method", "preset", "held", *heads], lines)
     return notes
 
 
@@ -331,7 +316,7 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
     axis.set_title(method)
     if folder is None:
         _empty(axis, "no log")
-        _write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
+        write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
         return [f"(c): no log of {method}."]
     records, factors = folder.records(), latent_factors(folder.metrics())
     draw_latents(axis, Trace(method, records), factors, linewidth=1.0)
@@ -341,7 +326,7 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
     latents = range(len(records[0]["kl_per_latent"]))
     names = [f"z{latent + 1} {_factor(factors, latent)}".strip() for latent in latents]
     lines = [[record["step"], record["target"], *record["kl_per_latent"]] for record in records]
-    _write_csv(out / f"{paper.name}-latents.csv", ["step", "target", *names], lines)
+    write_csv(out / f"{paper.name}-latents.csv", ["step", "target", *names], lines)
     named = f", latents named by the factor they tell most about at step {folder.evaluated_step():,}" if factors else ""
     return [f"(c): {method}, seed {folder.experiment().training.seed}, the seed of the median MIG{named}."]
 
@@ -361,16 +346,3 @@ def _say(figure: Figure, notes: Sequence[str], width: int = 165) -> None:
 
 def _factor(factors: Sequence[str | None], latent: int) -> str:
     return (factors[latent] if factors else None) or ""
-
-
-def _cell(value: float) -> float | str:
-    return "" if np.isnan(value) else value.item() if isinstance(value, np.generic) else value
-
-
-def _write_csv(path: Path, heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
-    sheet = io.StringIO()
-    writer = csv.writer(sheet, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(lines)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, sheet.getvalue())

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
+from controlvae.experiments.folder import writing
 from controlvae.report.trained import Trained, on_test_examples, picture_model, some_examples
 
 CELL = 0.44  # inches a picture takes up, its gap included
@@ -18,11 +19,8 @@ _GAP = 1 / 16  # between pictures, as a share of their size
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Writes a figure finely enough to print."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         figure.savefig(path, dpi=300, bbox_inches="tight", facecolor="white")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 

@@ -42,7 +42,7 @@ def perplexities(numbers: Mapping[str, Any]) -> str:
 
 def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
     """Writes `NAME.md`, a table for every context with a column for each method's first seed, and returns it."""
-    found = {row.method: _samples(runs.get(row.preset, ())) for row in paper.rows}
+    found = {row.method: _samples(runs.get(row.key, ())) for row in paper.rows}
     lines = [f"**{paper.title}**", "", paper.note, ""]
     missing = [method for method, samples in found.items() if not samples]
     lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []
@@ -54,7 +54,6 @@ def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]]
         table = [tuple(methods), ("---",) * len(methods), *zip(*answers, strict=False)]
         lines += [f"| {' | '.join(row)} |" for row in table] + [""]
     text = "\n".join(lines)
-    out.mkdir(parents=True, exist_ok=True)
     write_text(out / f"{paper.name}.md", text)
     return text
 

@@ -8,6 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
+from controlvae.experiments.folder import writing
 from controlvae.report.pictures import CELL, channels_last, draw_grid, mosaic
 from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
 
@@ -30,11 +31,8 @@ def save_pixels(pixels: np.ndarray, path: Path) -> Path:
     """Writes a picture as it is, pixel by pixel."""
     from PIL import Image
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         Image.fromarray(pixels).save(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
     return path
 
 

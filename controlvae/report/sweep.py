@@ -1,22 +1,19 @@
 """A sweep's runs side by side: reconstruction and ELBO against the KL each ended at, and how they came there."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.experiments import RunFolder, likelihood_words
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.folder import look_up, write_csv
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import COLOURS, HELD, Trace, late_peak, step_axis
 from controlvae.report.images import fid_words
 from controlvae.report.pictures import save_figure
-from controlvae.report.tables import look_up
 from controlvae.report.theorem import Pair, write_theorem
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each setting's seeds
@@ -51,11 +48,9 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
     """
     measured_on = _measured_on(runs)
     ends = {label: [_end(folder, measured_on) for folder in folders] for label, folders in runs.items()}
-    sheet = io.StringIO()
-    writer = csv.writer(sheet, lineterminator="\n")
     heads = [f"{name} {what}" for name in End._fields for what in ("mean", "sd")]
     response_heads = [f"{name} in training" for name in ("off target", "overshoot", "settled at step")]
-    writer.writerow(["setting", "seeds", "steps", "measured on", *heads, *response_heads])
+    rows: list[list[Any]] = []
     lines = []
     for label, folders in runs.items():
         own = np.array([end for end in ends[label] if end is not None])
@@ -65,14 +60,13 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
         mean, sd = own.mean(0), own.std(0, ddof=1) if len(own) > 1 else np.full(len(End._fields), np.nan)
         steps = min(folder.records()[-1]["step"] for folder in folders if folder.records())
         response = _response(folders)
-        cells = [_cell(value) for pair in zip(mean, sd, strict=True) for value in pair]
-        answer = [""] * 3 if response is None else map(_cell, response)
-        writer.writerow([label, len(own), steps, measured_on, *cells, *answer])
+        numbers = [value for pair in zip(mean, sd, strict=True) for value in pair]
+        rows.append([label, len(own), steps, measured_on, *map(_rounded, [*numbers, *(response or [None] * 3)])])
         shown = ((name, value) for name, value in zip(End._fields, mean, strict=True) if not np.isnan(value))
-        numbers = "  ".join(f"{name} {value:.3f}" for name, value in shown)
+        words = "  ".join(f"{name} {value:.3f}" for name, value in shown)
         seeds = f"{len(own)} seed{'s' if len(own) > 1 else ' '}"
-        lines.append(f"{label:24s} {seeds}  step {steps:,}  {numbers}{_words(response)}")
-    write_text(out / "sweep.csv", sheet.getvalue())
+        lines.append(f"{label:24s} {seeds}  step {steps:,}  {words}{_words(response)}")
+    write_csv(out / "sweep.csv", ["setting", "seeds", "steps", "measured on", *heads, *response_heads], rows)
     save_figure(sweep_figure(runs, ends, measured_on), out / "sweep.png")
     lines += [*_notes(runs, measured_on), f"written to {out / 'sweep.csv'} and .png"]
     return lines if plain is None else lines + write_theorem(_pairs(ends, plain), measured_on, out)
@@ -176,5 +170,5 @@ def _pairs(ends: Mapping[str, Sequence[End | None]], plain: str) -> list[Pair]:
     ]  # fmt: skip
 
 
-def _cell(value: float | None) -> str:
+def _rounded(value: float | None) -> str:
     return "" if value is None or np.isnan(value) else f"{value:.6g}"

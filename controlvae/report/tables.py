@@ -1,16 +1,14 @@
 """A table of the paper filled in from run folders: mean ± sd over seeds beside what was printed, and the difference."""
 
-import csv
-import io
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.experiments import PRESETS, RunFolder, changed
-from controlvae.experiments.folder import write_text
-from controlvae.experiments.paper import PaperTable, Printed
+from controlvae.experiments import RunFolder, changed, preset
+from controlvae.experiments.folder import look_up, write_csv, write_text
+from controlvae.experiments.paper import PaperTable, Printed, Row
 from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
 
@@ -47,70 +45,56 @@ class Cell:
 
 
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
-    """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each preset's seeds."""
+    """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each row's seeds."""
     lines = [f"**{table.title}**", "", f"| method | seeds | steps | {' | '.join(table.columns)} |"]
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
-    sheet = io.StringIO()
-    writer = csv.writer(sheet, lineterminator="\n")
-    writer.writerow(["method", "preset", "seed", "step", *table.columns])
+    sheet: list[list[Any]] = []
+    notes = [table.note]
     for row in table.rows:
-        measured = [(folder, metrics) for folder in runs.get(row.preset, []) if (metrics := folder.metrics())]
-        for folder, metrics in measured:
-            seed = folder.experiment().training.seed if isinstance(folder, RunFolder) else folder.path.name
+        measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
+        for one, metrics in measured:
+            seed = one.experiment().training.seed if isinstance(one, RunFolder) else one.path.name
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
-            writer.writerow([row.method, row.preset, seed, *("" if number is None else number for number in numbers)])
+            sheet.append([row.method, row.preset, seed, *numbers])
+            notes += _notes(table, row, one, metrics)
         steps = sorted({metrics["step"] for _, metrics in measured if "step" in metrics})
         cells = [
             Cell(tuple(v for _, m in measured if (v := look_up(m, path)) is not None), row.printed.get(name)).words()
             for name, path in table.columns.items()
         ]
         shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
-        lines.append(f"| {row.method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
-    notes = [table.note, *_notes(table, runs)]
-    lines += [line for note in notes if note for line in ("", note)]
+        method = row.method.replace("|", "\\|")
+        lines.append(f"| {method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
+    lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
-    out.mkdir(parents=True, exist_ok=True)
     write_text(out / f"{table.name}.md", text)
-    write_text(out / f"{table.name}.csv", sheet.getvalue())
+    write_csv(out / f"{table.name}.csv", ["method", "preset", "seed", "step", *table.columns], sheet)
     return text
 
 
-def _notes(table: PaperTable, runs: Mapping[str, Sequence[Measured]]) -> list[str]:
-    """What the numbers were measured on, and which runs are not what the table says."""
-    found = [(name, folder, metrics) for name, own in runs.items() for folder in own if (metrics := folder.metrics())]
+def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any]) -> list[str]:
+    """What the numbers of one run were measured on, and whether it is what its row says."""
     notes, columns = [], set(table.columns.values())
-    if "elbo" in columns:
-        notes += [f"ELBO: nats per example, {metrics['examples']:,} examples ({metrics['split']}), reconstruction: "
-                  f"{metrics['likelihood']}." for _, _, metrics in found if "elbo" in metrics]  # fmt: skip
-    if "fid.samples.score" in columns:
-        notes += [f"{words}." for _, _, metrics in found if (words := fid_words(metrics)) is not None]
-    first = table.rows[0].preset
-    for name, folder, metrics in found:
-        if isinstance(folder, ScoreFile):
-            notes.append(
-                f"{name}: scores of codes made elsewhere, {metrics['examples']:,} of {metrics['available']:,}."
-            )
-        elif name in PRESETS:
-            other = _differences(folder, name)
-            notes += [f"Not as printed: runs of {name} with another {', '.join(other)}."] if other else []
-        else:
-            other = _differences(folder, first)
-            notes.append(f"{name} is {first} with another {', '.join(other) or 'name'}.")
-    return list(dict.fromkeys(notes))
+    if "elbo" in columns and "elbo" in metrics:
+        on = f"{metrics['examples']:,} examples ({metrics['split']})"
+        notes.append(f"ELBO: nats per example, {on}, reconstruction: {metrics['likelihood']}.")
+    if "fid.samples.score" in columns and (words := fid_words(metrics)) is not None:
+        notes.append(f"{words}.")
+    if isinstance(one, ScoreFile):
+        on = f"{metrics['examples']:,} of {metrics['available']:,} examples, factors {metrics['factors']}"
+        notes.append(f"{row.method}: {metrics['of']}, {on}.")
+    elif row.preset is None:
+        first = table.rows[0].key
+        notes.append(f"{row.method} is {first} with another {', '.join(_differences(one, first)) or 'name'}.")
+    elif other := _differences(one, row.preset):
+        notes.append(f"Not as printed: runs of {row.preset} with another {', '.join(other)}.")
+    return notes
 
 
 def _differences(folder: RunFolder, name: str) -> list[str]:
     """The settings in which a run differs from a preset, but for its seed and length."""
     wording = {"name", "about", "paper", "training.seed", "training.steps"}
-    return [path for path in changed(folder.experiment(), PRESETS[name]) if path not in wording]
-
-
-def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
-    """A number in nested metrics by its dotted path; None where it was not measured."""
-    value: Any = metrics
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if value is None or isinstance(value, int) else float(value)
+    return [path for path in changed(folder.experiment(), preset(name)) if path not in wording]
 
 
 def _pair(mean: float, sd: float | None) -> str:

@@ -1,7 +1,5 @@
 """The theorem behind the paper's band, held against trained runs: what a higher KL gains over the plain VAE."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from controlvae.control import gain_bound, target_range
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.folder import write_csv
 from controlvae.report.figures import COLOURS
 from controlvae.report.pictures import save_figure
 
@@ -46,13 +44,10 @@ def write_theorem(pairs: Sequence[Pair], measured_on: str, out: Path) -> list[st
     above = [pair for pair in pairs if pair.d > 0]
     if not above:
         return ["no run has a KL above the plain VAE's: the theorem has nothing to say"]
-    sheet = io.StringIO()
-    writer = csv.writer(sheet, lineterminator="\n")
-    writer.writerow(["setting", "KL of the VAE", "d", "gain in reconstruction", "bound", "gain in ELBO", "inside band"])
-    for pair in above:
-        numbers = (pair.kl_vae, pair.d, pair.gain, pair.bound, pair.elbo_gain)
-        writer.writerow([pair.setting, *(f"{number:.6g}" for number in numbers), pair.inside])
-    write_text(out / "theorem.csv", sheet.getvalue())
+    heads = ["setting", "KL of the VAE", "d", "gain in reconstruction", "bound", "gain in ELBO", "inside band"]
+    numbers = [(pair.kl_vae, pair.d, pair.gain, pair.bound, pair.elbo_gain) for pair in above]
+    lines = ([pair.setting, *(f"{n:.6g}" for n in own), pair.inside] for pair, own in zip(above, numbers, strict=True))
+    write_csv(out / "theorem.csv", heads, lines)
     save_figure(theorem_figure(above, measured_on), out / "theorem.png")
     return [*_rows(above), _verdict(above, measured_on), f"written to {out / 'theorem.csv'} and .png"]
 
