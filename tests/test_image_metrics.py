@@ -406,6 +406,23 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
     assert evaluate(photographs, 100)["fid"] == metrics["fid"]  # nobody asked again, and the weights are the same
 
 
+def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photographs, monkeypatch):
+    seen = []
+
+    class Counting(Small):
+        extractor = "means of channels, counted"
+
+        def forward(self, x):
+            seen.append(len(x))
+            return super().forward(x)
+
+    monkeypatch.setattr(images, "load_inception", lambda root: Counting())
+    first, again, fewer = (evaluate(photographs, 100, fid_pictures=count)["fid"] for count in (12, 12, 10))
+    assert seen == [12, 12, 12, 12, 12, 10, 10, 10]
+    assert first == again
+    assert fewer["samples"]["score"] != first["samples"]["score"]
+
+
 def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
     cpu, path = torch.device("cpu"), photographs.folder.metrics_file

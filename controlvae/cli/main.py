@@ -222,6 +222,7 @@ def sample(
 ) -> None:
     """From the prior, N(0, I): a grid of pictures, or sentences."""
     from controlvae.cli.runs import open_at
+    from controlvae.data.text import Sentences
     from controlvae.experiments.folder import write_text
     from controlvae.report import samples, save_pixels
     from controlvae.report.text import write
@@ -229,7 +230,7 @@ def sample(
     opened = open_at(run, device, data_root)
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "beam": beam}
     how = {name: value for name, value in given.items() if value is not None}
-    if len(opened.examples.shape) == 1:
+    if isinstance(opened.examples, Sentences):
         if columns is not None:
             raise UserError(f"--columns is for pictures; {run} is a model of sentences, one a line")
         lines = "\n".join(write(opened, count, seed=seed, **how))

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from controlvae import report
 from controlvae.cli.bars import simple_bar, wide_console
+from controlvae.data.examples import Pictures
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.report import Trained, open_run, save_figure
@@ -62,7 +63,7 @@ def evaluate_run(
         print(f"controlvae: {path}: measured before, kept; anew with: controlvae evaluate {path}", file=sys.stderr)
     else:
         evaluate(opened, examples, fid)
-    if len(opened.examples.shape) == 3:  # sentences are in metrics.json
+    if isinstance(opened.examples, Pictures):  # sentences are in metrics.json
         report.save_pixels(report.samples(opened), opened.folder.figures / "samples.png")
         save_figure(report.reconstructions(opened), opened.folder.figures / "reconstruction.png")
         save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")

@@ -20,7 +20,7 @@ from controlvae.cli.bars import training_bar
 from controlvae.cli.runs import pick_device
 from controlvae.control import TuningWarning
 from controlvae.control.collapse import in_use
-from controlvae.data.examples import BinaryImages, Examples
+from controlvae.data.examples import BinaryImages, Examples, Pictures
 from controlvae.data.load import load, validation_part
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
@@ -131,7 +131,7 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
 def _what(experiment: Experiment, examples: Examples) -> list[str]:
     """What is trained on and in what its reconstruction is counted; a note where the two do not suit each other."""
     shape, kept = "x".join(map(str, examples.shape)), experiment.training.validation
-    size = f"{len(examples):,} examples" + (f" of {shape}" if len(examples.shape) == 3 else "")
+    size = f"{len(examples):,} examples" + (f" of {shape}" if isinstance(examples, Pictures) else "")
     of = "of its validation part" if validation_part(experiment.data) is not None else "of them"
     never = "" if experiment.training.validate_every else ", never looked at: set training.validate_every"
     validation = f", {kept:,} {of} for validation{never}" if kept else ""

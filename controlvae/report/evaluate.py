@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from controlvae.data.examples import stream_key
+from controlvae.data.examples import Pictures, stream_key
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, likelihood_words
 from controlvae.experiments.folder import look_up, write_text
@@ -57,23 +57,35 @@ def evaluate(
         **text_metrics(shown, bound, importance_samples),
         **dialog_metrics(shown, bound, importance_samples),
     }
-    try:
-        best = best_by_validation(shown)
-    except UserError as error:  # the last weights are good all the same
-        best, metrics["best"] = None, {"skipped": str(error)}
-    if best is not None:
-        if best.step != run.step:  # else the very same weights, measured above
-            bound = _bound(best, examples, lambda share: None)
-            pictures = image_metrics(best, bound["elbo"], importance_samples, fid_pictures)
-        metrics["best"] = {
-            "step": best.step,
-            "chosen": "by the ELBO on validation examples",
-            **bound,
-            **pictures,
-            **(bound_perplexities(best, bound, importance_samples) if len(best.examples.shape) < 3 else {}),
-        }
+    metrics |= _best(shown, examples, importance_samples, fid_pictures, bound, pictures)
     write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")
     return metrics
+
+
+def _best(
+    run: Trained,
+    examples: int,
+    importance_samples: int,
+    fid_pictures: int | None,
+    bound: dict[str, Any],
+    pictures: dict[str, Any],
+) -> dict[str, Any]:
+    """The same of the weights that did best on validation examples, where they were kept.
+
+    `bound` and `pictures` are those of the last weights, which may be the best ones: they are not measured twice.
+    """
+    try:
+        best = best_by_validation(run)
+    except UserError as error:  # the last weights are good all the same
+        return {"best": {"skipped": str(error)}}
+    if best is None:
+        return {}
+    if best.step != run.step:
+        bound = _bound(best, examples, lambda share: None)
+        pictures = image_metrics(best, bound["elbo"], importance_samples, fid_pictures)
+    perplexities = {} if isinstance(best.examples, Pictures) else bound_perplexities(best, bound, importance_samples)
+    chosen = {"step": best.step, "chosen": "by the ELBO on validation examples"}
+    return {"best": {**chosen, **bound, **pictures, **perplexities}}
 
 
 def suffices(
@@ -98,7 +110,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     """ELBO and its parts, with one sample of z per example."""
     count = min(examples, len(run.examples))
     noise = torch.Generator().manual_seed(stream_key(0, 11))
-    batch = _BATCH if len(run.examples.shape) == 3 else _SENTENCES
+    batch = _BATCH if isinstance(run.examples, Pictures) else _SENTENCES
     chosen = some_examples(run, count)
     bound = measure_bound(
         run.model, run.experiment.objective, (run.examples.batch(few) for few in chosen.split(batch)), noise,

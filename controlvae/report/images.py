@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.data.examples import BinaryImages
+from controlvae.data.examples import BinaryImages, Pictures
 from controlvae.experiments import Gaussian
 from controlvae.metrics import bits_per_dimension, dequantised, fid, kid, psnr, ssim
 from controlvae.metrics.inception import RESIZE, Inception
@@ -36,7 +36,7 @@ def image_metrics(
         pictures: of each set for FID and KID; 0 leaves them out, None lets the device decide.
         progress: told the share that is done.
     """
-    if len(run.examples.shape) != 3:
+    if not isinstance(run.examples, Pictures):
         return {}
     network = _extractor(run, pictures)  # first: what is missing is said before time is spent
     bound = importance_weighted(run, samples, lambda share: progress(0.3 * share)) if samples else None
@@ -44,7 +44,7 @@ def image_metrics(
         **({"iwae": bound} if bound else {}),
         "bits_per_dimension": _bits(run, elbo, bound),
         "likeness": _likeness(run, lambda share: progress(0.3 + 0.2 * share)),
-        **_distances(run, network, pictures or FID_PICTURES, lambda share: progress(0.5 + 0.5 * share)),
+        **_distances(run, network, pictures, lambda share: progress(0.5 + 0.5 * share)),
     }
     progress(1.0)
     return results
@@ -108,11 +108,12 @@ def _extractor(run: Trained, pictures: int | None) -> Inception | str:
 
 
 @torch.no_grad()
-def _distances(run: Trained, network: Inception | str, pictures: int, progress: Progress) -> dict[str, Any]:
+def _distances(run: Trained, network: Inception | str, pictures: int | None, progress: Progress) -> dict[str, Any]:
     """FID and KID of samples from N(0, I), and of reconstructions, both against the examples."""
     if isinstance(network, str):
-        return _earlier(run) or {"fid": {"skipped": network}, "kid": {"skipped": network}}
-    count = min(pictures, len(run.examples))
+        earlier = None if pictures == 0 else _earlier(run)
+        return earlier or {"fid": {"skipped": network}, "kid": {"skipped": network}}
+    count = min(pictures or FID_PICTURES, len(run.examples))
     if count < 2:
         return {"fid": {"skipped": "one picture has no spread"}, "kid": {"skipped": "one picture has no spread"}}
     reference = _reference_features(run, network, count, lambda share: progress(0.3 * share))
@@ -138,21 +139,21 @@ def _distances(run: Trained, network: Inception | str, pictures: int, progress: 
     }
 
 
-_last_reference: dict[tuple[object, ...], Tensor] = {}  # one entry: a table's runs share their reference
+_last_reference: dict[tuple[object, ...], Tensor] = {}  # one entry, on the host: a table's runs share their reference
 
 
 def _reference_features(run: Trained, network: Inception, count: int, progress: Progress) -> Tensor:
-    """Features of the examples themselves: (count, 2048). Those of one run serve the next on the same data."""
-    data, among = run.examples, "all" if run.among is None else run.experiment.training
-    key = (data.source, data.split, data.shape, len(data), among, count, network.extractor, str(run.device))
+    """Features of the examples themselves: (count, 2048). Those of one run serve the next on the same pictures."""
+    chosen = some_examples(run, count)
+    key = (run.examples.fingerprint(), chosen.cpu().numpy().tobytes(), network.extractor)
     if key not in _last_reference:
         features = []
-        for chosen in some_examples(run, count).split(_BATCH):
-            features.append(network(run.examples.batch(chosen)))
+        for few in chosen.split(_BATCH):
+            features.append(network(run.examples.batch(few)))
             progress(len(features) * _BATCH / count)
         _last_reference.clear()
-        _last_reference[key] = torch.cat(features)
-    return _last_reference[key]
+        _last_reference[key] = torch.cat(features).cpu()
+    return _last_reference[key].to(run.device)
 
 
 def fid_words(metrics: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from controlvae.control import Controller, Feedback, Schedule
 from controlvae.data.buckets import BucketOrder, Width
 from controlvae.data.dialog import Dialogs
-from controlvae.data.examples import Examples
+from controlvae.data.examples import Examples, Pictures
 from controlvae.data.text import Sentences
 from controlvae.experiments import Adam, BagOfWords, BetaTC, Elbo, Experiment, TotalCorrelation
 from controlvae.experiments import DialogVAE as DialogVAESettings
@@ -94,7 +94,7 @@ class Learner:
         self.experiment = experiment
         self.examples = examples
         self.model = build_for(experiment, examples)
-        if len(examples.shape) == 3:
+        if isinstance(examples, Pictures):
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.networks = {"": Network(self.model, experiment.optimiser, device)}  # by their prefix in a snapshot
         self.control = Controller(experiment.control, sync_ranks=False, delayed=experiment.training.delayed)

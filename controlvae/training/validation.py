@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from controlvae.data.buckets import in_buckets
-from controlvae.data.examples import Examples, stream_key
+from controlvae.data.examples import Examples, Pictures, stream_key
 from controlvae.data.load import load, validation_part
 from controlvae.data.text import Sentences
 from controlvae.experiments import Experiment, RunFolder
@@ -75,5 +75,5 @@ class Validator:
             for few, width in in_buckets(self.examples.lengths[self.indices.cpu()], _SENTENCES):
                 yield self.examples.batch(self.indices[few.to(self.device)], width)
             return
-        for chosen in self.indices.split(_PICTURES if len(self.examples.shape) == 3 else _SENTENCES):
+        for chosen in self.indices.split(_PICTURES if isinstance(self.examples, Pictures) else _SENTENCES):
             yield self.examples.batch(chosen)
