@@ -170,6 +170,9 @@ def test_a_single_latent_evaluates_without_a_gap(tmp_path):
     assert controlvae("train", "shapes2d-quick", *small, "--run", run).returncode == 0
     done = controlvae("evaluate", run, "--examples", "20", "--device", "cpu")
     assert done.returncode == 0, done.stderr
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert len(metrics["kl_per_latent"]) == 1
+    assert "mig_sampled" not in metrics
 
 
 def test_divergence_stops_with_step_and_advice(tmp_path):

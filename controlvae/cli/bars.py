@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from controlvae.experiments import Experiment
-from controlvae.training import Progress as Glance
+from controlvae.training import Glance
 from controlvae.training.measurements import named
 
 _LINE_SECONDS = 10.0

@@ -34,7 +34,7 @@ class Lists(NamedTuple):
     precisions: tuple[str, ...]
 
     @classmethod
-    def parse(cls, models: str, batches: str, precisions: str, sizes: str = "") -> "Lists":
+    def parse(cls, models: str, batches: str, precisions: str, sizes: str) -> "Lists":
         wanted = tuple(word.strip() for word in precisions.split(",") if word.strip())
         for word in wanted:
             if word not in get_args(Precision):

@@ -18,7 +18,7 @@ _MOST_AT_ONCE = 25  # models side by side: more gain nothing on the largest card
 
 def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -> list[RunFolder]:
     """The run folders of an experiment's seeds, made where they are missing; one that is there must be like it."""
-    planned = training.plan_seeds(experiment, path, max(2, seeds))
+    planned = training.plan_seeds(experiment, path, max(2, seeds))  # a single seed has its folder too: more may join
     folders = []
     for one, folder in list(zip(*planned, strict=True))[:seeds]:
         try:

@@ -128,7 +128,7 @@ def _show_sentences(text: Mapping[str, Any]) -> None:
 
 def _cell(name: str, value: object, said: set[str]) -> str:
     """Numbers on one line, words below them."""
-    parts = list(_flat(name, value))
+    parts = list(_flat(value))
     numbers = [f"{path} {_shown(part)}".strip() for path, part in parts if not isinstance(part, str)]
     words = []
     for path, part in parts:
@@ -139,11 +139,11 @@ def _cell(name: str, value: object, said: set[str]) -> str:
     return "\n".join([", ".join(numbers), *words] if numbers else words)
 
 
-def _flat(name: str, value: object, path: str = "") -> Iterator[tuple[str, object]]:
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """What a metric consists of, each part under its path in words; matrices are left to metrics.json."""
     if isinstance(value, dict):
         for inner, part in value.items():
-            yield from _flat(inner, part, f"{path} {inner}".strip().replace("_", " "))
+            yield from _flat(part, f"{path} {inner}".strip().replace("_", " "))
     elif not (isinstance(value, list) and value and isinstance(value[0], list)):
         yield path, value
 

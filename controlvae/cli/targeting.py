@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-import numpy as np
 import typer
 
 from controlvae.cli import training
@@ -13,6 +12,7 @@ from controlvae.control import Capacity, Constant, Feedback
 from controlvae.control.probe import advise_from, probe_weights
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder, override, preset
+from controlvae.experiments.folder import last_tenth
 
 
 def target(name: str, sets: list[str], steps: int, run: Path, how: training.How, command: str) -> None:
@@ -59,10 +59,9 @@ def target(name: str, sets: list[str], steps: int, run: Path, how: training.How,
 def _bounds(experiment: Experiment) -> tuple[float, float]:
     """The ends of what the law may give; a schedule or a capacity stands for a law between 0 and 1."""
     law = experiment.control
-    return (law.beta_min, law.beta_max) if isinstance(law, Feedback) and not isinstance(law, Capacity) else (0.0, 1.0)
+    return law.bounds if isinstance(law, Feedback) and not isinstance(law, Capacity) else (0.0, 1.0)
 
 
 def _last(folder: RunFolder) -> tuple[float, float]:
     records = folder.records()
-    tail = records[-max(1, len(records) // 10) :]
-    return tuple(float(np.mean([record[name] for record in tail])) for name in ("kl", "reconstruction"))  # type: ignore[return-value]
+    return last_tenth(records, "kl"), last_tenth(records, "reconstruction")

@@ -21,6 +21,7 @@ class Controller:
     """Moves the weight of a loss term so that the term stays at its set point.
 
     >>> control = Controller(PI(target=18.0))
+    >>> recon, kl = 90.0, 21.0                          # of a batch, in nats per example
     >>> loss = recon + control.step(kl) * kl            # in the loop, instead of a fixed weight
 
     Python numbers in, a Python float out, at a few microseconds a step. Tensors in, a tensor of the same dtype and
@@ -279,7 +280,8 @@ def _runs_of_equal(laws: Sequence[Law]) -> list[tuple[Law, slice]]:
 
 
 def _saturated(law: Law, output: float) -> bool:
-    return isinstance(law, Feedback) and not law.beta_min <= output <= law.beta_max
+    low, high = law.bounds
+    return not low <= output <= high
 
 
 def _ranks() -> int:

@@ -54,6 +54,11 @@ class Law(ABC):
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         """The state after one more measurement; `.beta` of it is the weight to use. Pure."""
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """What its weight is limited to."""
+        return -math.inf, math.inf
+
     def init(self, models: int | None = None, device: torch.device | str | None = None) -> State:
         """The state before the first update as float64 tensors, 0-dim or `(models,)`."""
         shape = () if models is None else (models,)
@@ -125,6 +130,10 @@ class Feedback(Law):
     beta_init: float | None
     anti_windup: AntiWindup
     ema: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.beta_min, self.beta_max
 
     def initial(self) -> State:
         # Algorithm 1 starts from I(0) = 0. A weight to start from is put into the integral, where it can be unlearnt.

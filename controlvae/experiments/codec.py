@@ -86,7 +86,7 @@ def _changed(value: Any, changes: list[_Change]) -> Any:
         own = [change for change in changes if change.path[0] == name]
         for change in own:
             if len(change.path) == 1:
-                made[name] = _structure(hints[name], _literal(change.text, change.full), change.full)
+                made[name] = _structure(hints[name], _literal(change.text), change.full)
         inner = [change._replace(path=change.path[1:]) for change in own if len(change.path) > 1]
         if inner:
             made[name] = _changed(made[name], inner)
@@ -94,7 +94,7 @@ def _changed(value: Any, changes: list[_Change]) -> Any:
     return _build(lambda: replace(value, **made), blamed)
 
 
-def _literal(text: str, path: str) -> Any:
+def _literal(text: str) -> Any:
     """Text as data: a number, a name, a tuple, or a constructor such as `PI(target=18)`."""
     try:
         return _from_node(ast.parse(text, mode="eval").body)

@@ -142,6 +142,12 @@ class RunFolder:
         return bool(events) and events[-1] in ("finished", "diverged")
 
 
+def last_tenth(records: Sequence[Mapping[str, Any]], column: str) -> float:
+    """The mean of a column over the last tenth of a log."""
+    tail = records[-max(1, len(records) // 10) :]
+    return math.fsum(record[column] for record in tail) / len(tail)
+
+
 def find_runs(path: Path) -> list[RunFolder]:
     """The run at a path, or, for a folder of seeds or of runs, all runs inside it."""
     if path.is_dir() and not (path / "experiment.json").is_file():

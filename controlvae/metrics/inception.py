@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SIDE, FEATURES = 299, 2048
+SIDE = 299
 RESIZE = "bilinear to 299x299 as in the TensorFlow 1 graph (corners not aligned, no antialiasing), from 8-bit values"
 
 # A branch is a chain of layers: (name, width, kernel). "average" or "max" is a pool first. A list in the end splits it.

@@ -14,7 +14,7 @@ from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 from controlvae.models import DialogVAE
 from controlvae.objectives.text import words_nll
 from controlvae.report.text import bound_perplexities
-from controlvae.report.trained import Trained, some_examples
+from controlvae.report.trained import Trained, affordable, some_examples
 
 PAPER_PERPLEXITY = (
     "words under a code of the posterior, which has read them: the paper's PPL. What the code tells of the words is "
@@ -23,7 +23,7 @@ PAPER_PERPLEXITY = (
 )
 _WITH_ACT = "the ELBO, which pays for the act of the response as well as its words: an upper bound of the model's own"
 _EACH = 10  # responses to a context, as in the paper
-_CONTEXTS = {"cuda": 1_000_000, "cpu": 100}  # that responses are written to: on a GPU all, as in the paper
+_CONTEXTS = 1_000_000, 100  # that responses are written to, on a GPU all, as in the paper, and elsewhere
 _BLEU_SAMPLE = 1_000
 _BATCH, _PAPER_BATCH = 100, 30
 _SHOWN = 8  # contexts kept with their responses
@@ -52,7 +52,7 @@ def dialog_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[st
         "paper_perplexity": float(np.mean(batches)),
         "paper_perplexity_of": f"the same, as the released code averages it: over batches of {_PAPER_BATCH}",
     }
-    return {**perplexities, "dialog": text | _of_responses(answer(run, _CONTEXTS.get(run.device.type, 100)))}
+    return {**perplexities, "dialog": text | _of_responses(answer(run, affordable(run.device, *_CONTEXTS)))}
 
 
 def _pays_for_acts(run: Trained) -> bool:

@@ -19,11 +19,11 @@ from controlvae.metrics import (
     rmig,
     sap,
 )
-from controlvae.report.trained import Trained, some_examples
+from controlvae.report.trained import Trained, affordable, some_examples
 
 _BATCH = 2_048
-# On a CPU the whole set would take hours; these take seconds. Each result says how many it used.
-_ON_A_CPU = {"examples": 20_000, "draws": 1_000}
+# A GPU takes all examples and 10,000 draws. On a CPU that would take hours, these take seconds; each result says so.
+_EXAMPLES, _DRAWS = 20_000, 1_000
 # A shape is no quantity: on 2D Shapes the paper's MIG leaves it out (section 4.3), its RMIG takes all five factors.
 UNORDERED = ("shape",)
 
@@ -42,7 +42,7 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
 
 def measured_on(available: int, device: torch.device) -> int:
     """How many of so many examples the scores are worked out from."""
-    return available if device.type == "cuda" else min(_ON_A_CPU["examples"], available)
+    return affordable(device, available, min(_EXAMPLES, available))
 
 
 def scores(
@@ -74,7 +74,7 @@ def scores(
     }
     if log_variances is not None:
         results["mig_sampled"] = asdict(mig_sampled(
-            means, log_variances, table[:, ordered], draws=10_000 if device.type == "cuda" else _ON_A_CPU["draws"],
+            means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS),
             factor_names=[names[column] for column in ordered], device=device,
             progress=lambda share: progress(0.4 * share),
         ))  # fmt: skip

@@ -10,11 +10,11 @@ from controlvae.data.examples import stream_key
 from controlvae.metrics import iwae
 from controlvae.models import Posterior
 from controlvae.objectives import reconstruction_of
-from controlvae.report.trained import Trained, some_examples
+from controlvae.report.trained import Trained, affordable, some_examples
 
 IMPORTANCE_SAMPLES = 50
 _BATCH = 64
-_EXAMPLES = {"cuda": 1_000, "cpu": 64}  # on a CPU it takes seconds for a small network and minutes for a large one
+_EXAMPLES = 1_000, 64  # on a GPU, and elsewhere
 
 
 @torch.no_grad()
@@ -22,7 +22,7 @@ def importance_weighted(
     run: Trained, samples: int, progress: Callable[[float], None], most: int | None = None
 ) -> dict[str, Any]:
     """IWAE-k of at most so many examples, and beside it the ELBO of the very same samples: what k buys."""
-    count = min(_EXAMPLES.get(run.device.type, 64), most or len(run.examples), len(run.examples))
+    count = min(affordable(run.device, *_EXAMPLES), most or len(run.examples), len(run.examples))
     noise = torch.Generator().manual_seed(stream_key(0, 17))
     bound, elbo, done = 0.0, 0.0, 0
     for chosen in some_examples(run, count).split(_BATCH):

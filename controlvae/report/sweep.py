@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.experiments import RunFolder, likelihood_words
-from controlvae.experiments.folder import look_up, write_csv
+from controlvae.experiments.folder import last_tenth, look_up, write_csv
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import COLOURS, HELD, Trace, late_peak, step_axis
 from controlvae.report.images import fid_words
@@ -134,8 +134,7 @@ def _end(folder: RunFolder, measured_on: str) -> End | None:
     records, metrics = folder.records(), folder.metrics() or {}
     if not records:
         return None
-    tail = records[-max(1, len(records) // 10) :]
-    numbers = {name: float(np.mean([r[name] for r in tail])) for name in ("kl", "reconstruction", "elbo", "beta")}
+    numbers = {name: last_tenth(records, name) for name in ("kl", "reconstruction", "elbo", "beta")}
     if measured_on == _TRAINING:
         return End(**numbers, fid=np.nan)
     numbers |= {name: metrics[name] for name in ("kl", "reconstruction", "elbo")}

@@ -15,11 +15,11 @@ from controlvae.metrics import distinct_n, perplexity, self_bleu
 from controlvae.models import TextVAE
 from controlvae.report.importance import importance_weighted
 from controlvae.report.samples import endpoints
-from controlvae.report.trained import Trained, prior_codes, some_examples
+from controlvae.report.trained import Trained, affordable, prior_codes, some_examples
 
 _TOGETHER = 50  # sentences written at once
 _SHOWN = 8  # sentences kept with what their codes are read back as
-_WRITTEN = {"cuda": 1_000, "cpu": 200}  # sentences that diversity is measured on
+_WRITTEN = 1_000, 200  # sentences that diversity is measured on, on a GPU and elsewhere
 
 
 def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str,
     """
     if not isinstance(run.examples, Sentences):
         return {}
-    written = write(run, _WRITTEN.get(run.device.type, 200))
+    written = write(run, affordable(run.device, *_WRITTEN))
     perplexities = bound_perplexities(run, bound, samples)
     perplexities["text"] |= {
         "reconstruction_perplexity": _perplexity(run, bound["reconstruction"], bound["examples"]),

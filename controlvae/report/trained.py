@@ -69,6 +69,11 @@ def on_test_examples(run: Trained) -> Trained | None:
     return None if settings is None else replace(run, examples=load(settings, run.root).to(run.device), among=None)
 
 
+def affordable(device: torch.device, on_a_gpu: int, elsewhere: int) -> int:
+    """How many examples, or draws, a measurement takes: what is a second on a GPU is minutes on a CPU."""
+    return on_a_gpu if device.type == "cuda" else elsewhere
+
+
 def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
     """A fixed random choice of examples, the same at every call: indices (count,)."""
     generator = torch.Generator().manual_seed(stream_key(0, stream))

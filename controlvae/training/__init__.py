@@ -2,6 +2,6 @@
 
 from controlvae.training.eager import EagerEngine
 from controlvae.training.engines import make_engine
-from controlvae.training.loop import Engine, Progress, Run, restore, train
+from controlvae.training.loop import Engine, Glance, Run, restore, train
 
-__all__ = ["EagerEngine", "Engine", "Progress", "Run", "make_engine", "restore", "train"]
+__all__ = ["EagerEngine", "Engine", "Glance", "Run", "make_engine", "restore", "train"]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from controlvae.control import Controller, Feedback, Schedule
+from controlvae.control import Controller, Schedule
 from controlvae.data.buckets import BucketOrder, Width
 from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, Pictures
@@ -128,17 +128,21 @@ class Learner:
         posterior = self.encode(x)
         z = posterior.sample(noise[0])
         reconstruction = self.reconstruct(z, x, posterior).mean()
-        terms = self.terms(x, posterior, z, indices, noise)
+        terms, further = self.terms(x, posterior, z, indices, noise)
         measured = (reconstruction if self.experiment.control.holds_reconstruction else terms.held).detach()
         # On the host's own memory a Python number is the cheaper way in; on a device it would wait for it.
         on_host = measured.device.type == "cpu"
         beta: float | Tensor = self.control.step(measured.item()) if on_host else self.control.step(measured)
         self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
+        for name, loss in further.items():
+            self.networks[name].descend(loss)
         return self._row(reconstruction.detach(), terms)
 
-    def terms(self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
-        """What the objective makes of the code."""
-        return code_terms(self.experiment.objective, self.model, x, posterior, z, len(self.examples))
+    def terms(
+        self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
+    ) -> tuple[Terms, dict[str, Tensor]]:
+        """What the objective makes of the code, and the losses of networks beside the model, by their prefixes."""
+        return code_terms(self.experiment.objective, self.model, x, posterior, z, len(self.examples)), {}
 
     def inputs(self, width: Width, indices: Tensor) -> Any:
         """The batch of a step."""
@@ -152,10 +156,8 @@ class Learner:
         return self.reconstruction(self.model, z, x, posterior.given)
 
     def _row(self, reconstruction: Tensor, terms: Terms) -> Tensor:
-        state, law = self.control.state, self.control.laws[0]
-        saturated = 0.0 * state.output
-        if isinstance(law, Feedback):
-            saturated = (state.output < law.beta_min) | (state.output > law.beta_max)
+        state, (low, high) = self.control.state, self.control.laws[0].bounds
+        saturated = (state.output < low) | (state.output > high)
         kl, kl_per_latent = terms.divergence
         values = (reconstruction, kl.detach(), state.target, state.beta, state.p, state.i)
         device = self.key.device
@@ -190,18 +192,15 @@ class CriticLearner(Learner):
         self.critic = build_critic(experiment)
         self.networks["critic."] = Network(self.critic, experiment.objective.critic_optimiser, device)
 
-    def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
-        row = super().step(width, indices, noise)
-        self.networks["critic."].descend(self._critic_loss)
-        return row
-
-    def terms(self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor) -> Terms:
+    def terms(
+        self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
+    ) -> tuple[Terms, dict[str, Tensor]]:
         with torch.no_grad():
             other = self.encode(self.inputs(0, indices[1])).sample(noise[1])
         joint, independent = self.critic(z.detach()), self.critic(shuffled(other, shuffling(noise[2])))
-        self._critic_loss = critic_loss(joint, independent)
         accuracy = critic_accuracy(joint, independent)
-        return critic_terms(divergence(posterior), self.critic(z), accuracy)
+        terms = critic_terms(divergence(posterior), self.critic(z), accuracy)
+        return terms, {"critic.": critic_loss(joint, independent)}
 
 
 class SequenceLearner(Learner):

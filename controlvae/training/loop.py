@@ -63,7 +63,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Glance:
     """A glance at training: where it is, the newest measurements, and the log lines written since the last one."""
 
     step: int
@@ -142,7 +142,7 @@ def train(
     checkpoint_every: float = 30.0,
     stop: Callable[[], bool] = lambda: False,
     validator: Validator | None = None,
-) -> Iterator[Progress]:
+) -> Iterator[Glance]:
     """Trains to the end, or until `stop` or the time limit; the run is then resumable at exactly this step.
 
     `time_limit` and `checkpoint_every` are in seconds, and change nothing in what is computed.
@@ -163,7 +163,7 @@ def train(
             for model, run in enumerate(runs):
                 if run.diverged_at is None:
                     validator.look(run.folder, run.experiment, engine.step, engine.snapshot(model))
-        yield Progress(engine.step, rows[-1], records, speed, [line for run in runs for line in run.news])
+        yield Glance(engine.step, rows[-1], records, speed, [line for run in runs for line in run.news])
         for run in runs:
             run.news = []
         chunk = max(1, min(2 * chunk, int(_GLANCE_SECONDS * speed)))
@@ -223,24 +223,28 @@ def divergence(run: Run) -> str:
     )
 
 
+def _spell(lines: int, holds: bool) -> tuple[int, bool, bool]:
+    """For how many log lines in a row something holds; whether it just has for long, or has just ceased to."""
+    now = lines + 1 if holds else 0
+    return now, now == _LONG, lines >= _LONG and not holds
+
+
 def _watch_reach(run: Run, record: dict[str, Any]) -> None:
     """Says once when the weight has been at its bound for long, and once when it is free again."""
     held = run.experiment.holds
     stuck = record["saturated"] > 0.99 and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
-    was_out = run.out_of_reach
-    run.saturated_lines = run.saturated_lines + 1 if stuck else 0
-    if stuck and run.saturated_lines == _LONG:
+    run.saturated_lines, long, over = _spell(run.saturated_lines, bool(stuck))
+    if long:
         numbers = {name: record[name] for name in ("step", "target", held, "beta")}
         run.journal.event("target out of reach", **numbers)
-    elif was_out and not stuck:
+    elif over:
         run.journal.event("target in reach again", step=record["step"])
 
 
 def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
     """Says once when the code has carried next to nothing for long, with the remedy, and once when it is back."""
-    was_out, empty = run.collapsed, record["kl"] < COLLAPSED
-    run.collapsed_lines = run.collapsed_lines + 1 if empty else 0
-    if empty and run.collapsed_lines == _LONG:
+    run.collapsed_lines, long, over = _spell(run.collapsed_lines, record["kl"] < COLLAPSED)
+    if long:
         numbers = {"step": record["step"], "kl": record["kl"], "in_use": in_use(record["kl_per_latent"])}
         run.journal.event("code collapsed", **numbers)
         run.news.append(
@@ -248,7 +252,7 @@ def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
             f"{len(record['kl_per_latent'])} latents in use at step {record['step']:,}; {REMEDY}: "
             f"--set 'control=Auto(3.0)'"
         )
-    elif was_out and not empty:
+    elif over:
         run.journal.event("code in use again", step=record["step"], kl=record["kl"])
 
 

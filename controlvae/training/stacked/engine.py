@@ -1,10 +1,9 @@
-"""The captured engine: a whole training step of many models as one CUDA graph, replayed with the host looking away.
+"""The stacked engine: a whole training step of many models as one CUDA graph, replayed with the host looking away.
 
 Sampling, forward, objective, controller, backward, optimiser and the record of measurements all live on the device;
 the host prepares a block of batches now and then, and reads measurements once per call.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.control import Controller, Feedback, Law, Schedule
+from controlvae.control import Controller, Schedule
 from controlvae.control.arithmetic import TENSORS
 from controlvae.data.examples import Pictures
 from controlvae.experiments import BetaTC, Elbo, Experiment, Likelihood, TotalCorrelation
@@ -68,7 +67,7 @@ class StackedEngine:
         examples = examples.to(device)
         self.feed = make_feed(examples, [orders(e, examples) for e in experiments], device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
-        bounds = [_bounds(experiment.control) for experiment in experiments]
+        bounds = [experiment.control.bounds for experiment in experiments]
         self.low, self.high = torch.tensor(bounds, dtype=torch.float64, device=device).unbind(1)
         steps = self.feed.block_steps
         self.noise = torch.zeros(steps, count, *noise_shape(first), device=device)
@@ -249,10 +248,6 @@ def _exported(parameters: Parameters, model: int, step: int) -> dict[str, Tensor
 def _fused(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """Compiled on a GPU; as it is elsewhere, where the kernels run interpreted and only tests come by."""
     return torch.compile(function, fullgraph=True, dynamic=False) if device.type == "cuda" else function
-
-
-def _bounds(law: Law) -> tuple[float, float]:
-    return (law.beta_min, law.beta_max) if isinstance(law, Feedback) else (-math.inf, math.inf)
 
 
 # What is left between the large products, small enough to be fused by the compiler. Models come first throughout.
