@@ -79,17 +79,18 @@ def elsewhere(tmp_path):
     factors = rng.integers(0, 4, (400, 2))
     means = np.column_stack([factors + rng.normal(0, 0.1, (400, 2)), rng.normal(size=400)])
     log_variances = np.log([[0.02, 0.3, 1.0]]).repeat(400, 0)
+    (tmp_path / "codes").mkdir()
     for seed, some in enumerate((slice(0, 300), slice(100, 400))):
         arrays = {"means": means[some], "log_variances": log_variances[some], "factors": factors[some]}
-        np.savez(tmp_path / f"theirs-{seed}.npz", **arrays, factor_names=["size", "kind"], unordered=["kind"])
-    done = within("score", "theirs-0.npz", "theirs-1.npz", "--device", "cpu", cwd=tmp_path)
+        np.savez(tmp_path / f"codes/theirs-{seed}.npz", **arrays, factor_names=["size", "kind"], unordered=["kind"])
+    done = within("score", "codes/theirs-0.npz", "codes/theirs-1.npz", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     return means[100:], log_variances[100:], factors[100:]
 
 
 def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere):
     means, log_variances, factors = elsewhere
-    found = json.loads((tmp_path / "theirs-1.scores.json").read_text())
+    found = json.loads((tmp_path / "codes/theirs-1.scores.json").read_text())
     assert found["mig_histogram"]["score"] == pytest.approx(mig_histogram(means, factors).score)
     assert found["rmig"]["score"] == pytest.approx(rmig(means, log_variances, factors).score, abs=1e-6)
     assert list(found["mig_sampled"]["per_factor"]) == ["size"]
@@ -104,15 +105,43 @@ def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere):
 
 def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     evaluated_run(tmp_path / "runs", 1, 0.61)
-    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=.", "--beside", "my|own=runs"]
+    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=codes", "--beside", "my own=runs"]
     done = within("reproduce", "table-mig", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    scores = [json.loads(path.read_text())["mig_sampled"]["score"] for path in tmp_path.glob("*.scores.json")]
+    scores = [json.loads(path.read_text())["mig_sampled"]["score"] for path in tmp_path.glob("codes/*.scores.json")]
     spread = f"{statistics.fmean(scores):.4f} ± {statistics.stdev(scores):.4f}"
     assert f"| theirs | 2 | – | {spread} |" in done.stdout
-    assert "| my\\|own | 1 | 1,500,000 | 0.6100 |" in done.stdout
+    assert "| my own | 1 | 1,500,000 | 0.6100 |" in done.stdout
     assert "theirs: the codes in theirs-0.npz, 300 of 300 examples, factors size, kind (no quantity)." in done.stdout
-    assert "my|own is shapes2d-control-16 with another name." in done.stdout
+    assert "my own is shapes2d-control-16 with another name." in done.stdout
+    np.savez(tmp_path / "codes" / "theirs-2.npz", means=np.zeros((9, 2)))
+    done = within("reproduce", "table-mig", *words, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "theirs-2.npz holds codes without scores" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"means": np.full((9, 2), "a")}, "must be real numbers"),
+        ({"means": np.full((9, 2), 1e30)}, "within"),
+        ({"means": np.full((9, 2), np.nan)}, "must be finite"),
+        ({"log_variances": np.zeros((9, 3))}, "must have the shape of means"),
+        ({"factors": np.zeros((9, 2), int)}, "is 0 throughout"),
+        ({"factors": np.full((9, 2), 2.0**60)}, "cannot be told apart"),
+        ({"factor_names": ["a", "a"]}, "2 different names"),
+        ({"unordered": ["c"]}, "not among the factors"),
+        ({"variances": np.ones((9, 2))}, "holds variances"),
+        ({"means": np.array([{}])}, "no .npz of plain arrays"),
+    ],
+)
+def test_codes_that_cannot_be_scored_are_refused_in_a_line(tmp_path, change, message):
+    good = {"means": np.eye(9, 2), "factors": np.arange(18).reshape(9, 2) % 3}
+    np.savez(tmp_path / "codes.npz", **(good | change))
+    done = within("score", "codes.npz", "--device", "cpu", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert message in done.stderr
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_the_bench_writes_what_it_shows(tmp_path):
@@ -148,12 +177,12 @@ def test_the_bench_counts_sentences_in_tokens(tmp_path):
         (["reproduce", "table-mgi"], "did you mean 'table-mig'"),
         (["reproduce", "table-mig", "--only", "shapes2d-vae"], "has no preset 'shapes2d-vae'"),
         (["reproduce", "table-mig", "--no-train", "--beside", "mine"], "--beside takes NAME=FOLDER"),
-        (["reproduce", "table-mig", "--no-train", "--beside", "mine=codes.npz"], "controlvae score codes.npz"),
+        (["reproduce", "table-mig", "--no-train", "--beside", "a|b=runs"], "has no |, $ or line break"),
         (
             ["reproduce", "table-mig", "--no-train", "--beside", "Control-FactorVAE=."],
             "is taken; give your method another name",
         ),
-        (["score", "codes.npz"], "codes.npz cannot be read"),
+        (["score", "codes.npz"], "no file codes.npz"),
         (["bench", "--models", "one"], "got 'one'"),
         (["bench", "--sizes", "48"], "size must be 64 or 32, got 48"),
         (["bench", "text-quick", "--sizes", "32"], "--sizes are of pictures"),

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -141,13 +142,16 @@ def evaluate(
 
 @app.command()
 def score(
-    codes: Annotated[
-        list[Path],
-        typer.Argument(help="Files of `means`, `log_variances` and `factors`, arrays in an .npz.", show_default=False),
-    ],
+    codes: Annotated[list[Path], typer.Argument(help="Files that numpy.savez wrote.", show_default=False)],
     device: Device = "auto",
 ) -> None:
-    """Every disentanglement score of codes that any model gave; `reproduce --beside` sets them in a table."""
+    """Every disentanglement score of codes that any model gave, into NAME.scores.json beside NAME.npz.
+
+    A file holds `means`, (examples, latents), `log_variances` where there are any, and `factors`, (examples,
+    factors), as whole numbers, with `factor_names`; those named in `unordered` are no quantities. Codes of all
+    737,280 pictures of 2D Shapes, in their order, need no factors. `reconstruction` is one number in nats. A CPU
+    takes 20,000 examples, a GPU all. `reproduce --beside` sets the scores in a table.
+    """
     from controlvae.cli.bars import simple_bar
     from controlvae.cli.runs import pick_device, show_metrics
     from controlvae.report.codes import score_codes
@@ -356,7 +360,9 @@ def reproduce(
     ] = None,
     beside: Annotated[
         list[str] | None,
-        typer.Option("--beside", metavar="NAME=FOLDER", help="Your method: its runs, or scores. Repeatable."),
+        typer.Option(
+            "--beside", metavar="NAME=FOLDER", help="Your method: its runs, or scores of its codes. Repeatable."
+        ),
     ] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate or draw what is there.")] = True,
     fid: FidPictures = None,
@@ -478,6 +484,7 @@ def shown_command() -> str:
 def main() -> None:
     """Runs a command; errors meant for people are one line on stderr."""
     debug = "--debug" in sys.argv
+    warnings.showwarning = lambda message, *_: print(f"controlvae: {message}".splitlines()[0], file=sys.stderr)
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         # Outside its stand-alone mode the app returns the status of a typer.Exit instead of raising it.

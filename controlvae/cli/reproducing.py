@@ -72,18 +72,19 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
     """Methods of the user's own: by name, their runs, or the scores of codes made elsewhere."""
     own: dict[str, Sequence[Measured]] = {}
     for given in beside:
-        name, equals, where = given.partition("=")
-        if not (name and equals and where):
+        name, _, where = given.rpartition("=")
+        if not (name and where):
             raise UserError(f"--beside takes NAME=FOLDER, as in --beside 'my method=runs/mine', got {given!r}")
+        if name != name.strip() or name[0] == "_" or set("|$\n\r") & set(name):
+            raise UserError(f"a name of a method has no |, $ or line break, and no space or _ before it, got {name!r}")
         if name in own or name in PRESETS or name in [row.method for row in result.rows]:
             raise UserError(f"{name!r} is taken; give your method another name")
         path = Path(where)
-        if path.suffix == ".npz":
-            raise UserError(f"{path} holds codes: score them first, with controlvae score {path}")
         scored = score_files(path)
         if scored and not isinstance(result, PaperTable):
             raise UserError(f"{result.name} is drawn from runs; {path} holds scores alone")
-        own[name] = scored or find_runs(path)
+        trained = find_runs(path) if not scored or any(path.rglob("experiment.json")) else []
+        own[name] = [*scored, *trained]
     return own
 
 

@@ -128,7 +128,11 @@ class RunFolder:
         """What `evaluate` measured; None where it has not been run."""
         if not self.metrics_file.is_file():
             return None
-        loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
+        try:
+            loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            anew = f"delete it, then: controlvae evaluate {self.path}"
+            raise UserError(f"{self.metrics_file} is damaged ({error}); {anew}") from None
         return loaded
 
     def evaluated_step(self) -> int | None:

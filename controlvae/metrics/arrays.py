@@ -22,6 +22,8 @@ def code_table(name: str, values: Any) -> Any:
         raise ValueError(
             f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}"
         )
+    if not isinstance(values, Tensor) and values.dtype.kind not in "buif":
+        raise ValueError(f"{name} must be real numbers, got {values.dtype}")
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
     if not finite.all():
         raise ValueError(f"{name} must be finite, got {int((~finite).sum())} values that are not")
@@ -33,6 +35,8 @@ def classes(factors: Any, examples: int, names: Sequence[str] | None) -> list[np
     table = _factor_table(factors, examples, names)
     if table.dtype.kind not in "buif" or not (np.isfinite(table) & (table == np.floor(table))).all():
         raise ValueError(f"factors must be integer classes, got {table.dtype} values that are not whole numbers")
+    if (np.abs(table.astype(np.float64)) > 2**53).any():
+        raise ValueError("factors must be classes of at most 2**53: larger numbers cannot be told apart")
     values = [np.unique(column) for column in table.T]
     for number, found in enumerate(values):
         _check_varies(number, found)

@@ -11,7 +11,7 @@ import torch
 
 from controlvae.data.arrays import FAULTS
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, factor_classes
-from controlvae.errors import UserError, unknown
+from controlvae.errors import UserError
 from controlvae.experiments.folder import write_text
 from controlvae.metrics import active_units
 from controlvae.metrics.arrays import classes, code_table
@@ -20,6 +20,7 @@ from controlvae.objectives import gaussian_kl
 from controlvae.report.disentangling import UNORDERED, measured_on, scores
 
 SUFFIX = ".scores.json"
+_LARGEST = 1e6  # of a code: float32 tells its neighbours apart, and its square stays far from overflowing
 _ARRAYS = {  # what a file of codes may hold
     "means": "(examples, latents): of q(z|x), or any codes",
     "log_variances": "the same shape: MIG by sampling and RMIG need them",
@@ -42,11 +43,19 @@ class ScoreFile:
             found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path} cannot be read: {error}") from None
+        if not (isinstance(found, dict) and {"of", "examples", "available", "factors"} <= found.keys()):
+            raise UserError(f"{self.path} was not written by controlvae score")
         return found
 
 
 def score_files(path: Path) -> list[ScoreFile]:
-    """The scores at a path, or those in a folder."""
+    """The scores at a path, or of all codes in a folder. Codes that were not scored as they are now are refused."""
+    for codes in [path] if path.suffix == ".npz" else sorted(path.glob("*.npz")):
+        scored = codes.with_suffix(SUFFIX)
+        if not scored.is_file() or scored.stat().st_mtime < codes.stat().st_mtime:
+            raise UserError(f"{codes} holds codes without scores, or was written since: controlvae score {codes}")
+    if path.suffix == ".npz":
+        return [ScoreFile(path.with_suffix(SUFFIX))]
     found = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.name.endswith(SUFFIX) else []
     return [ScoreFile(one) for one in found]
 
@@ -66,16 +75,16 @@ def score_codes(
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    if path.suffix != ".npz":
-        raise UserError(f"{path} is not an .npz file; it should hold {NEEDS}")
+    """The arrays of a file, known ones alone: a name with a slip in it would go unnoticed otherwise."""
+    if not path.is_file():
+        raise UserError(f"no file {path}")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
-    except FAULTS as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    for name in arrays:
-        if name not in _ARRAYS:
-            raise unknown(f"array to be scored in {path}", name, _ARRAYS)
+    except (*FAULTS, AttributeError, MemoryError):
+        raise UserError(f"{path} is no .npz of plain arrays; write it with numpy.savez, and in it {NEEDS}") from None
+    if other := arrays.keys() - _ARRAYS:
+        raise UserError(f"{path} holds {', '.join(sorted(other))}, which it may not; {NEEDS}")
     if "means" not in arrays:
         raise UserError(f"{path} has no array `means`; it should hold {NEEDS}")
     return arrays
@@ -97,12 +106,12 @@ def _scored(
         "device": device.type,
     }
     if log_variances is not None:
-        kl = gaussian_kl(Posterior(means, log_variances)).double().mean(0)
+        kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0)
         metrics |= {"kl": kl.sum().item(), "kl_per_latent": kl.tolist()}
     if (error := arrays.get("reconstruction")) is not None:
-        if error.ndim or error.dtype.kind not in "fiu" or not np.isfinite(error):
+        if error.size != 1 or error.dtype.kind not in "fiu" or not np.isfinite(error).all():
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
-        metrics["reconstruction"] = float(error)
+        metrics["reconstruction"] = error.item()
     metrics["active_units"] = active_units(means)
     found = scores(means, log_variances, factors[chosen], names, unordered, progress)
     if not found:
@@ -111,7 +120,11 @@ def _scored(
 
 
 def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device) -> Any:
-    return None if values is None else torch.as_tensor(values[chosen], dtype=torch.float32, device=device)
+    if values is None:
+        return None
+    if np.abs(values).max() > _LARGEST:
+        raise ValueError(f"codes must lie within ±{_LARGEST:g}, got one of size {np.abs(values).max():.3g}")
+    return torch.as_tensor(values[chosen].astype(np.float32), device=device)
 
 
 def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarray, list[str], list[str]]:
@@ -121,9 +134,16 @@ def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarra
         raise ValueError(f"it has no factors, and its {examples:,} codes are not those of all {IMAGE_COUNT:,} shapes")
     table = factor_classes(None) if given is None else given
     default = FACTOR_NAMES if given is None else [f"factor {number + 1}" for number in range(table[:1].size)]
-    names = np.asarray(arrays.get("factor_names", default)).tolist()
+    names = np.asarray(arrays.get("factor_names", default)).astype(str).tolist()
     classes(table, examples, names)
-    unordered = np.asarray(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else [])).tolist()
+    unordered = (
+        np.asarray(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else [])).astype(str).tolist()
+    )
     if other := set(unordered).difference(names):
         raise ValueError(f"unordered names {sorted(other)}, which are not among the factors {names}")
     return table, names, unordered
+
+
+def _words(given: Any) -> list[str]:
+    words: list[str] = np.atleast_1d(given).astype(str).tolist()
+    return words

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from controlvae.data.examples import BinaryImages, Pictures
+from controlvae.errors import UserError
 from controlvae.experiments import Gaussian
 from controlvae.metrics import bits_per_dimension, dequantised, fid, kid, psnr, ssim
 from controlvae.metrics.inception import RESIZE, Inception
@@ -167,7 +168,10 @@ def fid_words(metrics: Mapping[str, Any]) -> str | None:
 
 def _earlier(run: Trained) -> dict[str, Any] | None:
     """What was measured before of the same weights and examples: a report on a CPU keeps what a GPU found."""
-    metrics = run.folder.metrics() or {}
+    try:
+        metrics = run.folder.metrics() or {}
+    except UserError:  # damaged: about to be written anew
+        return None
     for earlier in (metrics, metrics.get("best", {})):  # of the last weights, and of the best ones
         if earlier.get("step") == run.step and earlier.get("fid", {}).get("split") == run.examples.split:
             return {name: earlier[name] for name in ("fid", "kid")}

@@ -21,6 +21,7 @@ from controlvae.report.figures import HELD, Trace, draw_latents, log_scale, look
 from controlvae.report.information import latent_factors
 from controlvae.report.pictures import save_figure
 from controlvae.report.spread import Spread, spread
+from controlvae.report.tables import own_words
 from controlvae.report.trained import open_run
 from controlvae.report.traversal import draw_traversal, traverse
 from controlvae.training.checkpoint import latest_step
@@ -106,23 +107,25 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
 def write_points(paper: PaperFigure, terms: Against, runs: Runs, out: Path) -> list[str]:
     """A point for every run, a cross for every method: mean and sd over its seeds. `NAME.png`, `NAME.csv`."""
     notes = standing(paper, runs)
+    own = [(row.method, folder) for row in paper.rows if row.preset is None for folder in runs[row.key][:1]]
+    notes += [own_words(method, folder, paper.rows[0].key) for method, folder in own]
     figure = Figure(figsize=(0.62 * _WIDTH, 3.2), layout="constrained")
     axis = figure.subplots()
     lines: list[list[Any]] = []
     for place, row in enumerate(paper.rows):
         found = [(folder, metrics) for folder in runs.get(row.key, []) if (metrics := folder.metrics())]
-        own = [
+        points = [
             [row.method, row.preset, folder.experiment().training.seed, metrics["step"], across, up]
             for folder, metrics in found
             if (across := look_up(metrics, terms.across)) is not None and (up := look_up(metrics, terms.up)) is not None
         ]
-        if not own:
+        if not points:
             continue
-        (x, y), colour = np.array([line[-2:] for line in own], dtype=float).T, look(place)["color"]
+        (x, y), colour = np.array([line[-2:] for line in points], dtype=float).T, look(place)["color"]
         axis.scatter(x, y, s=14, color=colour, marker=_MARKS[place % len(_MARKS)], alpha=0.6, label=row.method)
-        wide, tall = (values.std(ddof=1) if len(own) > 1 else 0.0 for values in (x, y))
+        wide, tall = (values.std(ddof=1) if len(points) > 1 else 0.0 for values in (x, y))
         axis.errorbar(x.mean(), y.mean(), xerr=wide, yerr=tall, color=colour, linewidth=1.0, capsize=2)
-        lines += own
+        lines += points
     axis.set_xlabel(terms.labels[0], fontsize=7)
     axis.set_ylabel(terms.labels[1], fontsize=7)
     axis.tick_params(labelsize=_SMALL)
@@ -196,8 +199,9 @@ def write_traversals(
     Writes `NAME.png` and, with latent, KL and factor of every row, `NAME.csv`; returns what must be said.
     """
     notes = standing(paper, runs)
-    figure = Figure(figsize=(_WIDTH, 4.8), layout="constrained")
-    axes = figure.subplots(2, len(paper.rows) // 2 + 1).flatten()  # one more than methods, for words
+    columns = len(paper.rows) // 2 + 1  # one more than methods, for words
+    figure = Figure(figsize=(_WIDTH * columns / 3, 4.8), layout="constrained")
+    axes = figure.subplots(2, columns).flatten()
     lines: list[list[Any]] = []
     for axis, row in zip(axes, paper.rows, strict=False):
         axis.set_title(row.method, fontsize=7.5)

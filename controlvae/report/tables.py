@@ -53,18 +53,17 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     for row in table.rows:
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         for one, metrics in measured:
-            seed = one.experiment().training.seed if isinstance(one, RunFolder) else one.path.name
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
-            sheet.append([row.method, row.preset, seed, *numbers])
+            sheet.append([row.method, row.preset, seed_of(one), *numbers])
             notes += _notes(table, row, one, metrics)
         steps = sorted({metrics["step"] for _, metrics in measured if "step" in metrics})
-        cells = [
-            Cell(tuple(v for _, m in measured if (v := look_up(m, path)) is not None), row.printed.get(name)).words()
-            for name, path in table.columns.items()
-        ]
+        cells = []
+        for name, path in table.columns.items():
+            found = tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
+            fewer = f" ({len(found)} of {len(measured)} seeds)" if 0 < len(found) < len(measured) else ""
+            cells.append(Cell(found, row.printed.get(name)).words() + fewer)
         shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
-        method = row.method.replace("|", "\\|")
-        lines.append(f"| {method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
+        lines.append(f"| {row.method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
     lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
     write_text(out / f"{table.name}.md", text)
@@ -80,15 +79,27 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(f"ELBO: nats per example, {on}, reconstruction: {metrics['likelihood']}.")
     if "fid.samples.score" in columns and (words := fid_words(metrics)) is not None:
         notes.append(f"{words}.")
+    for path in columns:  # scores say what they were worked out from
+        if isinstance(words := metrics.get(path.partition(".")[0]), Mapping) and "estimator" in words:
+            notes.append(f"{words['estimator']}.")
     if isinstance(one, ScoreFile):
         on = f"{metrics['examples']:,} of {metrics['available']:,} examples, factors {metrics['factors']}"
         notes.append(f"{row.method}: {metrics['of']}, {on}.")
     elif row.preset is None:
-        first = table.rows[0].key
-        notes.append(f"{row.method} is {first} with another {', '.join(_differences(one, first)) or 'name'}.")
+        notes.append(own_words(row.method, one, table.rows[0].key))
     elif other := _differences(one, row.preset):
-        notes.append(f"Not as printed: runs of {row.preset} with another {', '.join(other)}.")
+        notes.append(f"Not the preset's: runs of {row.preset} with another {', '.join(other)}.")
     return notes
+
+
+def seed_of(one: Measured) -> int | str:
+    """What tells it from others of its row."""
+    return one.experiment().training.seed if isinstance(one, RunFolder) else one.path.name
+
+
+def own_words(method: str, folder: RunFolder, name: str) -> str:
+    """How a method of a user's own differs from a preset."""
+    return f"{method} is {name} with another {', '.join(_differences(folder, name)) or 'name'}."
 
 
 def _differences(folder: RunFolder, name: str) -> list[str]:
