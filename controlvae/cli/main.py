@@ -147,10 +147,12 @@ def score(
 ) -> None:
     """Every disentanglement score of codes that any model gave, into NAME.scores.json beside NAME.npz.
 
-    A file holds `means`, (examples, latents), `log_variances` where there are any, and `factors`, (examples,
-    factors), as whole numbers, with `factor_names`; those named in `unordered` are no quantities. Codes of all
-    737,280 pictures of 2D Shapes, in their order, need no factors. `reconstruction` is one number in nats. A CPU
-    takes 20,000 examples, a GPU all. `reproduce --beside` sets the scores in a table.
+    A file holds `means`, (examples, latents), `log_variances` where there are
+    any, and `factors`, (examples, factors), as whole numbers, with
+    `factor_names`; those named in `unordered` are no quantities. Codes of all
+    737,280 pictures of 2D Shapes, in their order, need no factors.
+    `reconstruction` is one number in nats. A CPU takes 20,000 examples, a GPU
+    all. `reproduce --beside` sets the scores in a table.
     """
     from controlvae.cli.bars import simple_bar
     from controlvae.cli.runs import pick_device, show_metrics
