@@ -1,0 +1,174 @@
+"""Figures 3 and 4: how reconstruction, weight and latents move in training, and what each latent does."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from controlvae.control import Capacity
+from controlvae.errors import UserError
+from controlvae.experiments import RunFolder
+from controlvae.experiments.folder import write_csv
+from controlvae.experiments.paper import PaperFigure
+from controlvae.report.figures import HELD, Trace, draw_latents, log_scale
+from controlvae.report.information import latent_factors
+from controlvae.report.panels import (
+    QUIET,
+    WIDTH,
+    WINDOW,
+    Runs,
+    draw_band,
+    leave_empty,
+    legend_above,
+    panel_look,
+    say_below,
+    standing,
+)
+from controlvae.report.pictures import save_figure
+from controlvae.report.spread import spread
+from controlvae.report.trained import open_run
+from controlvae.report.traversal import draw_traversal, traverse
+from controlvae.training.checkpoint import latest_step
+
+
+def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
+    """(a) reconstruction and (b) weight against steps, mean and spread over seeds; (c) KL per latent of one run.
+
+    Writes `NAME.png`, `NAME.csv` for (a) and (b), `NAME-latents.csv` for (c), and returns what must be said.
+    """
+    notes = standing(paper, runs, least=WINDOW)
+    figure = Figure(figsize=(WIDTH, 2.3), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    notes += _draw_methods(paper, runs, left, middle, out)
+    left.set_ylabel("reconstruction (nats per example)")
+    middle.set_ylabel("weight β(t)")
+    notes += _draw_example(paper, runs, right, out)
+    right.set_ylabel("KL per latent (nats)")
+    for axis, letter in zip((left, middle, right), "abc", strict=True):
+        panel_look(axis, letter)
+    legend_above(figure, left)
+    say_below(
+        figure, [f"(a), (b): a point is the mean of {WINDOW:,} steps; line: mean over seeds, shade: ± sd.", *notes]
+    )
+    save_figure(figure, out / f"{paper.name}.png")
+    return notes
+
+
+def write_traversals(
+    paper: PaperFigure, runs: Runs, out: Path, *, image: str = "heart", root: Path | None, device: torch.device
+) -> list[str]:
+    """A traversal of each method: of the seed with the median MIG, neither the best nor the worst.
+
+    Writes `NAME.png` and, with latent, KL and factor of every row, `NAME.csv`; returns what must be said.
+    """
+    notes = standing(paper, runs)
+    columns = len(paper.rows) // 2 + 1  # one more than methods, for words
+    figure = Figure(figsize=(WIDTH * columns / 3, 4.8), layout="constrained")
+    axes = figure.subplots(2, columns).flatten()
+    lines: list[list[Any]] = []
+    for axis, row in zip(axes, paper.rows, strict=False):
+        axis.set_title(row.method, fontsize=7.5)
+        folder = typical([f for f in runs.get(row.key, []) if latest_step(f.checkpoints) is not None])
+        if folder is None:
+            leave_empty(axis, "nothing to show yet", square=True)
+            continue
+        try:
+            run = open_run(folder, root=root, device=device)
+            shown = traverse(run, image, np.linspace(-3, 3, 10))
+        except UserError as error:  # a damaged checkpoint or a run on other data leaves the other panels whole
+            notes.append(f"{row.method}: {error}.")
+            leave_empty(axis, "cannot be shown", square=True)
+            continue
+        draw_traversal(axis, shown, fontsize=5.2, stacked=True, every=3)
+        seed = run.experiment.training.seed
+        axis.set_xlabel(f"seed {seed}, step {run.step:,}", fontsize=5.5, color=QUIET)
+        lines += [
+            [row.method, row.preset, seed, run.step, place, latent + 1, kl, _factor(shown.factors, latent)]
+            for place, (latent, kl) in enumerate(zip(shown.latents, shown.kl, strict=True), start=1)
+        ]
+    about = (
+        f"All start from the code of one picture, a {image}. Rows: a latent, the factor it tells most about, its KL. "
+        "Columns: its value. The seed is the one of the median MIG; the first where none is evaluated."
+    )
+    for axis in axes[len(paper.rows) :]:
+        axis.axis("off")
+    words = "\n\n".join(textwrap.fill(note, 46) for note in [about, *notes])
+    said = axes[-1].text(0, 1, words, va="top", transform=axes[-1].transAxes, fontsize=5.5, color=QUIET)
+    said.set_in_layout(False)
+    save_figure(figure, out / f"{paper.name}.png")
+    write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", "row", "latent", "kl", "factor"], lines)
+    return notes
+
+
+def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
+    """The seed whose MIG is the (lower) median, or the first where none is evaluated."""
+    scored = [(metrics["mig_sampled"]["score"], place) for place, folder in enumerate(folders)
+              if (metrics := folder.metrics()) and "mig_sampled" in metrics]  # fmt: skip
+    if scored:
+        return folders[sorted(scored)[(len(scored) - 1) // 2][1]]
+    return folders[0] if folders else None
+
+
+def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out: Path) -> list[str]:
+    """Every method's two curves, and the sheet of both; says whose weight is not that of the KL."""
+    lines: list[list[Any]] = []
+    notes, lowest = [], np.inf
+    for place, row in enumerate(paper.rows):  # a method keeps its colour whoever else is missing
+        folders = runs.get(row.key, [])
+        logs = [records for folder in folders if (records := folder.records())]
+        reconstruction, weight = spread(logs, "reconstruction", WINDOW), spread(logs, "beta", WINDOW)
+        if not len(weight.steps):
+            continue
+        held, law = Trace(row.method, logs[0]).held, folders[0].experiment().control
+        if isinstance(law, Capacity):  # as the paper draws it; the log has the mean of a sign that flips all the time
+            weight = replace(weight, mean=np.full_like(weight.mean, law.gamma), sd=np.zeros_like(weight.sd))
+            notes.append(f"(b): the weight of {row.method} is γ, that of |KL − C|; its KL is weighed by +γ or −γ.")
+        elif held != "kl":
+            notes.append(f"(b): the weight of {row.method} is that of the {HELD[held]}.")
+        draw_band(left, reconstruction, row.method, place)
+        draw_band(middle, weight, row.method, place)
+        lowest = min(lowest, weight.mean.min())
+        columns = zip(
+            weight.steps, weight.seeds, reconstruction.mean, reconstruction.sd, weight.mean, weight.sd, strict=True
+        )
+        lines += [[row.method, row.preset, held, *values] for values in columns]
+    if lines:
+        log_scale(left)
+    if lines and lowest > 0:
+        log_scale(middle)
+        middle.set_ylim(bottom=0.7 * lowest)  # a band that goes below zero would take the axis with it
+    heads = ["step", "seeds", "reconstruction mean", "reconstruction sd", "weight mean", "weight sd"]
+    write_csv(out / f"{paper.name}.csv", ["method", "preset", "held", *heads], lines)
+    return notes
+
+
+def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list[str]:
+    """The latents of one run one by one, and their sheet; says which run, or that there is none."""
+    method = next(row.method for row in paper.rows if row.preset == paper.latents_of)
+    folder = typical([folder for folder in runs.get(paper.latents_of, []) if folder.records()])
+    axis.set_title(method)
+    if folder is None:
+        leave_empty(axis, "no log")
+        write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
+        return [f"(c): no log of {method}."]
+    records, factors = folder.records(), latent_factors(folder.metrics())
+    draw_latents(axis, Trace(method, records), factors, linewidth=1.0)
+    axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(frameon=False, fontsize=5.5, loc="upper left", ncols=2, handlelength=1.6, columnspacing=0.8,
+                labelspacing=0.25, borderaxespad=0)  # fmt: skip
+    latents = range(len(records[0]["kl_per_latent"]))
+    names = [f"z{latent + 1} {_factor(factors, latent)}".strip() for latent in latents]
+    lines = [[record["step"], record["target"], *record["kl_per_latent"]] for record in records]
+    write_csv(out / f"{paper.name}-latents.csv", ["step", "target", *names], lines)
+    named = f", latents named by the factor they tell most about at step {folder.evaluated_step():,}" if factors else ""
+    return [f"(c): {method}, seed {folder.experiment().training.seed}, the seed of the median MIG{named}."]
+
+
+def _factor(factors: Sequence[str | None], latent: int) -> str:
+    return (factors[latent] if factors else None) or ""

@@ -1,0 +1,88 @@
+"""What the figures of the paper have in common: how a panel looks, and what must be said of the runs behind it."""
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from controlvae.experiments import RunFolder
+from controlvae.experiments.paper import PaperFigure, Row
+from controlvae.report.figures import look, step_axis
+from controlvae.report.spread import Spread
+from controlvae.training.checkpoint import latest_step
+
+Runs = Mapping[str, Sequence[RunFolder]]  # each method's seeds, by the key of its row
+
+WINDOW = 2_000  # steps averaged into a point
+WIDTH = 7.16  # inches: two columns of a journal page
+SMALL = 6.5  # points; what is in the figure, printed at that width
+QUIET = "#55656f"
+
+
+def standing(paper: PaperFigure, runs: Runs, least: int = 0) -> list[str]:
+    """Of every method what a reader of the figure must know: how many seeds came how far, or why there is nothing."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for row in paper.rows:
+        alike[_stands(row, runs, least)].append(row.method)
+    named = {words: "all methods" if len(alike) == 1 else "; ".join(methods) for words, methods in alike.items()}
+    return [f"{methods}: {words}." for words, methods in named.items()]
+
+
+def _stands(row: Row, runs: Runs, least: int) -> str:
+    if not runs.get(row.key):
+        return "no runs yet"
+    steps = [_step(folder) for folder in runs[row.key]]
+    goal = runs[row.key][0].experiment().training.steps
+    count = f"{len(steps)} seed{'s' if len(steps) > 1 else ''}"
+    reached = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+    diverged = [folder.experiment().training.seed for folder in runs[row.key]
+                if any(event["event"] == "diverged" for event in folder.events())]  # fmt: skip
+    words = f"{count}, {reached} of {goal:,} steps"
+    short = ", too few to draw" if max(steps) < least else ""
+    return words + short + (f", diverged: seed {', '.join(map(str, diverged))}" if diverged else "")
+
+
+def _step(folder: RunFolder) -> int:
+    """How far a run has come: its last checkpoint is often past its last log line."""
+    return max([latest_step(folder.checkpoints) or 0, *(record["step"] for record in folder.records()[-1:])])
+
+
+def panel_look(axis: Axes, letter: str) -> None:
+    """The look of one panel of a printed figure."""
+    axis.set_title(f"({letter}) {axis.get_title()}", loc="left", fontsize=7)
+    axis.set_title("")
+    step_axis(axis)
+    axis.tick_params(labelsize=SMALL)
+    axis.xaxis.label.set_fontsize(7)
+    axis.yaxis.label.set_fontsize(7)
+
+
+def legend_above(figure: Figure, axis: Axes, columns: int = 3) -> None:
+    """One legend for all panels, of the methods drawn in this one."""
+    handles, labels = axis.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=7)
+
+
+def draw_band(axis: Axes, values: Spread, label: str, place: int) -> None:
+    """A method's mean over seeds and, shaded, its standard deviation; its place gives the colour."""
+    axis.plot(values.steps, values.mean, label=label, linewidth=1.0, **look(place))
+    sd, colour = np.nan_to_num(values.sd), look(place)["color"]
+    axis.fill_between(values.steps, values.mean - sd, values.mean + sd, color=colour, alpha=0.2, linewidth=0)
+
+
+def leave_empty(axis: Axes, words: str, square: bool = False) -> None:
+    """A frame with the reason why nothing is in it."""
+    axis.set(xticks=[], yticks=[], box_aspect=1 if square else None)
+    axis.spines[:].set_color("#dde4e8")
+    axis.text(0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes, fontsize=7, color=QUIET)
+
+
+def say_below(figure: Figure, notes: Sequence[str], width: int = 165) -> None:
+    """Notes below the panels, where they are cut out with the figure and not lost."""
+    lines = [line for note in notes for line in textwrap.wrap(note, width)]
+    figure.set_figheight(figure.get_figheight() + 0.09 * len(lines))
+    figure.supxlabel("\n".join(lines), fontsize=5.5, color=QUIET, x=0.01, ha="left")
