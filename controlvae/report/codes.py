@@ -134,11 +134,9 @@ def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarra
         raise ValueError(f"it has no factors, and its {examples:,} codes are not those of all {IMAGE_COUNT:,} shapes")
     table = factor_classes(None) if given is None else given
     default = FACTOR_NAMES if given is None else [f"factor {number + 1}" for number in range(table[:1].size)]
-    names = np.asarray(arrays.get("factor_names", default)).astype(str).tolist()
+    names = _words(arrays.get("factor_names", default))
     classes(table, examples, names)
-    unordered = (
-        np.asarray(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else [])).astype(str).tolist()
-    )
+    unordered = _words(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else []))
     if other := set(unordered).difference(names):
         raise ValueError(f"unordered names {sorted(other)}, which are not among the factors {names}")
     return table, names, unordered
