@@ -16,7 +16,7 @@ from controlvae.errors import UserError
 from controlvae.experiments import Experiment
 from controlvae.experiments.data import PictureSettings
 from controlvae.experiments.experiment import Precision
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.files import write_text
 from controlvae.training.bench import ROUNDS, Result, bench, gemm_gflops, has_pythae
 
 HEADS = (

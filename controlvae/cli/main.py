@@ -229,7 +229,7 @@ def sample(
     """From the prior, N(0, I): a grid of pictures, or sentences."""
     from controlvae.cli.runs import open_at
     from controlvae.data.text import Sentences
-    from controlvae.experiments.folder import write_text
+    from controlvae.experiments.files import write_text
     from controlvae.report import samples, save_pixels
     from controlvae.report.text import write
 
@@ -321,7 +321,7 @@ def report(
     """One HTML file: curves, pictures, numbers, and the command that makes them again."""
     from controlvae.cli.runs import evaluate_run, pick_device
     from controlvae.experiments import find_runs
-    from controlvae.experiments.folder import writing
+    from controlvae.experiments.files import writing
     from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
 

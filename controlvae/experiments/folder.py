@@ -4,12 +4,10 @@ Everything that happens to a run is in its folder. Training writes it; evaluatio
 """
 
 import contextlib
-import csv
-import io
 import json
 import math
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +17,7 @@ from controlvae import __version__
 from controlvae.errors import UserError
 from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
+from controlvae.experiments.files import write_text
 
 FORMAT = 1  # of experiment.json; a folder of a later format is refused with a word, an earlier one still opens
 
@@ -161,42 +160,6 @@ def find_runs(path: Path) -> list[RunFolder]:
     run = RunFolder(path)
     run.manifest()
     return [run]
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Around what writes a file: its folder is made, and what goes wrong is said in one line."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def write_text(path: Path, text: str) -> None:
-    """All of the file or none of it: written beside, then renamed."""
-    beside = path.with_name(path.name + ".part")
-    with writing(path):
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
-
-
-def write_csv(path: Path, heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> None:
-    """A sheet; what is None or not a number is left empty."""
-    sheet = io.StringIO()
-    writer = csv.writer(sheet, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([_cell(value) for value in line] for line in lines)
-    write_text(path, sheet.getvalue())
-
-
-def _cell(value: Any) -> Any:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
 
 
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:

@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from controlvae.experiments.folder import writing
+from controlvae.experiments.files import writing
 from controlvae.report.trained import Trained
 from controlvae.report.traversal import Traversal, signed, traverse
 

@@ -12,7 +12,7 @@ import torch
 from controlvae.data.arrays import FAULTS
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, factor_classes
 from controlvae.errors import UserError
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.files import write_text
 from controlvae.metrics import active_units
 from controlvae.metrics.arrays import classes, code_table
 from controlvae.models import Posterior

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from controlvae.control import Capacity
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
-from controlvae.experiments.folder import write_csv
+from controlvae.experiments.files import write_csv
 from controlvae.experiments.paper import PaperFigure
 from controlvae.report.figures import HELD, Trace, draw_latents, log_scale
 from controlvae.report.information import latent_factors

@@ -10,7 +10,8 @@ import torch
 from controlvae.data.examples import Pictures, stream_key
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, likelihood_words
-from controlvae.experiments.folder import look_up, write_text
+from controlvae.experiments.files import write_text
+from controlvae.experiments.folder import look_up
 from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
 from controlvae.report.dialog import dialog_metrics

@@ -17,7 +17,7 @@ from controlvae import __version__
 from controlvae.control.collapse import REMEDY
 from controlvae.control.logarithmic import Logarithmic
 from controlvae.experiments import PRESETS, Experiment, RunFolder, to_plain
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.files import write_text
 from controlvae.report.figures import (
     HELD,
     Trace,

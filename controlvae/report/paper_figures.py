@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.experiments import RunFolder
-from controlvae.experiments.folder import look_up, write_csv
+from controlvae.experiments.files import write_csv
+from controlvae.experiments.folder import look_up
 from controlvae.experiments.paper import Against, PaperFigure
 from controlvae.report.disentangling_figures import write_disentangling, write_traversals
 from controlvae.report.figures import look

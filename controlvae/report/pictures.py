@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
-from controlvae.experiments.folder import writing
+from controlvae.experiments.files import writing
 from controlvae.report.trained import Trained, on_test_examples, picture_model, some_examples
 
 CELL = 0.44  # inches a picture takes up, its gap included

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.experiments import RunFolder
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.files import write_text
 from controlvae.experiments.paper import PaperExamples
 
 EACH = 5  # responses to a context that are shown, as in the paper

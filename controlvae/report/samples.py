@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
-from controlvae.experiments.folder import writing
+from controlvae.experiments.files import writing
 from controlvae.report.pictures import CELL, channels_last, draw_grid, mosaic
 from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
 

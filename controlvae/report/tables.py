@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.experiments import RunFolder, changed, preset
-from controlvae.experiments.folder import look_up, write_csv, write_text
+from controlvae.experiments.files import write_csv, write_text
+from controlvae.experiments.folder import look_up
 from controlvae.experiments.paper import PaperTable, Printed, Row
 from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
@@ -54,7 +55,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         for one, metrics in measured:
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
-            sheet.append([row.method, row.preset, seed_of(one), *numbers])
+            sheet.append([row.method, row.preset, _seed(one), *numbers])
             notes += _notes(table, row, one, metrics)
         steps = sorted({metrics["step"] for _, metrics in measured if "step" in metrics})
         cells = []
@@ -79,7 +80,7 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(f"ELBO: nats per example, {on}, reconstruction: {metrics['likelihood']}.")
     if "fid.samples.score" in columns and (words := fid_words(metrics)) is not None:
         notes.append(f"{words}.")
-    for path in columns:  # scores say what they were worked out from
+    for path in table.columns.values():  # scores say what they were worked out from
         if isinstance(words := metrics.get(path.partition(".")[0]), Mapping) and "estimator" in words:
             notes.append(f"{words['estimator']}.")
     if isinstance(one, ScoreFile):
@@ -92,7 +93,7 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
     return notes
 
 
-def seed_of(one: Measured) -> int | str:
+def _seed(one: Measured) -> int | str:
     """What tells it from others of its row."""
     return one.experiment().training.seed if isinstance(one, RunFolder) else one.path.name
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from controlvae.control import gain_bound, target_range
-from controlvae.experiments.folder import write_csv
+from controlvae.experiments.files import write_csv
 from controlvae.report.figures import COLOURS
 from controlvae.report.pictures import save_figure
 

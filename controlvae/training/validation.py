@@ -13,7 +13,7 @@ from controlvae.data.examples import Examples, Pictures, stream_key
 from controlvae.data.load import load, validation_part
 from controlvae.data.text import Sentences
 from controlvae.experiments import Experiment, RunFolder
-from controlvae.experiments.folder import write_text
+from controlvae.experiments.files import write_text
 from controlvae.models import build_for
 from controlvae.objectives import measure_bound
 from controlvae.training import checkpoint
