@@ -12,7 +12,7 @@ import pytest
 import controlvae
 
 ROOT = Path(controlvae.__file__).parent
-ROOMS = ["control", "experiments", "data", "models", "objectives", "training", "metrics", "report", "cli"]
+ROOMS = ["control", "experiments", "data", "models", "objectives", "training", "metrics", "report", "dashboard", "cli"]
 FRAMEWORKS = {"accelerate", "diffusers", "jax", "keras", "lightning", "pythae", "scvi", "transformers"}
 
 

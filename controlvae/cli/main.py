@@ -337,6 +337,24 @@ def report(
 
 
 @app.command()
+def dashboard(
+    runs: Annotated[Path, typer.Argument(help="The folder whose runs to show.")] = Path("runs"),
+    host: Annotated[str, typer.Option("--host", help="Others than 127.0.0.1 let others in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes one that is free.")] = 8_000,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Whether to open it in a browser.")] = True,
+    device: Annotated[str, typer.Option("--device", help="Where its pictures are made.")] = "cpu",
+    data_root: DataRoot = None,
+) -> None:
+    """A page to watch training on: curves that grow, latents to move, the set point of a run in training. Ctrl-C ends.
+
+    From a machine elsewhere: ssh -L 8000:localhost:8000 MACHINE, and the same address here.
+    """
+    from controlvae.cli import serving
+
+    serving.serve(runs, host, port, show, device, data_root)
+
+
+@app.command()
 def data(
     name: Annotated[str | None, typer.Argument(help="A data set; all of them by default.", show_default=False)] = None,
     data_root: DataRoot = None,

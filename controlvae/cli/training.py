@@ -198,7 +198,8 @@ def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrup
 
 def _ending(run: Run) -> str:
     """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents in use`."""
-    record = run.folder.records()[-1]
+    record = run.folder.last_record()
+    assert record is not None
     aim = f" (target {record['target']:.2f})" if run.experiment.holds == "kl" and record["target"] is not None else ""
     nats = record["kl_per_latent"]
     return f"KL {record['kl']:.2f} nats{aim}, {in_use(nats)} of {len(nats)} latents in use"

@@ -172,12 +172,17 @@ class Controller:
             "saturated": saturated,
         }
 
-    def set_target(self, target: float | Tensor) -> None:
-        """Changes the set point from now on, without a bump in beta; a ramp ends here. One value, or one per model."""
-        if any(not isinstance(law, Feedback) for law in self.laws):
-            raise ValueError(f"{self.laws[0]} is open-loop: it has no target to set")
+    def set_target(self, target: float | Tensor, model: int | None = None) -> None:
+        """Changes the set point from now on, without a bump in beta; a ramp ends here.
+
+        One value, or one per model; or that of one model alone.
+        """
+        laws = self.laws if model is None else (self.laws[model],)
+        for law in laws:
+            if not isinstance(law, Feedback):
+                raise ValueError(f"{law} is open-loop: it has no target to set")
         values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
-        for law, value in zip(self.laws, values.expand(len(self.laws)).tolist(), strict=True):
+        for law, value in zip(laws, values.expand(len(laws)).tolist(), strict=True):
             check_target(value, signed=law.holds_reconstruction)
         state = self.state
         if not isinstance(state.beta, Tensor):
@@ -186,12 +191,12 @@ class Controller:
             self._floats = law.retarget(state, float(values), FLOATS)
             return
         values = values.to(state.beta.device, state.beta.dtype).expand(state.beta.shape)
-        parts = []
-        for law, rows in self._groups if self.models is not None else [(self.laws[0], ...)]:
+        groups: list[tuple[Law, Any]] = self._groups if self.models is not None else [(self.laws[0], ...)]
+        for law, rows in groups if model is None else [(self.laws[model], slice(model, model + 1))]:
             assert isinstance(law, Feedback)
-            parts.append(torch.stack(law.retarget(State(*(v[rows] for v in state)), values[rows])))
-        assert self._block is not None
-        self._block[:-2].copy_(torch.cat(parts, dim=-1) if self.models is not None else parts[0])
+            assert self._block is not None
+            moved = law.retarget(State(*(value[rows] for value in state)), values[rows])
+            self._block[:-2, rows].copy_(torch.stack(moved))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that moves, and a number for the kind of law. Floats, or tensors (copies) after steps on them."""

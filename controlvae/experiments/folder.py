@@ -4,8 +4,10 @@ Everything that happens to a run is in its folder. Training writes it; evaluatio
 """
 
 import contextlib
+import fcntl
 import json
 import math
+import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
 from controlvae.experiments.files import write_text
 
+_TAIL = 1 << 16  # bytes: a line of the log is hardly ever longer
 FORMAT = 1  # of experiment.json; a folder of a later format is refused with a word, an earlier one still opens
 
 
@@ -60,6 +63,16 @@ class RunFolder:
     @property
     def figures(self) -> Path:
         return self.path / "figures"
+
+    @property
+    def lock_file(self) -> Path:
+        """Locked by the process that trains the run."""
+        return self.path / "lock"
+
+    @property
+    def asked_file(self) -> Path:
+        """What a person asks of a run in training."""
+        return self.path / "asked.json"
 
     @property
     def report_file(self) -> Path:
@@ -116,6 +129,21 @@ class RunFolder:
         """The log, one record per line; a line torn by a crash is not a record."""
         return list(_lines(self.log_file, numbers=("step", "kl", "beta", "reconstruction")))
 
+    def last_record(self) -> dict[str, Any] | None:
+        """The last line of the log, without reading all of it where that can be helped."""
+        if not self.log_file.is_file():
+            return None
+        with self.log_file.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            *_, last, _torn = [b"", *file.read().split(b"\n")]  # after the last line break comes what a crash tore
+        try:
+            record: dict[str, Any] = json.loads(last)
+            record["step"]
+        except (ValueError, TypeError, KeyError):  # longer than the tail, or damaged: the whole log tells which
+            records = self.records()
+            return records[-1] if records else None
+        return record
+
     def validations(self) -> list[dict[str, Any]]:
         """Looks at the validation examples, one record per line."""
         return list(_lines(self.validation_file, numbers=("step", "elbo")))
@@ -138,6 +166,17 @@ class RunFolder:
         """The step whose metrics are in the folder, if any."""
         metrics = self.metrics()
         return None if metrics is None else int(metrics["step"])
+
+    def in_training(self) -> bool:
+        """Whether a process is training it now."""
+        try:
+            with self.lock_file.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # it was never trained
+            return False
+        return False
 
     def ended(self) -> bool:
         """Whether training has nothing more to do here: it came to its end, or the model diverged."""

@@ -85,8 +85,8 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
 
 def warnings_of(folder: RunFolder) -> list[str]:
     """What a reader must know before trusting a run's numbers."""
-    lines, experiment, records = [], folder.experiment(), folder.records()
-    done = records[-1]["step"] if records else 0
+    lines, experiment, last = [], folder.experiment(), folder.last_record()
+    done = last["step"] if last else 0
     if done < experiment.training.steps:
         lines.append(f"not finished: step {done:,} of {experiment.training.steps:,}")
     reach = [event for event in folder.events() if event["event"].startswith("target ")]
@@ -97,15 +97,18 @@ def warnings_of(folder: RunFolder) -> list[str]:
             f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
             f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
         )
+    for event in folder.events():
+        if event["event"] == "target moved":
+            lines.append(f"its target was moved to {event['target']:g} nats by hand at step {event['step']:,}")
     code = [event for event in folder.events() if event["event"].startswith("code ")]
     if code and code[-1]["event"] == "code collapsed":
         e = code[-1]
         lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {e['step']:,} on; {REMEDY}")
-    target = records[-1].get("target") if records else None
-    if target is not None and records[-1].get("tc_sd", -math.inf) > target:
+    target = last.get("target") if last else None
+    if last is not None and target is not None and last.get("tc_sd", -math.inf) > target:
         lines.append(
             f"the target {target:g} lies below the noise of the estimate, whose standard deviation from "
-            f"batch to batch is {records[-1]['tc_sd']:.2g}: the mean is held, a single batch says little"
+            f"batch to batch is {last['tc_sd']:.2g}: the mean is held, a single batch says little"
         )
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
     return lines

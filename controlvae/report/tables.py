@@ -90,6 +90,8 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(own_words(row.method, one, table.rows[0].key))
     elif other := _differences(one, row.preset):
         notes.append(f"Not the preset's: runs of {row.preset} with another {', '.join(other)}.")
+    if isinstance(one, RunFolder) and any(event["event"] == "target moved" for event in one.events()):
+        notes.append(f"{row.method}, seed {_seed(one)}: its target was moved by hand.")
     return notes
 
 

@@ -55,7 +55,16 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
 
 def best_by_validation(run: Trained) -> Trained | None:
     """The same run with the weights that did best on its validation examples; None where none were kept."""
-    saved, _ = checkpoint.load(run.folder.best)
+    return _with_weights(run, run.folder.best)
+
+
+def newest(run: Trained) -> Trained:
+    """The same run with the weights of the newest good checkpoint."""
+    return _with_weights(run, run.folder.checkpoints) or run
+
+
+def _with_weights(run: Trained, path: Path) -> Trained | None:
+    saved, _ = checkpoint.load(path)
     if saved is None:
         return None
     model = build_for(run.experiment, run.examples)

@@ -292,6 +292,10 @@ class EagerEngine:
         # Clones, because safetensors refuses shared memory; contiguous, because it stores no strides.
         return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
 
+    def set_target(self, model: int, target: float) -> None:
+        """Moves the set point of one model."""
+        self.learners[model].control.set_target(target)
+
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
         """Goes on from a snapshot as if never stopped."""
         learner = self.learners[model]

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -16,11 +17,15 @@ class Journal:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self._lock = _guarded(folder, lambda: (folder.path / "lock").open("a"))
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{folder.path} is being trained by another process") from None
+        self._lock = _guarded(folder, lambda: folder.lock_file.open("a"))
+        for last in (False, False, True):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if last:
+                    raise UserError(f"{folder.path} is being trained by another process") from None
+                time.sleep(0.05)  # someone may only have looked whether it is
         self._log: IO[bytes] = _guarded(folder, lambda: folder.log_file.open("ab"))
 
     @property

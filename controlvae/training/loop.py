@@ -14,6 +14,7 @@ from torch import Tensor
 from controlvae.control.collapse import COLLAPSED, REMEDY, in_use
 from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder, differences
+from controlvae.experiments.asked import answer, asked, target_in
 from controlvae.training import checkpoint
 from controlvae.training.journal import Journal
 from controlvae.training.measurements import first_bad_row, summarise, width
@@ -30,6 +31,7 @@ class Engine(Protocol):
 
     def advance(self, steps: int) -> Tensor: ...
     def snapshot(self, model: int) -> dict[str, Tensor]: ...
+    def set_target(self, model: int, target: float) -> None: ...
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None: ...
 
 
@@ -177,8 +179,32 @@ def train(
         _stop_if_all_diverged(runs)
         if ending:
             return
+        _take_requests(runs, engine)
     _save(runs, engine)
     _stop_if_all_diverged(runs)
+
+
+def _take_requests(runs: Sequence[Run], engine: Engine) -> None:
+    """Moves the set points that a person asked to move. What is asked is forgotten once a checkpoint knows it."""
+    taken = []
+    for model, run in enumerate(runs):
+        text = asked(run.folder) if run.diverged_at is None else None
+        if text is None:
+            continue
+        taken.append((run.folder, text))
+        try:
+            target = target_in(text, run.experiment.control)
+        except ValueError as error:
+            run.journal.event("request refused", step=engine.step, reason=str(error))
+            continue
+        engine.set_target(model, target)
+        run.saturated_lines = 0  # whether it is within reach is another question now
+        run.journal.event("target moved", step=engine.step, target=target)
+        run.news.append(f"{run.folder.path}: target moved to {target:g} nats at step {engine.step:,}")
+    if taken:
+        _save(runs, engine)
+    for folder, text in taken:
+        answer(folder, text)
 
 
 def _stop_if_all_diverged(runs: Sequence[Run]) -> None:

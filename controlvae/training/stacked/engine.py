@@ -201,6 +201,10 @@ class StackedEngine:
         control = self.control.state_dict()
         return tensors | {f"control.{name}": value[model].cpu().clone() for name, value in control.items()}
 
+    def set_target(self, model: int, target: float) -> None:
+        """Moves the set point of one model."""
+        self.control.set_target(target, model)
+
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
         """Goes on from a snapshot, of this engine or of the plain one, in place."""
         kinds = {"weight": "model.", "exp_avg": "adam.exp_avg.", "exp_avg_sq": "adam.exp_avg_sq."}

@@ -1,0 +1,133 @@
+// Curves of the chosen runs. A chart is made anew when its lines change, and given data when only they grow.
+
+export const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8f94"];
+const NAMED = 12; // latents with a colour; a legend of more is a wall
+const made = new Map(); // chart's name -> {plot, lines}
+
+const held = { kl: "KL", tc: "total correlation", reconstruction: "reconstruction" };
+
+// chosen: [{summary, columns, validation, colour, name}]; focus: one of them, whose latents are drawn
+export function draw(place, chosen, focus) {
+  const drawn = chosen.filter((run) => run.columns);
+  const charts = drawn.length ? describe(drawn, drawn.includes(focus) ? focus : null) : [];
+  for (const [name, { plot, box }] of made) {
+    if (!charts.some((chart) => chart.name === name)) { plot.destroy(); box.remove(); made.delete(name); }
+  }
+  for (const chart of charts) show(place, chart);
+}
+
+function describe(runs, focus) {
+  const charts = [];
+  for (const column of ["kl", "tc", "reconstruction"]) {
+    const having = runs.filter((run) => column in run.columns);
+    if (!having.length) continue;
+    const lines = having.map((run) => line(run, column, run.name));
+    lines.push(...targets(having.filter((run) => run.summary.held === column)));
+    charts.push({ name: `${held[column]}, nats per example`, lines, fromZero: column !== "reconstruction" });
+  }
+  const weights = runs.map((run) => line(run, "beta", runs.length === 1 ? "β" : run.name));
+  // The parts of a law on log β would dwarf β itself.
+  if (runs.length === 1 && /^(PI|PID|LagrangeMultiplier)\(/.test(runs[0].summary.law)) {
+    weights.push({ ...line(runs[0], "p", "P"), colour: COLOURS[1], dash: [2, 3] });
+    weights.push({ ...line(runs[0], "i", "I"), colour: COLOURS[4], dash: [5, 4] });
+  }
+  charts.push({ name: "β, the weight", lines: weights, fromZero: true });
+  charts.push({ name: "ELBO, nats per example", lines: runs.map((run) => line(run, "elbo", run.name)) });
+  const looked = runs.filter((run) => run.validation);
+  if (looked.length) {
+    const lines = looked.map((run) => ({ ...line(run, "elbo", run.name), x: run.validation.step, y: run.validation.elbo, dots: true }));
+    charts.push({ name: "ELBO of validation examples", lines });
+  }
+  const judged = runs.filter((run) => "critic_accuracy" in run.columns);
+  if (judged.length) charts.push({ name: "critic's accuracy", lines: judged.map((run) => line(run, "critic_accuracy", run.name)) });
+  if (focus?.columns.latents) {
+    charts.push({ name: `KL per latent of ${focus.name}, nats`, lines: latents(focus.columns), fromZero: true });
+  }
+  return charts;
+}
+
+// Seeds of one run share their set point: one line says it.
+function targets(runs) {
+  const given = runs.filter((run) => run.columns.target.some((value) => value !== null));
+  const alike = Map.groupBy(given, (run) => `${run.columns.target[0]} ${run.columns.target.at(-1)}`);
+  return [...alike.values()].map((same) => ({
+    ...line(same[0], "target", alike.size === 1 ? "target" : `target of ${same[0].name}`), dash: [5, 4],
+    ...(same.length > 1 && { colour: COLOURS[6] }),
+  }));
+}
+
+function line(run, column, label) {
+  return { label, x: run.columns.step, y: run.columns[column], colour: run.colour };
+}
+
+function latents({ step, latents }) {
+  const last = (values) => values.at(-1) ?? 0;
+  const order = latents.map((values, latent) => ({ values, latent })).sort((a, b) => last(b.values) - last(a.values));
+  return order.map(({ values, latent }, place) => {
+    const named = place < NAMED && last(values) >= 0.01;
+    return { label: `z${subscript(latent + 1)}`, x: step, y: values, colour: named ? COLOURS[place % 6] : "#b8c0c4",
+      dash: named && place >= 6 ? [6, 3] : undefined, unnamed: !named };
+  });
+}
+
+const subscript = (number) => [...String(number)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
+
+function show(place, chart) {
+  const lines = chart.lines.map(({ label, colour, dash }) => `${label} ${colour} ${dash}`).join("|");
+  const before = made.get(chart.name);
+  const data = uPlot.join(chart.lines.map(({ x, y }) => [x, y]));
+  if (before?.lines === lines) {
+    before.plot.setData(data);
+    return;
+  }
+  before?.plot.destroy();
+  const box = before?.box ?? document.createElement("div");
+  box.className = "chart";
+  box.innerHTML = "";
+  const head = document.createElement("h3");
+  head.textContent = chart.name;
+  box.append(head);
+  place.append(box);
+  const plot = new uPlot(options(box, chart), data, box);
+  made.set(chart.name, { plot, box, lines });
+  new ResizeObserver(() => plot.setSize(size(box))).observe(box);
+}
+
+const size = (box) => ({ width: Math.max(260, box.clientWidth), height: 220 });
+
+function options(box, chart) {
+  const ink = getComputedStyle(document.body).getPropertyValue("--quiet"), grid = getComputedStyle(document.body).getPropertyValue("--line");
+  const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
+  const steps = (plot, values) => values.map((v) => (v >= 1e6 ? `${v / 1e6}M` : v >= 1e4 ? `${v / 1e3}k` : `${v}`));
+  return {
+    ...size(box),
+    scales: { x: { time: false }, y: { range: (plot, low, high) => within(plot, low, high, chart.fromZero) } },
+    axes: [{ ...axis, values: steps }, { ...axis, size: 60 }],
+    series: [{ label: "step", value: (plot, value) => (value == null ? "–" : value.toLocaleString("en")) },
+      ...chart.lines.map(({ label, colour, dash, unnamed, dots }) => ({
+        label, stroke: colour, dash, width: unnamed ? 0.8 : 1.5, spanGaps: true, points: { show: Boolean(dots) },
+        value: (plot, value) => (value == null ? "–" : Number(value.toPrecision(4)).toLocaleString("en")),
+      }))],
+    legend: { show: chart.lines.filter((each) => !each.unnamed).length <= 14 && chart.lines.length <= 40 },
+    cursor: { drag: { x: true, y: false } },
+  };
+}
+
+// A spike of the first steps must not flatten the whole picture: the range is that of what comes after them.
+function within(plot, low, high, fromZero) {
+  const [x, ...lines] = plot.data;
+  const [from, to] = plot.series[0].idxs ?? [0, x.length - 1];
+  if (from === 0 && to === x.length - 1 && x.length > 20) {  // nobody has zoomed in
+    const late = lines.flatMap((line) => line.slice(Math.floor(x.length / 10)).filter((value) => value != null));
+    low = Math.min(...late.slice(0, 1), ...chunks(late, Math.min));
+    high = Math.max(...late.slice(0, 1), ...chunks(late, Math.max));
+  }
+  if (!Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
+  if (fromZero) low = Math.min(0, low);
+  const room = 0.06 * (high - low || Math.abs(high) || 1);
+  return [fromZero && low === 0 ? 0 : low - room, high + room];
+}
+
+function* chunks(values, pick) {
+  for (let at = 0; at < values.length; at += 10_000) yield pick(...values.slice(at, at + 10_000));
+}

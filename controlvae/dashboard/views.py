@@ -1,0 +1,104 @@
+"""What the models of runs say: a picture of a code, what one latent does, sentences from the prior."""
+
+import io
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+
+from controlvae.data.text import Sentences
+from controlvae.errors import UserError
+from controlvae.experiments import RunFolder
+from controlvae.report import Trained, open_run
+from controlvae.report.information import latent_factors, latent_name
+from controlvae.report.pictures import channels_last, mosaic
+from controlvae.report.text import read_back, write
+from controlvae.report.trained import decoded, latent_kl, newest, picture_model, some_examples
+from controlvae.training.checkpoint import latest_step
+
+_KEPT = 2  # models in memory, with their data
+_LATENTS = 20  # that are shown, those of largest KL
+REACH = 3.0  # of a latent, as in the paper's traversals
+
+
+@dataclass
+class Models:
+    """Opened runs, each at its newest checkpoint; those not asked for lately are closed."""
+
+    root: Path | None
+    device: torch.device
+    _open: OrderedDict[Path, Trained] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def at(self, folder: RunFolder) -> Trained:
+        """One at a time: two requests must not load the same data twice."""
+        with self._lock:
+            run = self._open.pop(folder.path, None)
+            if run is None:
+                run = open_run(folder, root=self.root, device=self.device)
+            elif run.step != latest_step(folder.checkpoints):
+                run = newest(run)
+            self._open[folder.path] = run
+            while len(self._open) > _KEPT:
+                self._open.popitem(last=False)
+            return run
+
+
+def latents(run: Trained) -> dict[str, Any]:
+    """The latents of largest KL, by name, and a code to begin with: that of an example."""
+    picture_model(run)
+    kl = latent_kl(run, some_examples(run, 500))
+    order = torch.argsort(kl, descending=True)[:_LATENTS].tolist()
+    factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
+    shown = [{"latent": k, "name": latent_name(k, factors), "kl": kl[k].item()} for k in order]
+    return {"step": run.step, "latents": shown, "among": len(kl), "reach": REACH, "code": code_of(run, None)}
+
+
+@torch.no_grad()
+def code_of(run: Trained, example: int | None) -> list[float]:
+    """The code of an example: the mean of its posterior."""
+    index = int(some_examples(run, 1, stream=3)) if example is None else example % len(run.examples)
+    code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
+    return [round(value, 3) for value in code.tolist()]
+
+
+def picture(run: Trained, code: list[float]) -> bytes:
+    """What the decoder makes of a code, as PNG."""
+    return _png(channels_last(decoded(run, _codes(run, code))[:, None]))
+
+
+def strip(run: Trained, code: list[float], latent: int, columns: int = 9) -> bytes:
+    """One latent from -3 to 3, the others as they are, as PNG."""
+    codes = _codes(run, code).repeat(columns, 1)
+    if not 0 <= latent < codes.shape[1]:
+        raise UserError(f"there is no latent {latent}; the model has {codes.shape[1]}")
+    codes[:, latent] = torch.linspace(-REACH, REACH, columns)
+    return _png(channels_last(decoded(run, codes)[None]))
+
+
+def sentences(run: Trained, count: int = 8) -> dict[str, Any]:
+    """What a model of sentences writes, and what it reads in the codes of others."""
+    if not isinstance(run.examples, Sentences):
+        raise UserError(f"{run.folder.path} is not a model of sentences")
+    pairs = [pair._asdict() for pair in read_back(run, count)]
+    return {"step": run.step, "written": write(run, count), "read_back": pairs}
+
+
+def _codes(run: Trained, code: list[float]) -> torch.Tensor:
+    """A code as the decoder takes it, (1, latents)."""
+    if len(code) != run.model.latents or not np.isfinite(code).all():
+        raise UserError(f"a code is {run.model.latents} numbers, got {len(code)}")
+    return torch.tensor([code], dtype=torch.float32, device=run.device)
+
+
+def _png(pictures: np.ndarray) -> bytes:
+    """(rows, columns, height, width, channels) in [0, 1] side by side."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray((mosaic(pictures) * 255).round().astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()

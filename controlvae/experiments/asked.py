@@ -1,0 +1,47 @@
+"""What a person asks of a run while it trains: a file in its folder, taken up by training and answered by an event."""
+
+import json
+
+from controlvae.control import Law
+from controlvae.control.law import Feedback, check_target
+from controlvae.errors import UserError
+from controlvae.experiments.files import write_text
+from controlvae.experiments.folder import RunFolder
+
+
+def ask_target(folder: RunFolder, target: object) -> None:
+    """Asks for another set point; a run that is not in training takes it up when it is resumed."""
+    if folder.ended():
+        raise UserError(f"{folder.path} has ended; there is no training left to move its target in")
+    text = json.dumps({"target": target}) + "\n"
+    try:
+        target_in(text, folder.experiment().control)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    write_text(folder.asked_file, text)
+
+
+def asked(folder: RunFolder) -> str | None:
+    """What is asked and not answered yet, as it was written."""
+    try:
+        return folder.asked_file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def target_in(text: str, law: Law) -> float:
+    """The set point that is asked for; ValueError where it is none for this law."""
+    if not isinstance(law, Feedback):
+        raise ValueError(f"{law} is open-loop: it has no target to move")
+    content = json.loads(text)
+    target = content.get("target") if isinstance(content, dict) else None
+    if not isinstance(target, int | float):
+        raise ValueError(f"a target is a number of nats, got {target!r}")
+    check_target(target, signed=law.holds_reconstruction)
+    return float(target)
+
+
+def answer(folder: RunFolder, text: str) -> None:
+    """It was taken up; what has been asked since stays."""
+    if asked(folder) == text:
+        folder.asked_file.unlink(missing_ok=True)
