@@ -29,7 +29,8 @@ class Summary:
     state: str  # training, finished, stopped, diverged, broken off, or not begun
     step: int
     steps: int
-    held: str  # the column that has a set point
+    held: str  # the column that has a set point,
+    target: float | None  # and the set point, where there is one
     latest: dict[str, float | None]  # the last line of its log
     shows: str  # pictures, sentences or dialogs
     checkpoint: int | None
@@ -85,6 +86,7 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         step=latest.get("step", 0),
         steps=experiment.training.steps,
         held=experiment.holds,
+        target=_target(experiment, last),
         latest=latest,
         shows=_shows(experiment),
         checkpoint=latest_step(folder.checkpoints),
@@ -92,6 +94,12 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         asked=asked(folder),
         warnings=warnings,
     )
+
+
+def _target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
+    """The set point by the last line of the log; before the first, that of the law."""
+    law = experiment.control
+    return last.get("target", float(law.initial().target) if isinstance(law, Feedback) else None)
 
 
 def _rest(folder: RunFolder) -> str:

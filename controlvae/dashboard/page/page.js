@@ -117,10 +117,10 @@ function entry(summary, runs) {
   return box;
 }
 
-function numbers({ latest, held, step }) {
+function numbers({ latest, held, target, step }) {
   if (!step) return "";
-  const target = latest.target == null ? "" : ` / ${fixed(latest.target)}`;
-  return `${{ kl: "KL", tc: "TC", reconstruction: "rec" }[held]} ${fixed(latest[held])}${target}   β ${fixed(latest.beta)}`;
+  const aim = target == null ? "" : ` / ${fixed(target)}`;
+  return `${{ kl: "KL", tc: "TC", reconstruction: "rec" }[held]} ${fixed(latest[held])}${aim}   β ${fixed(latest.beta)}`;
 }
 
 const fixed = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
@@ -157,10 +157,11 @@ const path = ({ run }) => (run === "." ? root : `${root}/${run}`);
 function steer(form, summary) {
   form.hidden = !summary.steerable;
   const [slider, number] = form.querySelectorAll("input"), words = form.querySelector("output");
-  const target = summary.latest.target;
+  const { target } = summary;
   if (form.dataset.run !== summary.run && target != null) {
     form.dataset.run = summary.run;
-    const top = 2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.held]));
+    form.dataset.said = "";
+    const top = 2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.held] ?? 0));
     Object.assign(slider, { min: target < 0 ? -top : 0, max: top, value: target });
     number.value = fixed(target);
   }

@@ -1,0 +1,227 @@
+"""The page over run folders: a real server, a real browser, and a set point moved in mid-run."""
+
+import contextlib
+import io
+import json
+import shutil
+import signal
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import numpy as np
+import pytest
+import torch
+from browser import CHROMIUM, browser
+from command import ONE_THREAD, command, controlvae
+from PIL import Image
+
+from controlvae.dashboard.watch import Tail
+from controlvae.data.load import load
+from controlvae.experiments import RunFolder, override, preset
+from controlvae.experiments.asked import ask_target
+from controlvae.report import open_run
+from controlvae.report.trained import decoded
+from controlvae.training import Run, restore, train
+from controlvae.training.engines import make_engine
+
+SMALL = ["training.steps=60", "training.batch=16", "training.log_every=5", "data.images=256", "model.channels=(4,4,4)",
+         "model.hidden=16"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder of runs: one that came to its end, and one that was stopped."""
+    root = tmp_path_factory.mktemp("runs")
+    words = [word for text in SMALL for word in ("--set", text)]
+    for name, more in (("ended", []), ("stopped", ["--set", "training.steps=1000000", "--time-limit", "1s"])):
+        done = controlvae("train", "shapes2d-quick", *words, "--device", "cpu", "--run", root / "some" / name, *more)
+        assert done.returncode == 0, done.stderr
+    return root
+
+
+@contextlib.contextmanager
+def served(root):
+    """The address of the page over a folder, and its process."""
+    line = command("dashboard", root, "--no-open", "--port", "0")
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD)
+    try:
+        yield process.stdout.readline().split(": ")[1].split()[0].rstrip("/"), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def page(trained):
+    with served(trained) as (address, _):
+        yield address
+
+
+def get(address, path, **asked):
+    words = urllib.parse.urlencode(asked, doseq=True)
+    return urllib.request.urlopen(f"{address}{path}?{words}", timeout=60)
+
+
+def status(request):
+    """What a request that is turned away is told."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=60)
+    return refused.value.code
+
+
+def events(stream):
+    """The server-sent events of a stream, as they come."""
+    for line in stream:
+        if line.startswith(b"event: "):
+            yield line.split()[1].decode(), json.loads(next(stream).removeprefix(b"data: "))
+
+
+def test_the_stream_tells_what_the_folders_hold(trained, page):
+    with get(page, "/events", run="some/ended") as stream:
+        told = events(stream)
+        kind, content = next(told)
+        assert kind == "runs"
+        assert {each["run"]: each["state"] for each in content["runs"]} == {
+            "some/ended": "finished", "some/stopped": "stopped"
+        }  # fmt: skip
+        kind, content = next(told)
+    records = RunFolder(trained / "some" / "ended").records()
+    assert kind == "log"
+    assert content["columns"]["step"] == [record["step"] for record in records]
+    assert content["columns"]["kl"] == pytest.approx([record["kl"] for record in records], rel=1e-4)
+    for latent, values in enumerate(content["columns"]["latents"]):
+        assert values == pytest.approx([record["kl_per_latent"][latent] for record in records], rel=1e-4)
+
+
+def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
+    log = tmp_path / "log.jsonl"
+    tail = Tail(log)
+    lines = [json.dumps({"step": step}) + "\n" for step in range(6)]
+    assert tail.read() == (False, [])
+    log.write_text("".join(lines[:2]) + lines[2][:5])  # the third is being written
+    assert tail.read() == (False, [{"step": 0}, {"step": 1}])
+    log.write_text("".join(lines[:4]))
+    assert tail.read() == (False, [{"step": 2}, {"step": 3}])
+    log.write_text("".join(lines[:2]))
+    assert tail.read() == (True, [{"step": 0}, {"step": 1}])
+    # Cut off and written again beyond where it was, between two looks.
+    log.write_text("".join(lines[:1]) + lines[1].rstrip() + " " * 3 + "\n" + "".join(lines[2:]))
+    assert tail.read() == (True, [{"step": step} for step in range(6)])
+
+
+def test_the_picture_of_a_code_is_the_decoders(trained, page):
+    with get(page, "/latents", run="some/ended") as answer:
+        found = json.load(answer)
+    code = [*found["code"][:-1], 1.5]
+    with get(page, "/picture", run="some/ended", code=",".join(map(str, code))) as answer:
+        shown = np.asarray(Image.open(io.BytesIO(answer.read())))
+    run = open_run(RunFolder(trained / "some" / "ended"))
+    wanted = decoded(run, torch.tensor([code]))[0, 0].numpy()
+    assert np.abs(shown[..., 0] / 255 - wanted).max() <= 0.5 / 255 + 1e-6
+    assert [each["kl"] for each in found["latents"]] == sorted((each["kl"] for each in found["latents"]), reverse=True)
+
+
+def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):
+    def post(run, body, **headers):
+        address = f"{page}/target?{urllib.parse.urlencode({'run': run})}"
+        return urllib.request.Request(address, data=body, headers=headers)
+
+    json_kind = {"Content-Type": "application/json"}
+    assert status(urllib.request.Request(page, headers={"Host": "elsewhere.example"})) == 400
+    assert status(post("some/stopped", b'{"target": 9}', **{"Content-Type": "text/plain"})) == 415
+    for body in (b"9", b"{", b'{"target": -9}', b'{"target": "9"}', b'{"target": NaN}'):
+        assert status(post("some/stopped", body, **json_kind)) == 400
+    assert status(post("some/ended", b'{"target": 9}', **json_kind)) == 400  # nothing is left to train
+    shutil.copytree(trained / "some" / "stopped", tmp_path / "outside")
+    assert status(post(f"../{tmp_path.name}/outside", b'{"target": 9}', **json_kind)) == 404
+    assert status(f"{page}/picture?run=some/ended&code=1,2") == 400
+    assert not (trained / "some" / "stopped" / "asked.json").exists()
+
+
+def test_ctrl_c_ends_it_though_someone_is_watching(trained):
+    with served(trained) as (address, process), get(address, "/events") as stream:
+        assert next(events(stream))[0] == "runs"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=15)
+        assert process.returncode == 130
+        assert err == ""
+
+
+def test_a_port_that_is_taken_is_one_line(trained, page):
+    done = controlvae("dashboard", trained, "--no-open", "--port", page.rpartition(":")[2])
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "another --port" in done.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(trained, page, tmp_path):
+    with browser(tmp_path / "profile") as tab:
+        tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["some/stopped", "some/ended"])))
+        tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
+        last = RunFolder(trained / "some" / "stopped").last_record()
+        assert f"KL {last['kl']:.4g} / 18" in tab.run("document.querySelector('#runs').innerText").replace("\n", " ")
+        tab.wait("document.querySelector('img.whole')?.naturalWidth > 0")
+        before = tab.run("document.querySelector('img.whole').src")
+        tab.run("(() => { const s = document.querySelector('.latent input'); s.value = 2.5;"
+                " s.dispatchEvent(new Event('input')); })()")  # fmt: skip
+        tab.wait(
+            f"document.querySelector('img.whole').complete && document.querySelector('img.whole').src !== {before!r}"
+        )
+        tab.run("document.querySelector('.steer input[type=number]').value = 7;"
+                "document.querySelector('.steer button').click()")  # fmt: skip
+        tab.wait("document.querySelector('.steer output').innerText.includes('when it is resumed')")
+        assert tab.complaints == []
+    asked = trained / "some" / "stopped" / "asked.json"
+    assert json.loads(asked.read_text()) == {"target": 7}
+    asked.unlink()
+
+
+def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):
+    """Two seeds of a run, and the engine that trains them."""
+    settings = [*SMALL, f"control={law}"]
+    experiments = [override(preset("shapes2d-quick"), [*settings, f"training.seed={seed}"]) for seed in (1, 2)]
+    folders = [RunFolder(root / f"seed-{seed}") for seed in (1, 2)]
+    for experiment, folder in zip(experiments, folders, strict=True):
+        folder.create(experiment, "")
+    engine = make_engine(experiments, load(experiments[0].data), torch.device("cpu"))
+    return [Run.open(folder) for folder in folders], engine
+
+
+def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a_kill(tmp_path):
+    runs, engine = two_runs(tmp_path)
+    for glance in train(runs, engine, checkpoint_every=1e9):
+        if glance.step == 20:
+            ask_target(runs[0].folder, 5)
+        if glance.step == 40:
+            break  # as a kill does: nothing more is written
+    for run in runs:
+        run.journal.close()
+    assert not runs[0].folder.asked_file.exists()
+    (moved,) = [event for event in runs[0].folder.events() if event["event"] == "target moved"]
+    assert (moved["step"], moved["target"]) == (20, 5.0)
+
+    again = [Run.open(run.folder) for run in runs]
+    _, engine = two_runs(tmp_path / "anew")
+    restore(again, engine)
+    assert engine.step == 20
+    assert len(list(train(again, engine))) > 0
+    steered, other = (run.folder.records() for run in again)
+    assert [record["target"] for record in steered if record["step"] > 20] == [5.0] * 8
+    assert [record["target"] for record in other] == pytest.approx(
+        [2 + 18 * (step - 2) / 60 for step in range(5, 61, 5)]
+    )
+    assert "target moved" not in [event["event"] for event in again[1].folder.events()]
+
+
+@pytest.mark.parametrize(
+    ("text", "law"), [("{", "PI(9.0)"), ('{"target": -4}', "PI(9.0)"), ('{"target": 4}', "Constant(1.0)")]
+)
+def test_a_request_that_makes_no_sense_is_refused_and_training_goes_on(tmp_path, text, law):
+    runs, engine = two_runs(tmp_path, law)
+    runs[0].folder.asked_file.write_text(text)
+    assert [glance.step for glance in train(runs, engine)][-1] == 60
+    assert "request refused" in [event["event"] for event in runs[0].folder.events()]
+    assert not runs[0].folder.asked_file.exists()
