@@ -13,6 +13,7 @@ from controlvae.experiments import DialogVAE, Experiment, RunFolder, TextVAE
 from controlvae.experiments.asked import asked
 from controlvae.report.page import warnings_of
 from controlvae.training.checkpoint import latest_step
+from controlvae.training.journal import in_training
 
 _NOT_CURVES = {"step", "kl_per_latent", "saturated"}
 _MOST_POINTS = 4_000  # of a long log when a page opens it; every new line is sent after that
@@ -59,7 +60,7 @@ class Watch:
         return [shown for _, shown in self._known.values()]
 
     def _seen(self, name: str, folder: RunFolder) -> tuple[Any, dict[str, Any]]:
-        training = folder.in_training()
+        training = in_training(folder)
         files = (folder.experiment_file, folder.log_file, folder.events_file, folder.checkpoints, folder.asked_file)
         stamp = (training, *(_stamp(file) for file in files))
         before = self._known.get(name)

@@ -4,7 +4,6 @@ Everything that happens to a run is in its folder. Training writes it; evaluatio
 """
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -166,17 +165,6 @@ class RunFolder:
         """The step whose metrics are in the folder, if any."""
         metrics = self.metrics()
         return None if metrics is None else int(metrics["step"])
-
-    def in_training(self) -> bool:
-        """Whether a process is training it now."""
-        try:
-            with self.lock_file.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # it was never trained
-            return False
-        return False
 
     def ended(self) -> bool:
         """Whether training has nothing more to do here: it came to its end, or the model diverged."""

@@ -62,6 +62,18 @@ class Journal:
         self._lock.close()
 
 
+def in_training(folder: RunFolder) -> bool:
+    """Whether a process is training a run now."""
+    try:
+        with folder.lock_file.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # it was never trained
+        return False
+    return False
+
+
 def _guarded(folder: RunFolder, write: Callable[[], Any]) -> Any:
     """A full disk or a read-only folder is an error a person can act on."""
     try:

@@ -13,7 +13,9 @@ export function draw(place, chosen, focus) {
   for (const [name, { plot, box }] of made) {
     if (!charts.some((chart) => chart.name === name)) { plot.destroy(); box.remove(); made.delete(name); }
   }
-  for (const chart of charts) show(place, chart);
+  for (const chart of charts) show(chart);
+  const boxes = charts.map((chart) => made.get(chart.name).box);
+  if (boxes.some((box, at) => place.children[at] !== box)) place.append(...boxes);
 }
 
 function describe(runs, focus) {
@@ -23,7 +25,8 @@ function describe(runs, focus) {
     if (!having.length) continue;
     const lines = having.map((run) => line(run, column, run.name));
     lines.push(...targets(having.filter((run) => run.summary.held === column)));
-    charts.push({ name: `${held[column]}, nats per example`, lines, fromZero: column !== "reconstruction" });
+    const error = column === "reconstruction";
+    charts.push({ name: `${held[column]}, nats per example`, lines, fromZero: !error, skip: error ? 0.1 : 0.05 });
   }
   const weights = runs.map((run) => line(run, "beta", runs.length === 1 ? "β" : run.name));
   // The parts of a law on log β would dwarf β itself.
@@ -32,7 +35,7 @@ function describe(runs, focus) {
     weights.push({ ...line(runs[0], "i", "I"), colour: COLOURS[4], dash: [5, 4] });
   }
   charts.push({ name: "β, the weight", lines: weights, fromZero: true });
-  charts.push({ name: "ELBO, nats per example", lines: runs.map((run) => line(run, "elbo", run.name)) });
+  charts.push({ name: "ELBO, nats per example", lines: runs.map((run) => line(run, "elbo", run.name)), skip: 0.1 });
   const looked = runs.filter((run) => run.validation);
   if (looked.length) {
     const lines = looked.map((run) => ({ ...line(run, "elbo", run.name), x: run.validation.step, y: run.validation.elbo, dots: true }));
@@ -41,7 +44,7 @@ function describe(runs, focus) {
   const judged = runs.filter((run) => "critic_accuracy" in run.columns);
   if (judged.length) charts.push({ name: "critic's accuracy", lines: judged.map((run) => line(run, "critic_accuracy", run.name)) });
   if (focus?.columns.latents) {
-    charts.push({ name: `KL per latent of ${focus.name}, nats`, lines: latents(focus.columns), fromZero: true });
+    charts.push({ name: `KL per latent of ${focus.name}, nats`, lines: latents(focus.columns), fromZero: true, skip: 0.05 });
   }
   return charts;
 }
@@ -72,7 +75,7 @@ function latents({ step, latents }) {
 
 const subscript = (number) => [...String(number)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
 
-function show(place, chart) {
+function show(chart) {
   const lines = chart.lines.map(({ label, colour, dash }) => `${label} ${colour} ${dash}`).join("|");
   const before = made.get(chart.name);
   const data = uPlot.join(chart.lines.map(({ x, y }) => [x, y]));
@@ -87,7 +90,6 @@ function show(place, chart) {
   const head = document.createElement("h3");
   head.textContent = chart.name;
   box.append(head);
-  place.append(box);
   const plot = new uPlot(options(box, chart), data, box);
   made.set(chart.name, { plot, box, lines });
   new ResizeObserver(() => plot.setSize(size(box))).observe(box);
@@ -101,7 +103,7 @@ function options(box, chart) {
   const steps = (plot, values) => values.map((v) => (v >= 1e6 ? `${v / 1e6}M` : v >= 1e4 ? `${v / 1e3}k` : `${v}`));
   return {
     ...size(box),
-    scales: { x: { time: false }, y: { range: (plot, low, high) => within(plot, low, high, chart.fromZero) } },
+    scales: { x: { time: false }, y: { range: (plot, low, high) => within(plot, low, high, chart) } },
     axes: [{ ...axis, values: steps }, { ...axis, size: 60 }],
     series: [{ label: "step", value: (plot, value) => (value == null ? "–" : value.toLocaleString("en")) },
       ...chart.lines.map(({ label, colour, dash, unnamed, dots }) => ({
@@ -113,12 +115,12 @@ function options(box, chart) {
   };
 }
 
-// A spike of the first steps must not flatten the whole picture: the range is that of what comes after them.
-function within(plot, low, high, fromZero) {
+// A spike of the first steps must not flatten the whole picture: the range is that of what comes after a share of them.
+function within(plot, low, high, { fromZero = false, skip = 0 }) {
   const [x, ...lines] = plot.data;
   const [from, to] = plot.series[0].idxs ?? [0, x.length - 1];
-  if (from === 0 && to === x.length - 1 && x.length > 20) {  // nobody has zoomed in
-    const late = lines.flatMap((line) => line.slice(Math.floor(x.length / 10)).filter((value) => value != null));
+  if (skip > 0 && from === 0 && to === x.length - 1 && x.length > 20) { // nobody has zoomed in
+    const late = lines.flatMap((line) => line.slice(Math.floor(skip * x.length)).filter((value) => value != null));
     low = Math.min(...late.slice(0, 1), ...chunks(late, Math.min));
     high = Math.max(...late.slice(0, 1), ...chunks(late, Math.max));
   }
