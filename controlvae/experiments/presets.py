@@ -62,7 +62,9 @@ CIFAR10_128 = Experiment(
 )  # fmt: skip
 CELEBA_128 = replace(
     CIFAR10_128, name="celeba", data=Images("celeba/celeba_10k_89x109.npz", size=128, fit="stretch", held_out=0.1),
-    model=ImageVAE(latents=500), training=replace(CIFAR10_128.training, validation=500),
+    model=ImageVAE(latents=500),
+    # 8,500 faces to train on: enough steps for 350 passes, and a look often enough to find where over-fitting begins.
+    training=replace(CIFAR10_128.training, steps=30_000, validation=500, validate_every=1_000),
 )  # fmt: skip
 # Anyone's pictures: --set data.path=my/folder. A tenth of them is kept for testing.
 PICTURES = Experiment(
@@ -80,11 +82,12 @@ def _image_methods(
     `error` is what the paper's ControlVAE leaves to reconstruct, its ELBO less its KL: GECO at that error should end at
     the same KL. Free bits lie where Kingma et al. 2016 found them to help on CIFAR-10, 0.125 to 2 nats a latent.
     """
-    name, ramp = base.name, Linear(0.0, target, steps=32_000)
+    name, steps = base.name, base.training.steps
+    ramp, warm_up = Linear(0.0, target, steps=2 * steps // 5), Linear(0.0, 1.0, steps=steps // 4)
     return [
         replace(base, name=f"{name}-vae", about="plain VAE", paper=paper),
-        replace(base, name=f"{name}-warm-up", about="plain VAE with the weight from 0 to 1 over 20,000 steps",
-                control=Linear(0.0, 1.0, steps=20_000)),
+        replace(base, name=f"{name}-warm-up", control=warm_up,
+                about=f"plain VAE with the weight from 0 to 1 over {warm_up.steps:,} steps"),
         replace(base, name=f"{name}-control-{target:g}", about=f"ControlVAE, KL = {target:g}", paper=paper,
                 control=PI.paper("images", target)),
         replace(base, name=f"{name}-lagrange-{target:g}", about=f"Lagrange multiplier, KL = {target:g}", paper=paper,
