@@ -98,7 +98,7 @@ def write_traversals(
     )
     for axis in axes[len(paper.rows) :]:
         axis.axis("off")
-    words = "\n\n".join(textwrap.fill(note, 46) for note in [about, *notes])
+    words = "\n\n".join(textwrap.fill(note, 42) for note in [about, *notes])
     said = axes[-1].text(0, 1, words, va="top", transform=axes[-1].transAxes, fontsize=5.5, color=QUIET)
     said.set_in_layout(False)
     save_figure(figure, out / f"{paper.name}.png")
