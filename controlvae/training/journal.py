@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any
 
 from controlvae.errors import RunError, UserError
@@ -21,6 +22,7 @@ class Journal:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(f"{folder.path} is being trained by another process") from None
+        _guarded(folder, lambda: _cut_torn_line(folder.events_file))
         self._log: IO[bytes] = _guarded(folder, lambda: folder.log_file.open("ab"))
 
     @property
@@ -55,6 +57,14 @@ class Journal:
     def close(self) -> None:
         self._log.close()
         self._lock.close()
+
+
+def _cut_torn_line(path: Path) -> None:
+    """What a crash or a full disk left of a line: the next one would be written onto it."""
+    content = path.read_bytes() if path.is_file() else b""
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
 
 
 def _guarded(folder: RunFolder, write: Callable[[], Any]) -> Any:
