@@ -19,6 +19,7 @@ from controlvae.experiments import (
     preset,
     to_plain,
 )
+from controlvae.experiments.files import writing
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -104,6 +105,25 @@ def test_a_torn_last_line_is_not_a_record(tmp_path):
     folder.log_file.write_text(f"{line % 1}\nnonsense\n{line % 2}\n")
     with pytest.raises(UserError, match="line 2 is not a record"):
         folder.records()
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    figure = tmp_path / "run" / "figure.png"
+
+    def fail():
+        with writing(figure) as beside:
+            beside.write_text("half of the n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    folder.must_be_free()
+    with writing(figure) as beside:
+        beside.write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [(file.name, file.read_text()) for file in folder.path.iterdir()] == [("figure.png", "old")]
 
 
 def test_an_estimate_with_an_offset_is_no_set_point():

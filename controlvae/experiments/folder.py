@@ -17,7 +17,7 @@ from controlvae import __version__
 from controlvae.errors import UserError
 from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
-from controlvae.experiments.files import write_text
+from controlvae.experiments.files import PART, write_text
 
 FORMAT = 1  # of experiment.json; a folder of a later format is refused with a word, an earlier one still opens
 
@@ -69,7 +69,7 @@ class RunFolder:
         """A run never goes into a folder that holds something."""
         if self.path.is_file():
             raise UserError(f"{self.path} is a file; choose another --run")
-        if self.path.exists() and any(self.path.iterdir()):
+        if self.path.exists() and any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty; choose another --run, or: controlvae resume {self.path}")
 
     def create(self, experiment: Experiment, command: str) -> None:

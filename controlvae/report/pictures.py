@@ -19,8 +19,8 @@ _GAP = 1 / 16  # between pictures, as a share of their size
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Writes a figure finely enough to print."""
-    with writing(path):
-        figure.savefig(path, dpi=300, bbox_inches="tight", facecolor="white")
+    with writing(path) as beside:
+        figure.savefig(beside, dpi=300, bbox_inches="tight", facecolor="white")
     return path
 
 
