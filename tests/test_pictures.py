@@ -3,6 +3,7 @@
 import os
 import pickle
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -211,10 +212,23 @@ def test_pictures_of_several_sizes_need_a_size(tmp_path):
     np.testing.assert_array_equal(stretched, Image.fromarray(wide).resize((16, 16), Image.Resampling.BILINEAR))
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"GIF89a?"])
+def _link_to_nowhere(path):
+    path.unlink()
+    path.symlink_to("nowhere.png")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"GIF89a?"),
+        _link_to_nowhere,
+    ],
+)
 def test_a_damaged_picture_is_named_or_left_out(tmp_path, damage):
     save(tmp_path, photos(3), ["a.png", "b.png", "c.png"])
-    (tmp_path / "b.png").write_bytes(damage((tmp_path / "b.png").read_bytes()))
+    damage(tmp_path / "b.png")
     (tmp_path / "t.csv").write_text("kind\n7\n8\n9\n")
     with pytest.raises(UserError, match=r"^b.png in .* cannot be read: .*; .*unreadable=skip[^\n]*$"):
         load(Images(str(tmp_path)))
@@ -316,6 +330,18 @@ def test_decoded_pictures_are_kept_until_their_source_changes(tmp_path, monkeypa
     assert now != kept
     now[0].write_bytes(now[0].read_bytes()[:-1])  # damaged
     np.testing.assert_array_equal(pixels_of(load(Images(path)))[0], photos(3)[0])
+
+
+def test_what_a_killed_process_left_in_the_cache_is_cleared_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_WORTH", 0)
+    path = save(tmp_path / "set", photos(3), ["a.png", "b.png", "c.png"])
+    (tmp_path / "cache").mkdir()
+    left, in_use = (tmp_path / "cache" / f"{cache._UNFINISHED}{name}" for name in ("left", "in-use"))
+    for file, age in ((left, 3_600), (in_use, 0)):
+        file.write_bytes(b"half")
+        os.utime(file, (time.time() - age,) * 2)
+    load(Images(path))
+    assert (left.exists(), in_use.exists()) == (False, True)
 
 
 def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):

@@ -67,7 +67,7 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
     sizes = _sizes(settings, pictures, stamp)
     usable = np.flatnonzero(sizes[:, 0])
     if not len(usable):
-        raise UserError(f"none of the {len(sizes):,} pictures in {path} can be read")
+        raise UserError(f"none of the {len(sizes):,} pictures in {path} can be read; data.unreadable=refuse says why")
     shape = _common_shape(settings, pictures, sizes, usable)
     factors = _factors(settings, path, len(sizes), pictures.names, root)
     chosen = usable[_choice(settings, len(usable))]
