@@ -26,6 +26,8 @@ from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iw
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
 from controlvae.report import evaluate, images, importance, interpolation, open_run, samples
+from controlvae.report.page import warnings_of
+from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
@@ -335,6 +337,16 @@ def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photo
     assert "iwae" not in metrics
 
 
+def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (81, 16, 16, 3), np.uint8)
+    run = small_run(tmp_path, noise[:80])
+    np.save(tmp_path / "x.npy", noise)  # 81 are divided otherwise than 80
+    metrics = evaluate(open_run(run.folder), 10_000, importance_samples=0)
+    assert metrics["split"].startswith("train")
+    assert "not what they were when training began" in metrics["test"]["skipped"]
+    assert any("not what they were" in line for line in warnings_of(run.folder))
+
+
 @pytest.mark.parametrize("kind", ["photographs", "drawings"])
 def test_log_weights_are_those_of_the_densities(kind, request):
     run = request.getfixturevalue(kind)
@@ -448,6 +460,15 @@ def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
     monkeypatch.setattr(images, "load_inception", none)
     with pytest.raises(UserError, match="pip install them"):
         evaluate(photographs, 100, fid_pictures=12)
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_transparent_pictures_are_shown_on_white(mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, len(mode)), np.uint8)
+    shown = channels_last(torch.from_numpy(pixels).permute(2, 0, 1)[None, None] / 255)
+    picture = Image.fromarray(pixels, mode).convert("RGBA")
+    expected = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert(mode[:-1])
+    np.testing.assert_allclose(shown[0, 0] * 255, np.asarray(expected).reshape(6, 5, -1), atol=1)
 
 
 def test_samples_are_a_function_of_their_seed(photographs):

@@ -107,6 +107,9 @@ def warnings_of(folder: RunFolder) -> list[str]:
             f"the target {target:g} lies below the noise of the estimate, whose standard deviation from "
             f"batch to batch is {records[-1]['tc_sd']:.2g}: the mean is held, a single batch says little"
         )
+    untested = ((folder.metrics() or {}).get("test") or {}).get("skipped")
+    if untested:
+        lines.append(f"measured on what it was trained on and on no test part: {untested}")
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
     return lines
 
@@ -161,7 +164,8 @@ def _about(experiment: Experiment, metrics: dict[str, Any]) -> str:
     """What it is and of what; a preset's own words only where nothing but its length and seed was changed."""
     named = PRESETS.get(experiment.name)
     as_named = named is not None and replace(experiment, training=named.training) == named
-    what = experiment.about if as_named else f"The preset {experiment.name} with other settings, given below."
+    own = as_named or named is None  # a sweep names its runs itself
+    what = experiment.about if own else f"The preset {experiment.name} with other settings, given below."
     return f"{what.rstrip('.')}. Data: {metrics['data']}." if "data" in metrics else what
 
 

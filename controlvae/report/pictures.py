@@ -39,8 +39,12 @@ def reconstructions(run: Trained, columns: int = 12) -> Figure:
 
 
 def channels_last(pictures: torch.Tensor) -> np.ndarray:
-    """(rows, columns, channels, height, width) as matplotlib and pillow want them."""
-    return pictures.permute(0, 1, 3, 4, 2).float().cpu().numpy()
+    """(rows, columns, channels, height, width) as matplotlib and pillow want them: grey or RGB.
+
+    Where the channels are two or four, the last is taken for opacity, and the picture laid on white.
+    """
+    shown = pictures.permute(0, 1, 3, 4, 2).float().cpu().numpy()
+    return shown if shown.shape[-1] % 2 else 1 - shown[..., -1:] * (1 - shown[..., :-1])
 
 
 def draw_grid(
