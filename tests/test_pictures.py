@@ -180,6 +180,16 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     np.testing.assert_array_equal(pixels_of(load(Images("set.zip"), tmp_path)), pixels_of(examples))
 
 
+def test_linked_folders_are_read_and_links_that_go_round_are_not(tmp_path):
+    save(tmp_path / "elsewhere", photos(1), ["a.png"])
+    save(tmp_path / "set", photos(1, seed=1), ["z.png"])
+    links = {"set/part": "elsewhere", "set/round": "set", "set/up": ".", "elsewhere/round": "set"}
+    for link, place in links.items():
+        (tmp_path / link).symlink_to(tmp_path / place)
+    expected = np.concatenate([photos(1), photos(1, seed=1)])
+    np.testing.assert_array_equal(pixels_of(load(Images("set"), tmp_path)), expected)
+
+
 def test_grey_black_and_white_and_transparent_pictures(tmp_path):
     grey = save(tmp_path / "grey", photos(2, channels=1), ["a.png", "b.png"])
     assert load(Images(grey)).shape == (1, 12, 10)

@@ -195,9 +195,15 @@ def _factors(settings: Images, path: Path, count: int, files: Sequence[str] | No
 
 
 def _folder(path: Path) -> Encoded:
+    """Everything below a folder. Links to folders are followed, each folder once and none above: links may go round."""
     names: list[str] = []
-    for folder, inner, files in os.walk(path, onerror=_raise):
-        inner[:] = [name for name in inner if not name.startswith(".")]
+    seen = {str(above) for above in Path(os.path.realpath(path)).parents}
+    for folder, inner, files in os.walk(path, onerror=_raise, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            inner.clear()
+            continue
+        seen.add(real)
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
         names += [(Path(folder) / name).relative_to(path).as_posix() for name in files if _is_picture(name)]
     names = _sorted(names, path)
     return Encoded(path, names, lambda index: (path / names[index]).read_bytes())

@@ -93,8 +93,8 @@ class RunFolder:
         if not self.path.is_dir():
             raise UserError(f"no run folder at {self.path}")
         if not self.experiment_file.is_file():
-            inner = sorted(p.parent.name for p in self.path.glob("*/experiment.json"))
-            hint = f"; it holds the runs {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
+            inner = sorted(str(p.parent.relative_to(self.path)) for p in self.path.rglob("experiment.json"))
+            hint = f"; name one of its runs: {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
             raise UserError(f"{self.path} is not a run folder{hint}")
         try:
             content = json.loads(self.experiment_file.read_text(encoding="utf-8"))
