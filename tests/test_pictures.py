@@ -177,6 +177,7 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
         for name in names:
             archive.write(tmp_path / "set" / name, name)
+        archive.writestr(".hidden/5.png", b"")
     np.testing.assert_array_equal(pixels_of(load(Images("set.zip"), tmp_path)), pixels_of(examples))
 
 

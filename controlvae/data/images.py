@@ -226,7 +226,8 @@ def _sorted(names: list[str], path: Path) -> list[str]:
 
 def _is_picture(name: str) -> bool:
     path = PurePosixPath(name)
-    hidden = path.name.startswith(".") or path.parts[0] == "__MACOSX"  # what a Mac puts into its archives
+    # What a Mac puts into its archives, and hidden folders, which are passed over on disk too.
+    hidden = path.parts[0] == "__MACOSX" or any(part.startswith(".") for part in path.parts)
     return path.suffix.lower() in SUFFIXES and not hidden
 
 
