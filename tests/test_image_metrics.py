@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from controlvae.experiments import RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
-from controlvae.report import evaluate, images, importance, interpolation, open_run, samples
+from controlvae.report import evaluate, images, importance, interpolation, open_run, samples, write_report
 from controlvae.report.page import warnings_of
 from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
@@ -347,6 +348,18 @@ def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on
     assert any("not what they were" in line for line in warnings_of(run.folder))
 
 
+def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
+    run = small_run(tmp_path, np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8))
+    (tmp_path / "x.npy").rename(tmp_path / "y.npy")
+    with pytest.raises(UserError, match=r"no .*x.npy here"):
+        evaluate_run(run.folder.path, run.device, None)
+    (tmp_path / "y.npy").rename(tmp_path / "x.npy")
+    before = evaluate(run, 10_000, importance_samples=0)
+    (tmp_path / "x.npy").unlink()
+    evaluate_run(run.folder.path, run.device, None)
+    assert run.folder.metrics() == before
+
+
 @pytest.mark.parametrize("kind", ["photographs", "drawings"])
 def test_log_weights_are_those_of_the_densities(kind, request):
     run = request.getfixturevalue(kind)
@@ -493,7 +506,7 @@ def test_an_interpolation_goes_from_one_reconstruction_to_the_other(photographs)
     assert [label.get_text() for label in axis.get_xticklabels()][:2] == ["data\n4", "0.00"]
 
 
-def test_the_command_line_makes_them_and_the_report_shows_them(photographs, capsys):
+def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_path, capsys):
     run = str(photographs.folder.path)
     for words in (["sample", run, "--count", "4"], ["interpolate", run, "--from", "1", "--to", "2"], ["report", run]):
         app([*words, "--device", "cpu"], standalone_mode=False)
@@ -504,5 +517,11 @@ def test_the_command_line_makes_them_and_the_report_shows_them(photographs, caps
     assert "From one example to another" in page
     assert "20 examples (test: 20 of 80 held out)" in page
     assert "<th>IWAE</th>" in page
+    pictures = len(made - {"information.png"})
+    assert page.count("data:image/png") == pictures
+    twin = shutil.copytree(run, tmp_path / "twin")
+    page = write_report([photographs.folder, RunFolder(twin)], tmp_path / "both.html").read_text()
+    assert page.count("data:image/png") == 2 * pictures
+    assert page.count("Decoded from the prior") == page.split("<h2>")[2].count("Decoded from the prior")  # side by side
     with pytest.raises(UserError, match=r"--to must lie in 0\.\.59, got 60"):
         app(["interpolate", run, "--to", "60", "--device", "cpu"], standalone_mode=False)
