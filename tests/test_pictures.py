@@ -431,6 +431,14 @@ def test_parts_share_nothing_and_leave_nothing_out(tmp_path):
         load(Images("x.npy", held_out=0.2, images=90), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("2024", "2024"), ("faces (1)", "faces (1)"), ("a,b", "a,b"), ("a#b", "a#b"), ("none", "none"), ("'a b'", "a b")],
+)
+def test_a_folder_may_be_called_anything(given, path):
+    assert override(preset("pictures"), [f"data.path={given}"]).data.path == path
+
+
 def test_pictures_are_set_from_the_command_line():
     experiment = override(preset("shapes2d-quick"), ['data=Images("my/folder", size=64, held_out=0.1)'])
     assert experiment.data == Images("my/folder", 64, held_out=0.1)
