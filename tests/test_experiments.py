@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -124,6 +125,8 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert [(file.name, file.read_text()) for file in folder.path.iterdir()] == [("figure.png", "old")]
+    with pytest.raises(UserError, match=r"^cannot write \.: [^\n]*$"), writing(Path()) as beside:
+        beside.write_text("a folder is no file")
 
 
 def test_an_estimate_with_an_offset_is_no_set_point():

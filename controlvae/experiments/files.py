@@ -19,13 +19,13 @@ def writing(path: Path) -> Iterator[Path]:
 
     Its folder is made, and what goes wrong is said in one line.
     """
-    beside = path.with_name(f"{PART}{path.name}")  # the same suffix: it says which kind of picture to write
+    beside = path.parent / f"{PART}{path.name}"  # the same suffix: it says which kind of picture to write
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
         beside.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # the second for a kind of picture that nobody knows
+        raise UserError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink()
