@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from controlvae.experiments import (
     preset,
     to_plain,
 )
+from controlvae.experiments.files import writing
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -104,6 +106,27 @@ def test_a_torn_last_line_is_not_a_record(tmp_path):
     folder.log_file.write_text(f"{line % 1}\nnonsense\n{line % 2}\n")
     with pytest.raises(UserError, match="line 2 is not a record"):
         folder.records()
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    figure = tmp_path / "run" / "figure.png"
+
+    def fail():
+        with writing(figure) as beside:
+            beside.write_text("half of the n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    folder.must_be_free()
+    with writing(figure) as beside:
+        beside.write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [(file.name, file.read_text()) for file in folder.path.iterdir()] == [("figure.png", "old")]
+    with pytest.raises(UserError, match=r"^cannot write \.: [^\n]*$"), writing(Path()) as beside:
+        beside.write_text("a folder is no file")
 
 
 def test_an_estimate_with_an_offset_is_no_set_point():

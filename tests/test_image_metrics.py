@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from controlvae.experiments import RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
-from controlvae.report import evaluate, images, importance, interpolation, open_run, samples
+from controlvae.report import evaluate, images, importance, interpolation, open_run, samples, write_report
+from controlvae.report.page import warnings_of
+from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
@@ -335,6 +338,28 @@ def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photo
     assert "iwae" not in metrics
 
 
+def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (81, 16, 16, 3), np.uint8)
+    run = small_run(tmp_path, noise[:80])
+    np.save(tmp_path / "x.npy", noise)  # 81 are divided otherwise than 80
+    metrics = evaluate(open_run(run.folder), 10_000, importance_samples=0)
+    assert metrics["split"].startswith("train")
+    assert "not what they were when training began" in metrics["test"]["skipped"]
+    assert any("not what they were" in line for line in warnings_of(run.folder))
+
+
+def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
+    run = small_run(tmp_path, np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8))
+    (tmp_path / "x.npy").rename(tmp_path / "y.npy")
+    with pytest.raises(UserError, match=r"no .*x.npy here"):
+        evaluate_run(run.folder.path, run.device, None)
+    (tmp_path / "y.npy").rename(tmp_path / "x.npy")
+    before = evaluate(run, 10_000, importance_samples=0)
+    (tmp_path / "x.npy").unlink()
+    evaluate_run(run.folder.path, run.device, None)
+    assert run.folder.metrics() == before
+
+
 @pytest.mark.parametrize("kind", ["photographs", "drawings"])
 def test_log_weights_are_those_of_the_densities(kind, request):
     run = request.getfixturevalue(kind)
@@ -450,6 +475,15 @@ def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
         evaluate(photographs, 100, fid_pictures=12)
 
 
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_transparent_pictures_are_shown_on_white(mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, len(mode)), np.uint8)
+    shown = channels_last(torch.from_numpy(pixels).permute(2, 0, 1)[None, None] / 255)
+    picture = Image.fromarray(pixels, mode).convert("RGBA")
+    expected = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert(mode[:-1])
+    np.testing.assert_allclose(shown[0, 0] * 255, np.asarray(expected).reshape(6, 5, -1), atol=1)
+
+
 def test_samples_are_a_function_of_their_seed(photographs):
     nine, five = samples(photographs, 9), samples(photographs, 5, columns=3)
     cell = 4 * 17  # enlarged four times, with a gap of one pixel
@@ -472,7 +506,7 @@ def test_an_interpolation_goes_from_one_reconstruction_to_the_other(photographs)
     assert [label.get_text() for label in axis.get_xticklabels()][:2] == ["data\n4", "0.00"]
 
 
-def test_the_command_line_makes_them_and_the_report_shows_them(photographs, capsys):
+def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_path, capsys):
     run = str(photographs.folder.path)
     for words in (["sample", run, "--count", "4"], ["interpolate", run, "--from", "1", "--to", "2"], ["report", run]):
         app([*words, "--device", "cpu"], standalone_mode=False)
@@ -483,5 +517,11 @@ def test_the_command_line_makes_them_and_the_report_shows_them(photographs, caps
     assert "From one example to another" in page
     assert "20 examples (test: 20 of 80 held out)" in page
     assert "<th>IWAE</th>" in page
+    pictures = len(made - {"information.png"})
+    assert page.count("data:image/png") == pictures
+    twin = shutil.copytree(run, tmp_path / "twin")
+    page = write_report([photographs.folder, RunFolder(twin)], tmp_path / "both.html").read_text()
+    assert page.count("data:image/png") == 2 * pictures
+    assert page.count("Decoded from the prior") == page.split("<h2>")[2].count("Decoded from the prior")  # side by side
     with pytest.raises(UserError, match=r"--to must lie in 0\.\.59, got 60"):
         app(["interpolate", run, "--to", "60", "--device", "cpu"], standalone_mode=False)

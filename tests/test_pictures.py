@@ -3,6 +3,7 @@
 import os
 import pickle
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -176,7 +177,18 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
         for name in names:
             archive.write(tmp_path / "set" / name, name)
+        archive.writestr(".hidden/5.png", b"")
     np.testing.assert_array_equal(pixels_of(load(Images("set.zip"), tmp_path)), pixels_of(examples))
+
+
+def test_linked_folders_are_read_and_links_that_go_round_are_not(tmp_path):
+    save(tmp_path / "elsewhere", photos(1), ["a.png"])
+    save(tmp_path / "set", photos(1, seed=1), ["z.png"])
+    links = {"set/part": "elsewhere", "set/round": "set", "set/up": ".", "elsewhere/round": "set"}
+    for link, place in links.items():
+        (tmp_path / link).symlink_to(tmp_path / place)
+    expected = np.concatenate([photos(1), photos(1, seed=1)])
+    np.testing.assert_array_equal(pixels_of(load(Images("set"), tmp_path)), expected)
 
 
 def test_grey_black_and_white_and_transparent_pictures(tmp_path):
@@ -211,10 +223,23 @@ def test_pictures_of_several_sizes_need_a_size(tmp_path):
     np.testing.assert_array_equal(stretched, Image.fromarray(wide).resize((16, 16), Image.Resampling.BILINEAR))
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"GIF89a?"])
+def _link_to_nowhere(path):
+    path.unlink()
+    path.symlink_to("nowhere.png")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"GIF89a?"),
+        _link_to_nowhere,
+    ],
+)
 def test_a_damaged_picture_is_named_or_left_out(tmp_path, damage):
     save(tmp_path, photos(3), ["a.png", "b.png", "c.png"])
-    (tmp_path / "b.png").write_bytes(damage((tmp_path / "b.png").read_bytes()))
+    damage(tmp_path / "b.png")
     (tmp_path / "t.csv").write_text("kind\n7\n8\n9\n")
     with pytest.raises(UserError, match=r"^b.png in .* cannot be read: .*; .*unreadable=skip[^\n]*$"):
         load(Images(str(tmp_path)))
@@ -318,6 +343,18 @@ def test_decoded_pictures_are_kept_until_their_source_changes(tmp_path, monkeypa
     np.testing.assert_array_equal(pixels_of(load(Images(path)))[0], photos(3)[0])
 
 
+def test_what_a_killed_process_left_in_the_cache_is_cleared_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_WORTH", 0)
+    path = save(tmp_path / "set", photos(3), ["a.png", "b.png", "c.png"])
+    (tmp_path / "cache").mkdir()
+    left, in_use = (tmp_path / "cache" / f"{cache._UNFINISHED}{name}" for name in ("left", "in-use"))
+    for file, age in ((left, 3_600), (in_use, 0)):
+        file.write_bytes(b"half")
+        os.utime(file, (time.time() - age,) * 2)
+    load(Images(path))
+    assert (left.exists(), in_use.exists()) == (False, True)
+
+
 def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "_WORTH", 0)
     (tmp_path / "cache").write_text("a file where a folder should be")
@@ -392,6 +429,14 @@ def test_parts_share_nothing_and_leave_nothing_out(tmp_path):
     assert set(pixels_of(some).ravel()) < set(pixels_of(train).ravel())
     with pytest.raises(UserError, match="more pictures than there are: 80"):
         load(Images("x.npy", held_out=0.2, images=90), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("2024", "2024"), ("faces (1)", "faces (1)"), ("a,b", "a,b"), ("a#b", "a#b"), ("none", "none"), ("'a b'", "a b")],
+)
+def test_a_folder_may_be_called_anything(given, path):
+    assert override(preset("pictures"), [f"data.path={given}"]).data.path == path
 
 
 def test_pictures_are_set_from_the_command_line():

@@ -15,6 +15,7 @@ from safetensors import safe_open
 from controlvae.cli.runs import show_metrics
 from controlvae.experiments import RunFolder
 from controlvae.report.page import warnings_of
+from controlvae.training.journal import Journal
 
 TINY = [
     "--set", "training.steps=400", "--set", "training.batch=16", "--set", "training.log_every=7",
@@ -139,6 +140,15 @@ def test_a_run_without_its_checkpoints_keeps_its_log(straight, tmp_path):
     assert done.returncode == 2
     assert "no checkpoint any more" in done.stderr
     assert (run / "log.jsonl").read_bytes() == (straight / "log.jsonl").read_bytes()
+
+
+def test_a_torn_event_does_not_spoil_the_next(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.events_file.write_text('{"event": "started"}\n{"event": "stop')
+    journal = Journal(folder)
+    journal.event("resumed")
+    journal.close()
+    assert [entry["event"] for entry in folder.events()] == ["started", "resumed"]
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,6 @@ def report(
     """One HTML file: curves, pictures, numbers, and the command that makes them again."""
     from controlvae.cli.runs import evaluate_run, pick_device
     from controlvae.experiments import find_runs
-    from controlvae.experiments.files import writing
     from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
 
@@ -332,8 +331,7 @@ def report(
     if out is None:
         common = Path(os.path.commonpath([path.resolve() for path in runs]))
         out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(common)) / "report.html"
-    with writing(out):
-        typer.echo(write_report(folders, out))
+    typer.echo(write_report(folders, out))
 
 
 @app.command()

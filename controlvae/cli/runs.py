@@ -57,8 +57,15 @@ def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int =
 def evaluate_run(
     path: Path, device: torch.device, root: Path | None, examples: int = EXAMPLES, fid: int | None = None
 ) -> None:
-    """Metrics and pictures of a run, into its folder. Metrics that are there and no poorer stay."""
-    opened = open_run(RunFolder(path), root=root, device=device)
+    """Metrics and pictures of a run, into its folder. What is there stays if no poorer, or if its data is gone."""
+    folder = RunFolder(path)
+    try:
+        opened = open_run(folder, root=root, device=device)
+    except UserError as error:
+        if folder.evaluated_step() != latest_step(folder.checkpoints):
+            raise
+        print(f"controlvae: {path}: measured before, kept: {error}", file=sys.stderr)
+        return
     if report.suffices(opened.folder.metrics(), opened.step, examples, fid, device):
         print(f"controlvae: {path}: measured before, kept; anew with: controlvae evaluate {path}", file=sys.stderr)
     else:

@@ -13,6 +13,7 @@ from controlvae.cli.runs import evaluate_new
 from controlvae.control import Constant
 from controlvae.errors import UserError
 from controlvae.experiments import override, preset
+from controlvae.experiments.data import PictureSettings
 from controlvae.report.sweep import write_sweep
 
 PLAIN = "plain VAE"
@@ -48,7 +49,9 @@ def sweep(
         evaluate_new(folder, how.device, how.data_root, fid)
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
-    typer.echo(f"their curves and pictures side by side: controlvae report {run}")
+    pictures = isinstance(base.data, PictureSettings) and how.device.type == "cpu"  # where nobody gets FID unasked
+    asked = f" --fid {fid or 1_000}" if pictures else ""
+    typer.echo(f"their curves and pictures side by side: controlvae report {run}{asked}")
 
 
 def assignments(text: str) -> list[str]:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from numpy.lib import format as npy
 
 _VERSION = 1  # of what the loaders make of a source: a higher number leaves older files unused
 _WORTH = 64 << 20  # bytes; below this, decoding again is as quick as looking
+_UNFINISHED = ".controlvae-"  # how the name of a file begins that is not whole yet
+_ABANDONED = 600  # seconds in which nothing was written to it: its writer was killed
 
 Chunks = Callable[[], Iterator[np.ndarray]]
 
@@ -36,7 +39,10 @@ def fingerprint(files: Iterable[Path]) -> str:
     """A digest of names, sizes and times. The time of change is one that copying or `touch` cannot set back."""
     digest = hashlib.sha256()
     for file in files:
-        stat = file.stat()
+        try:
+            stat = file.stat()
+        except OSError:  # a link to nowhere: whoever reads it says so
+            stat = file.lstat()
         digest.update(f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n".encode())
     return digest.hexdigest()
 
@@ -95,7 +101,11 @@ def _open(path: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray | None:
 
 def _write(path: Path, shape: tuple[int, ...], dtype: Any, chunks: Iterator[np.ndarray]) -> None:
     """Under a temporary name until it is whole. Plain writes: a full disk is an error there, and a crash in a map."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+    for torn in path.parent.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - torn.stat().st_mtime > _ABANDONED:
+                torn.unlink()
+    handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             header = {"descr": npy.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}

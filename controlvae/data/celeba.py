@@ -34,6 +34,7 @@ def load(settings: CelebA, root: Path | None = None) -> ByteImages:
     if path is None:
         raise UserError(f"no CelebA in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}")
     pictures, stamp = encoded(path)
+    pictures = pictures._replace(cure="unpack or download it again")
     table = _partition_beside(path)
     own = np.flatnonzero(_parts(pictures, table) == _NUMBERS[settings.split])
     chosen = own[subset(len(own), settings.images)]
@@ -71,7 +72,11 @@ def _partition_beside(path: Path) -> Path:
 def _parts(pictures: Encoded, table: Path) -> np.ndarray:
     """The part each picture belongs to; every picture must be in the table, and every line of it a picture."""
     try:
-        lines = [line.replace(",", " ").split() for line in table.read_text().splitlines() if line.strip()]
+        lines = [
+            line.replace(",", " ").split()
+            for line in table.read_text(encoding="utf-8-sig").splitlines()
+            if line.strip()
+        ]
         part_of = {name: int(number) for name, number in lines if name != "image_id"}
     except (OSError, ValueError) as error:
         raise UserError(

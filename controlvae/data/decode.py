@@ -30,6 +30,7 @@ class Encoded(NamedTuple):
     where: Path
     names: Sequence[str]
     read: Callable[[int], bytes]
+    cure: str = "mend it, or set data.unreadable=skip to leave such pictures out"  # where one cannot be read
 
 
 class Unreadable(Exception):
@@ -146,7 +147,7 @@ def inspect_all(pictures: Encoded, thorough: bool) -> tuple[np.ndarray, dict[int
 def unreadable(pictures: Encoded, index: int, error: Unreadable) -> UserError:
     """Which picture cannot be read, why, and what to do."""
     name = f"{pictures.names[index]} in {pictures.where}"
-    return UserError(f"{name} cannot be read: {error}; mend it, or set data.unreadable=skip to leave such pictures out")
+    return UserError(f"{name} cannot be read: {error}; {pictures.cure}")
 
 
 def _threads() -> ThreadPoolExecutor:

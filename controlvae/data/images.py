@@ -67,7 +67,7 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
     sizes = _sizes(settings, pictures, stamp)
     usable = np.flatnonzero(sizes[:, 0])
     if not len(usable):
-        raise UserError(f"none of the {len(sizes):,} pictures in {path} can be read")
+        raise UserError(f"none of the {len(sizes):,} pictures in {path} can be read; data.unreadable=refuse says why")
     shape = _common_shape(settings, pictures, sizes, usable)
     factors = _factors(settings, path, len(sizes), pictures.names, root)
     chosen = usable[_choice(settings, len(usable))]
@@ -195,9 +195,15 @@ def _factors(settings: Images, path: Path, count: int, files: Sequence[str] | No
 
 
 def _folder(path: Path) -> Encoded:
+    """Everything below a folder. Links to folders are followed, each folder once and none above: links may go round."""
     names: list[str] = []
-    for folder, inner, files in os.walk(path, onerror=_raise):
-        inner[:] = [name for name in inner if not name.startswith(".")]
+    seen = {str(above) for above in Path(os.path.realpath(path)).parents}
+    for folder, inner, files in os.walk(path, onerror=_raise, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            inner.clear()
+            continue
+        seen.add(real)
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
         names += [(Path(folder) / name).relative_to(path).as_posix() for name in files if _is_picture(name)]
     names = _sorted(names, path)
     return Encoded(path, names, lambda index: (path / names[index]).read_bytes())
@@ -220,7 +226,8 @@ def _sorted(names: list[str], path: Path) -> list[str]:
 
 def _is_picture(name: str) -> bool:
     path = PurePosixPath(name)
-    hidden = path.name.startswith(".") or path.parts[0] == "__MACOSX"  # what a Mac puts into its archives
+    # What a Mac puts into its archives, and hidden folders, which are passed over on disk too.
+    hidden = path.parts[0] == "__MACOSX" or any(part.startswith(".") for part in path.parts)
     return path.suffix.lower() in SUFFIXES and not hidden
 
 

@@ -39,4 +39,5 @@ def located(text: str, root: Path | None, beside: Path | None = None) -> tuple[P
         for place in [given, *(folder / given for folder in roots), *([beside / given] if beside else [])]:
             if place.exists() and (name is None or place.suffix in _WITH_PARTS or is_copy(place)):
                 return place, name
-    raise UserError(f"no {text} here, nor in {', '.join(map(str, roots))}")
+    places = ", ".join(map(str, roots))
+    raise UserError(f"no {text} here, nor in {places}; give its path from here, or the folder it is in by --data-root")

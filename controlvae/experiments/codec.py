@@ -86,12 +86,19 @@ def _changed(value: Any, changes: list[_Change]) -> Any:
         own = [change for change in changes if change.path[0] == name]
         for change in own:
             if len(change.path) == 1:
-                made[name] = _structure(hints[name], _literal(change.text), change.full)
+                made[name] = _structure(hints[name], _read(hints[name], change.text), change.full)
         inner = [change._replace(path=change.path[1:]) for change in own if len(change.path) > 1]
         if inner:
             made[name] = _changed(made[name], inner)
     blamed = first.full if len(changes) == 1 else type(value).__name__
     return _build(lambda: replace(value, **made), blamed)
+
+
+def _read(hint: Any, text: str) -> Any:
+    """Text as data for a field; words as they stand, unless quoted: a folder may be called `2024` or `faces (1)`."""
+    plain, options = _literal(text), _options(hint)
+    as_data = str not in options or text[:1] in "'\"" or (plain is None and type(None) in options)
+    return plain if as_data else text
 
 
 def _literal(text: str) -> Any:
@@ -119,7 +126,7 @@ def _from_node(node: ast.expr) -> Any:
 
 def _structure(hint: Any, plain: Any, path: str) -> Any:
     """`plain` as a value of the annotated type, or an error naming its path."""
-    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    options = _options(hint)
     if plain is None and type(None) in options:
         return None
     for option in options:
@@ -138,6 +145,11 @@ def _structure(hint: Any, plain: Any, path: str) -> Any:
             raise unknown(f"kind of {path or 'experiment'}", str(name), settings)
         return _structure_settings(settings[name], plain, path)
     raise UserError(f"{path or 'experiment'} must be {_describe(options, settings)}, got {_shown(plain)}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type there is."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _structure_settings(cls: type, plain: dict[Any, Any], path: str) -> Any:

@@ -51,7 +51,8 @@ class Training:
         require(self.validation >= 0, f"validation must be zero or a number of examples, got {self.validation}")
         require(self.validate_every >= 0, f"validate_every must be zero or positive, got {self.validate_every}")
         require(
-            self.validate_every == 0 or self.validation > 0, "validate_every needs validation, a number of examples"
+            self.validate_every == 0 or self.validation > 0,
+            "validate_every needs validation, a number of examples; without them set training.validate_every=0",
         )
         require(
             self.validate_every % self.log_every == 0,

@@ -10,28 +10,31 @@ from typing import Any
 
 from controlvae.errors import UserError
 
+PART = ".part-"  # how the name of an unfinished file begins; one is left behind by a crash alone
+
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Around what writes a file: its folder is made, and what goes wrong is said in one line."""
+def writing(path: Path) -> Iterator[Path]:
+    """Around what writes a file: gives the name to write under, which becomes `path` once it is whole.
+
+    Its folder is made, and what goes wrong is said in one line.
+    """
+    beside = path.parent / f"{PART}{path.name}"  # the same suffix: it says which kind of picture to write
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+        yield beside
+        beside.replace(path)
+    except (OSError, ValueError) as error:  # the second for a kind of picture that nobody knows
+        raise UserError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
-    """All of the file or none of it: written beside, then renamed."""
-    beside = path.with_name(path.name + ".part")
-    with writing(path):
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+    """All of the file or none of it."""
+    with writing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def write_csv(path: Path, heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> None:

@@ -18,7 +18,7 @@ from controlvae import __version__
 from controlvae.errors import UserError
 from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
-from controlvae.experiments.files import write_text
+from controlvae.experiments.files import PART, write_text
 
 _TAIL = 1 << 16  # bytes: a line of the log is hardly ever longer
 FORMAT = 1  # of experiment.json; a folder of a later format is refused with a word, an earlier one still opens
@@ -81,7 +81,7 @@ class RunFolder:
         """A run never goes into a folder that holds something."""
         if self.path.is_file():
             raise UserError(f"{self.path} is a file; choose another --run")
-        if self.path.exists() and any(self.path.iterdir()):
+        if self.path.exists() and any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty; choose another --run, or: controlvae resume {self.path}")
 
     def create(self, experiment: Experiment, command: str) -> None:
@@ -105,8 +105,8 @@ class RunFolder:
         if not self.path.is_dir():
             raise UserError(f"no run folder at {self.path}")
         if not self.experiment_file.is_file():
-            inner = sorted(p.parent.name for p in self.path.glob("*/experiment.json"))
-            hint = f"; it holds the runs {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
+            inner = sorted(str(p.parent.relative_to(self.path)) for p in self.path.rglob("experiment.json"))
+            hint = f"; name one of its runs: {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
             raise UserError(f"{self.path} is not a run folder{hint}")
         try:
             content = json.loads(self.experiment_file.read_text(encoding="utf-8"))

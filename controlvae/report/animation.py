@@ -25,8 +25,8 @@ def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: 
     shown = traverse(run, image, values, _MOST)
     there = [_frame(shown, column, reach) for column in range(len(values))]
     frames = there + there[-2:0:-1]
-    with writing(path):
-        frames[0].save(path, save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0)
+    with writing(path) as beside:
+        frames[0].save(beside, save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0)
     return path
 
 

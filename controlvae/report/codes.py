@@ -56,7 +56,7 @@ def score_files(path: Path) -> list[ScoreFile]:
             raise UserError(f"{codes} holds codes without scores, or was written since: controlvae score {codes}")
     if path.suffix == ".npz":
         return [ScoreFile(path.with_suffix(SUFFIX))]
-    found = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.name.endswith(SUFFIX) else []
+    found = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path] if path.name.endswith(SUFFIX) else []
     return [ScoreFile(one) for one in found]
 
 

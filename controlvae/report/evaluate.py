@@ -113,6 +113,8 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     noise = torch.Generator().manual_seed(stream_key(0, 11))
     batch = _BATCH if isinstance(run.examples, Pictures) else _SENTENCES
     chosen = some_examples(run, count)
+    if len(chosen) < 2:
+        raise UserError(f"{run.folder.path} cannot be measured on one example ({run.examples.split}); two are enough")
     bound = measure_bound(
         run.model, run.experiment.objective, (run.examples.batch(few) for few in chosen.split(batch)), noise,
         lambda done: progress(done / count),

@@ -45,9 +45,21 @@ th:first-child, td:first-child, .words th, .words td { text-align: left; vertica
 .warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
 pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
 .quiet { color: #55656f; }
+.beside { display: flex; flex-wrap: wrap; gap: 0 1rem; } .beside > figure { flex: 1 1 24rem; max-width: 100%; }
 """
 
+# Pictures of a run by the names of their files; those that several runs are compared by, and the others.
+_COMPARED = {
+    "reconstruction.png": "Data above, reconstructions from the posterior mean below.",
+    "samples*.png": "Decoded from the prior, N(0, I).",
+}
+_OWN = {
+    "interpolation*.png": "From one example to another, straight through the latent space; they stand at the ends.",
+    "traversal*.png": "Each row moves one latent and leaves the others; rows are ordered by KL.",
+    "traversal*.gif": "The same in motion: each picture moves one latent there and back.",
+}
 
+_SCORES = {"mig_sampled": "MIG, sampled", "rmig": "RMIG"}  # where factors are known
 _RECONSTRUCTION = "Reconstruction error on the training batches; dashed, its set point where a law has one."
 _LENGTHS = "A batch holds sentences of like length, so it goes up and down with theirs."
 _CRITIC = (
@@ -71,11 +83,13 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
     parts += [_numbers(names, folders), image_table(names, [folder.metrics() for folder in folders])]
     parts.append(_commands(folders))
+    if len(folders) > 1:
+        parts.append(_side_by_side(names, folders))
     if len(folders) > 1 and drawn:
         parts.append(_drawing(beta_figure(drawn), "The weight."))
         parts.append(_drawing(reconstruction_figure(drawn), _RECONSTRUCTION))
     for trace, folder in zip(traces, folders, strict=True):
-        parts.append(_section(trace, folder))
+        parts.append(_section(trace, folder, alone=len(folders) == 1))
     title = html.escape(", ".join(names))
     body = "\n".join(parts)
     write_text(path, f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -110,6 +124,9 @@ def warnings_of(folder: RunFolder) -> list[str]:
             f"the target {target:g} lies below the noise of the estimate, whose standard deviation from "
             f"batch to batch is {last['tc_sd']:.2g}: the mean is held, a single batch says little"
         )
+    untested = ((folder.metrics() or {}).get("test") or {}).get("skipped")
+    if untested:
+        lines.append(f"measured on what it was trained on and on no test part: {untested}")
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
     return lines
 
@@ -125,7 +142,17 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
     return names
 
 
-def _section(trace: Trace, folder: RunFolder) -> str:
+def _side_by_side(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
+    """Reconstructions of all runs one below the other, samples beside each other: where one look takes them in."""
+    rows = []
+    for files, words in _COMPARED.items():
+        found = [(name, path) for name, f in zip(names, folders, strict=True) for path in sorted(f.figures.glob(files))]
+        rows.append("".join(_picture(path, f"{name}. {words}") for name, path in found))
+    strips, grids = rows
+    return f'<h2>Pictures side by side</h2>{strips}<div class="beside">{grids}</div>' if strips or grids else ""
+
+
+def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
     experiment, metrics = folder.experiment(), folder.metrics() or {}
     parts = [f"<h2>{html.escape(trace.name)}</h2>", f"<p>{html.escape(_about(experiment, metrics))}</p>"]
     factors = latent_factors(metrics)
@@ -142,13 +169,8 @@ def _section(trace: Trace, folder: RunFolder) -> str:
         ]
     if (heat := information_figure(metrics)) is not None:
         parts.append(_drawing(heat, "Mutual information of each factor with each latent; latents are ordered by KL."))
-    captions = {"reconstruction.png": "Data above, reconstructions from the posterior mean below.",
-                "samples*.png": "Decoded from the prior, N(0, I).",
-                "interpolation*.png": "From one example to another, straight through the latent space; they stand "
-                                      "at the ends.",
-                "traversal*.png": "Each row moves one latent and leaves the others; rows are ordered by KL.",
-                "traversal*.gif": "The same in motion: each picture moves one latent there and back."}  # fmt: skip
-    parts += [_picture(path, words) for name, words in captions.items() for path in sorted(folder.figures.glob(name))]
+    for files, words in ({**_COMPARED, **_OWN} if alone else _OWN).items():
+        parts += [_picture(path, words) for path in sorted(folder.figures.glob(files))]
     if "text" in metrics:
         parts.append(_sentences(metrics["text"]))
     if "dialog" in metrics:
@@ -164,7 +186,8 @@ def _about(experiment: Experiment, metrics: dict[str, Any]) -> str:
     """What it is and of what; a preset's own words only where nothing but its length and seed was changed."""
     named = PRESETS.get(experiment.name)
     as_named = named is not None and replace(experiment, training=named.training) == named
-    what = experiment.about if as_named else f"The preset {experiment.name} with other settings, given below."
+    own = as_named or named is None  # a sweep names its runs itself
+    what = experiment.about if own else f"The preset {experiment.name} with other settings, given below."
     return f"{what.rstrip('.')}. Data: {metrics['data']}." if "data" in metrics else what
 
 
@@ -191,11 +214,12 @@ def _sentences(text: dict[str, Any]) -> str:
 
 def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
-    heads = ["run", "step", "ELBO", "reconstruction", "KL", "target", "active units", "settled at step", "overshoot",
-             "steady-state error", "MIG, sampled", "RMIG"]  # fmt: skip
-    rows = [[html.escape(name), *_row(folder)] for name, folder in zip(names, folders, strict=True)]
-    table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     found = [metrics for folder in folders if (metrics := folder.metrics())]
+    scores = {name: head for name, head in _SCORES.items() if any(name in metrics for metrics in found)}
+    heads = ["run", "step", "ELBO", "reconstruction", "KL", "target", "active units", "settled at step", "overshoot",
+             "steady-state error", *scores.values()]  # fmt: skip
+    rows = [[html.escape(name), *_row(folder, list(scores))] for name, folder in zip(names, folders, strict=True)]
+    table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     counts = {(m["examples"], m["split"]) for m in found}
     note = (
         f"Nats per example. ELBO, reconstruction, KL and active units (variance of the mean above 0.01): on "
@@ -203,7 +227,7 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
         f"each. "
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
     )
-    estimators = {m[name]["estimator"] for m in found for name in ("mig_sampled", "rmig") if name in m}
+    estimators = {m[name]["estimator"] for m in found for name in scores if name in m}
     likelihoods = {m["likelihood"] for m in found}
     sentences = [f"Reconstruction: {'; '.join(sorted(likelihoods))}", *sorted(estimators)]
     note = " ".join([note, *(f"{sentence}." for sentence in sentences)])
@@ -216,10 +240,10 @@ def _examples(count: int, split: str) -> str:
     return f"{count:,} examples" + ("" if split == "all" else f" ({split})")
 
 
-def _row(folder: RunFolder) -> list[str]:
+def _row(folder: RunFolder, scores: Sequence[str]) -> list[str]:
     metrics = folder.metrics()
     if metrics is None:
-        return ["–"] * 11
+        return ["–"] * (9 + len(scores))
     response, records = metrics["step_response"], folder.records()
     target = records[-1]["target"] if records else None
     of = " (reconstruction)" if Trace("", records).steered == "reconstruction" else ""
@@ -234,7 +258,7 @@ def _row(folder: RunFolder) -> list[str]:
         "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
         "–" if response is None else f"{100 * response['overshoot']:.1f} %",
         "–" if response is None else f"{100 * response['steady_state_error']:+.2f} %",
-        *(f"{metrics[name]['score']:.3f}" if name in metrics else "–" for name in ("mig_sampled", "rmig")),
+        *(f"{metrics[name]['score']:.3f}" if name in metrics else "–" for name in scores),
     ]
 
 

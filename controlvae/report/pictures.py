@@ -19,8 +19,8 @@ _GAP = 1 / 16  # between pictures, as a share of their size
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Writes a figure finely enough to print."""
-    with writing(path):
-        figure.savefig(path, dpi=300, bbox_inches="tight", facecolor="white")
+    with writing(path) as beside:
+        figure.savefig(beside, dpi=300, bbox_inches="tight", facecolor="white")
     return path
 
 
@@ -39,8 +39,12 @@ def reconstructions(run: Trained, columns: int = 12) -> Figure:
 
 
 def channels_last(pictures: torch.Tensor) -> np.ndarray:
-    """(rows, columns, channels, height, width) as matplotlib and pillow want them."""
-    return pictures.permute(0, 1, 3, 4, 2).float().cpu().numpy()
+    """(rows, columns, channels, height, width) as matplotlib and pillow want them: grey or RGB.
+
+    Where the channels are two or four, the last is taken for opacity, and the picture laid on white.
+    """
+    shown = pictures.permute(0, 1, 3, 4, 2).float().cpu().numpy()
+    return shown if shown.shape[-1] % 2 else 1 - shown[..., -1:] * (1 - shown[..., :-1])
 
 
 def draw_grid(

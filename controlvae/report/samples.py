@@ -31,8 +31,8 @@ def save_pixels(pixels: np.ndarray, path: Path) -> Path:
     """Writes a picture as it is, pixel by pixel."""
     from PIL import Image
 
-    with writing(path):
-        Image.fromarray(pixels).save(path)
+    with writing(path) as beside:
+        Image.fromarray(pixels).save(beside)
     return path
 
 

@@ -11,7 +11,7 @@ from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, Gaussian, RunFolder
+from controlvae.experiments import Experiment, Gaussian, Images, RunFolder
 from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
@@ -31,6 +31,7 @@ class Trained:
     device: torch.device
     root: Path | None = None  # where data files are looked for first
     among: Tensor | None = None  # the examples it was trained on, where some were kept for validation
+    changed: bool = False  # its data is not what it was when training began
 
 
 def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.device | None = None) -> Trained:
@@ -41,8 +42,8 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     if saved is None:
         raise UserError(f"{folder.path} has no checkpoint yet; train it first: controlvae resume {folder.path}")
     examples = load(experiment.data, root).to(device)
-    print_then = saved.numbers.get("data")
-    if isinstance(examples, Sentences | Dialogs) and print_then and print_then != examples.fingerprint():
+    changed = saved.numbers.get("data", "") not in ("", examples.fingerprint())
+    if changed and isinstance(examples, Sentences | Dialogs):
         raise UserError(f"the text of {folder.path} is not what it was when training began: words would be mistaken")
     model = build_for(experiment, examples)
     try:
@@ -50,7 +51,7 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     except RuntimeError:
         raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
     among = trained_on(experiment, len(examples))
-    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among)
+    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed)
 
 
 def best_by_validation(run: Trained) -> Trained | None:
@@ -75,7 +76,17 @@ def _with_weights(run: Trained, path: Path) -> Trained | None:
 def on_test_examples(run: Trained) -> Trained | None:
     """The same run over the held-out part of its data; None where there is none."""
     settings = held_out(run.experiment.data, run.root)
-    return None if settings is None else replace(run, examples=load(settings, run.root).to(run.device), among=None)
+    if run.changed and isinstance(settings, Images):  # its parts are drawn by the number of pictures
+        raise UserError(
+            f"the pictures of {run.folder.path} are not what they were when training began, so it may have been "
+            f"trained on some that would be its test part now"
+        )
+    if settings is None:
+        return None
+    examples = load(settings, run.root)
+    if len(examples) < 2:
+        raise UserError(f"the test part of {run.folder.path} is a single example, which says little")
+    return replace(run, examples=examples.to(run.device), among=None)
 
 
 def affordable(device: torch.device, on_a_gpu: int, elsewhere: int) -> int:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any
 
 from controlvae.errors import RunError, UserError
@@ -26,6 +27,7 @@ class Journal:
                 if last:
                     raise UserError(f"{folder.path} is being trained by another process") from None
                 time.sleep(0.05)  # someone may only have looked whether it is
+        _guarded(folder, lambda: _cut_torn_line(folder.events_file))
         self._log: IO[bytes] = _guarded(folder, lambda: folder.log_file.open("ab"))
 
     @property
@@ -72,6 +74,14 @@ def in_training(folder: RunFolder) -> bool:
     except OSError:  # it was never trained
         return False
     return False
+
+
+def _cut_torn_line(path: Path) -> None:
+    """What a crash or a full disk left of a line: the next one would be written onto it."""
+    content = path.read_bytes() if path.is_file() else b""
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
 
 
 def _guarded(folder: RunFolder, write: Callable[[], Any]) -> Any:
