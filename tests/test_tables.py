@@ -200,7 +200,9 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     words = ["sweep", "shapes2d-quick", "--vary", "control.target=6,12", "--seeds", "2", "--run", tmp_path,
              "--vae", "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
              "--set", "model.channels=(8,8,8)", "--set", "model.hidden=32", "--device", "cpu"]  # fmt: skip
-    assert controlvae(*words, "--time-limit", "0.5s").returncode == 0
+    stopped = controlvae(*words, "--time-limit", "0.5s")
+    assert stopped.returncode == 0
+    assert "go on with: the same command" in stopped.stdout
     done = controlvae(*words)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))

@@ -53,7 +53,7 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
         names = dict.fromkeys(folder.experiment().name for folder in together)
         typer.echo(f"{', '.join(names)}: {len(together)} run{'s side by side' if len(together) > 1 else ''}", err=True)
         try:
-            training.resume(together, how._replace(time_limit=left))
+            training.resume(together, how._replace(time_limit=left), again="the same command")
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise

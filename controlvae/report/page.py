@@ -43,7 +43,7 @@ th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px s
 th:first-child, td:first-child, .words th, .words td { text-align: left; vertical-align: top; }
 .words { width: 100%; table-layout: fixed; }
 .warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
-pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
+pre { background: #f2f5f7; padding: .7rem 1rem; white-space: pre-wrap; font-size: .85rem; }
 .quiet { color: #55656f; }
 """
 
@@ -219,7 +219,8 @@ def _row(folder: RunFolder) -> list[str]:
         return ["–"] * 11
     response, records = metrics["step_response"], folder.records()
     target = records[-1]["target"] if records else None
-    of = " (reconstruction)" if Trace("", records).steered == "reconstruction" else ""
+    steered = Trace("", records).steered
+    of = "" if steered == "kl" else f" ({HELD[steered]})"
     settled = "" if response is None else response["settling_time"]
     return [
         f"{metrics['step']:,}",
