@@ -22,7 +22,7 @@ def code_table(name: str, values: Any) -> Any:
         raise ValueError(
             f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}"
         )
-    if not isinstance(values, Tensor) and values.dtype.kind not in "buif":
+    if values.is_complex() if isinstance(values, Tensor) else values.dtype.kind not in "buif":
         raise ValueError(f"{name} must be real numbers, got {values.dtype}")
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
     if not finite.all():
@@ -30,9 +30,18 @@ def code_table(name: str, values: Any) -> Any:
     return values
 
 
-def classes(factors: Any, examples: int, names: Sequence[str] | None) -> list[np.ndarray]:
+def code_tensor(name: str, given: Any, device: torch.device | str | None = None) -> Tensor:
+    """Codes of any kind, checked: float64 where they are that, else float32; by default on the device they are on."""
+    values = code_table(name, given.detach() if isinstance(given, Tensor) else host_array(given))
+    tensor = values if isinstance(values, Tensor) else torch.tensor(values)
+    return tensor.to(device or tensor.device, torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+
+
+def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: int = 1) -> list[np.ndarray]:
     """The columns of `factors`, each numbered 0 .. values - 1 in the order of its values: int64 (examples,)."""
     table = _factor_table(factors, examples, names)
+    if table.shape[1] < least:
+        raise ValueError(f"factors must be {least} or more, got {table.shape[1]}; one alone is mixed up with no other")
     if table.dtype.kind not in "buif" or not (np.isfinite(table) & (table == np.floor(table))).all():
         raise ValueError(f"factors must be integer classes, got {table.dtype} values that are not whole numbers")
     if (np.abs(table.astype(np.float64)) > 2**53).any():

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.metrics.arrays import at_least, classes, code_table, host_array, named
+from controlvae.metrics.arrays import at_least, classes, code_table, code_tensor, host_array, named
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def histogram_information(
 
 def histogram_bins(column: np.ndarray, bins: int) -> np.ndarray:
     """The bin of each value, from 1; the largest value belongs to the last bin."""
+    column = column + 0  # of bits, which have no histogram, numbers
     return np.digitize(column, np.histogram(column, bins)[1][:-1])
 
 
@@ -224,18 +225,13 @@ def _add_tiles(z: Tensor, scale: Tensor, shift: Tensor, peak: Tensor) -> Tensor:
 
 def gaussians(means: Any, log_variances: Any, device: torch.device | str | None) -> tuple[Tensor, Tensor]:
     """Posteriors as two tensors (examples, latents) of one type on one device, checked."""
-    mean, log_variance = (
-        given.detach() if isinstance(given, Tensor) else torch.tensor(np.asarray(given))
-        for given in (means, log_variances)
-    )
-    kind = torch.float64 if mean.dtype == torch.float64 else torch.float32
-    mean = mean.to(device or mean.device, kind)
-    log_variance = log_variance.to(mean)
+    mean = code_tensor("means", means, device)
+    log_variance = code_tensor("log_variances", log_variances).to(mean)
     if log_variance.shape != mean.shape:
         raise ValueError(
             f"log_variances must have the shape of means {tuple(mean.shape)}, got {tuple(log_variance.shape)}"
         )
-    return code_table("means", mean), code_table("log_variances", log_variance)
+    return mean, log_variance
 
 
 def factor_information(joint: np.ndarray) -> tuple[np.ndarray, float]:

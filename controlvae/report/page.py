@@ -200,7 +200,7 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
         f"each. "
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
     )
-    estimators = {m[name]["estimator"] for m in found for name in ("mig_sampled", "rmig") if name in m}
+    estimators = {m[name]["estimator"] for m in found for name in ("mig_sampled", "rmig") if "score" in m.get(name, ())}
     likelihoods = {m["likelihood"] for m in found}
     sentences = [f"Reconstruction: {'; '.join(sorted(likelihoods))}", *sorted(estimators)]
     note = " ".join([note, *(f"{sentence}." for sentence in sentences)])
@@ -232,7 +232,10 @@ def _row(folder: RunFolder) -> list[str]:
         "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
         "–" if response is None else f"{100 * response['overshoot']:.1f} %",
         "–" if response is None else f"{100 * response['steady_state_error']:+.2f} %",
-        *(f"{metrics[name]['score']:.3f}" if name in metrics else "–" for name in ("mig_sampled", "rmig")),
+        *(
+            f"{metrics[name]['score']:.3f}" if "score" in metrics.get(name, ()) else "–"
+            for name in ("mig_sampled", "rmig")
+        ),
     ]
 
 
