@@ -72,6 +72,20 @@ def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(
     assert "runs of cifar10-vae with another data.size, control.value." in text
 
 
+def test_a_table_says_whose_score_was_worked_out_from_what(tmp_path):
+    runs = {}
+    for name, examples in (("shapes2d-control-16", "all"), ("shapes2d-factor", "all"), ("shapes2d-beta-100", "some")):
+        folder = RunFolder(tmp_path / name)
+        folder.create(preset(name), "")
+        folder.metrics_file.write_text(json.dumps({"step": 9, "mig_sampled": {"score": 0.5, "estimator": examples}}))
+        runs[name] = [folder]
+    lines = write_table(TABLES["table-mig"], runs, tmp_path).splitlines()
+    assert "ControlVAE (KL = 16); FactorVAE (γ = 10): all." in lines
+    assert "β-VAE (β = 100): some." in lines
+    runs.pop("shapes2d-beta-100")
+    assert "all." in write_table(TABLES["table-mig"], runs, tmp_path).splitlines()
+
+
 @pytest.fixture
 def elsewhere(tmp_path):
     """Codes of two factors, the second of them no quantity, from another program; files of two seeds."""
