@@ -140,6 +140,20 @@ def test_a_latent_is_named_by_the_factor_it_tells_most_about():
     assert [label.get_text() for label in axis.get_yticklabels()] == ["shape", "x"]
 
 
+@pytest.mark.parametrize("latents", [2, 10, 500])
+def test_a_heat_map_of_any_number_of_latents_fits_a_page(latents):
+    told = {"per_factor": {"x": 0.1}, "mutual_information": [[0.001] * latents], "estimator": "an estimator " * 8}
+    figure = information_figure({"kl_per_latent": [0.5] * latents, "rmig": told})
+    figure.draw_without_rendering()
+    assert figure.bbox_inches.width < 12
+    words = [*figure.texts, figure.axes[0].xaxis.label, *figure.axes[0].get_yticklabels()]
+    corners = np.concatenate([text.get_window_extent().get_points() for text in words])
+    assert (corners >= -0.5).all()
+    assert (corners <= figure.bbox.max + 0.5).all()
+    (mesh,) = figure.axes[0].collections
+    assert mesh.get_facecolors()[:, :3].min() > 0.9  # of what tells next to nothing
+
+
 @pytest.mark.parametrize(("count", "rest"), [(10, ["2 not in use"]), (200, ["181 more in use", "8 not in use"])])
 def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
     nats = [0.1 * (latent + 1) for latent in range(count - (2 if count == 10 else 8))]
