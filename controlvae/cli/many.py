@@ -27,7 +27,7 @@ def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -
             elif not folder.events():  # it never began, because its data was not there or did not fit
                 folder.write(one, command)
             elif _numbers_of(folder.experiment()) != _numbers_of(one):
-                raise UserError(f"{folder.path} holds a run with other settings; choose another --run, or delete it")
+                raise UserError(f"{folder.path} holds a run with other settings; choose another folder, or delete it")
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
         folders.append(folder)

@@ -48,7 +48,7 @@ def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: 
         raise ValueError("factors must be classes of at most 2**53: larger numbers cannot be told apart")
     values = [np.unique(column) for column in table.T]
     for number, found in enumerate(values):
-        _check_varies(number, found)
+        _check_varies(factor_word(number, names), found)
     return [np.searchsorted(found, column) for found, column in zip(values, table.T, strict=True)]
 
 
@@ -58,7 +58,7 @@ def quantities(factors: Any, examples: int, names: Sequence[str] | None) -> np.n
     if table.dtype.kind not in "buif" or not np.isfinite(table).all():
         raise ValueError(f"factors must be finite numbers, got {table.dtype} values that are not")
     for number, column in enumerate(table.T):
-        _check_varies(number, np.unique(column))
+        _check_varies(factor_word(number, names), np.unique(column))
     return table.astype(np.float64)
 
 
@@ -75,9 +75,14 @@ def _factor_table(factors: Any, examples: int, names: Sequence[str] | None) -> n
     return table
 
 
-def _check_varies(number: int, values: np.ndarray) -> None:
+def factor_word(number: int, names: Sequence[str] | None) -> str:
+    """What a message calls a factor: by its name, where it has one."""
+    return f"factor {number}" if names is None else f"factor {names[number]!r}"
+
+
+def _check_varies(factor: str, values: np.ndarray) -> None:
     if len(values) < 2:
-        raise ValueError(f"factor {number} is {values[0]} throughout, so there is nothing to tell; leave it out")
+        raise ValueError(f"{factor} is {values[0]} throughout, so there is nothing to tell; leave it out")
 
 
 def at_least(smallest: int, **given: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.metrics.arrays import at_least, classes, code_table, code_tensor, host_array, named
+from controlvae.metrics.arrays import at_least, classes, code_table, code_tensor, factor_word, host_array, named
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def mig_sampled(
     at_least(1, draws=draws)
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
-    _check_balance(columns)
+    _check_balance(columns, factor_names)
     _check_range(log_variance)
     generator = torch.Generator().manual_seed(seed)  # the host's, so that the device does not change the draws
     z, encoders = _draw(mean, log_variance, generator)
@@ -142,15 +142,15 @@ def mig_sampled(
     return gap([entropies[0] - rows.mean(0) for rows in within], np.log(counts), factor_names, estimator)
 
 
-def _check_balance(columns: Sequence[np.ndarray]) -> None:
+def _check_balance(columns: Sequence[np.ndarray], names: Sequence[str] | None) -> None:
     """Warns where the values of a factor are far from equally frequent, which this estimator takes them to be."""
     for number, labels in enumerate(columns):
         share = np.bincount(labels) / len(labels)
         evenness = entropy(share) / math.log(len(share))
         if evenness < 0.95:
             warnings.warn(
-                f"factor {number} has values of unequal frequency (its entropy is {evenness:.2f} of the largest "
-                "possible), but mig_sampled counts each the same; rmig and mig_histogram weigh them",
+                f"{factor_word(number, names)} has values of unequal frequency (its entropy is {evenness:.2f} of the "
+                "largest possible), but mig_sampled counts each the same; rmig and mig_histogram weigh them",
                 stacklevel=3,
             )
 
