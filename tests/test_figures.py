@@ -14,7 +14,7 @@ from controlvae.experiments import RunFolder, override, preset
 from controlvae.report import open_run, write_report
 from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
-from controlvae.report.figures import Trace, beta_figure, latents_figure
+from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.traversal import traverse
 
@@ -167,6 +167,17 @@ def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
     words = [text.get_text() for text in legend.get_texts()]
     assert words[-len(rest) :] == rest
     assert words[0] == latent_name(len(nats) - 1, [])  # the one most in use
+
+
+@pytest.mark.parametrize("length", [12, 90])
+def test_the_legend_of_many_runs_fits_its_figure_and_covers_no_line(length):
+    log = [{"step": step, "kl": 3.0, "target": 4.0} for step in (1, 2)]
+    figure = held_figure([Trace(f"{run:0{length}}", log) for run in range(25)])
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    extent, page = legend.get_window_extent(), figure.bbox
+    assert (page.x0 <= extent.x0, extent.x1 <= page.x1, extent.y1 <= page.y1) == (True, True, True)
+    assert extent.y0 >= figure.axes[0].bbox.y1
 
 
 def test_parts_of_a_weight_are_drawn_where_they_add_up_to_it():
