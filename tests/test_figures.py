@@ -14,7 +14,7 @@ from controlvae.experiments import RunFolder, override, preset
 from controlvae.report import open_run, write_report
 from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
-from controlvae.report.figures import Trace, beta_figure, latents_figure
+from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.traversal import traverse
 
@@ -140,6 +140,20 @@ def test_a_latent_is_named_by_the_factor_it_tells_most_about():
     assert [label.get_text() for label in axis.get_yticklabels()] == ["shape", "x"]
 
 
+@pytest.mark.parametrize("latents", [2, 10, 500])
+def test_a_heat_map_of_any_number_of_latents_fits_a_page(latents):
+    told = {"per_factor": {"x": 0.1}, "mutual_information": [[0.001] * latents], "estimator": "an estimator " * 8}
+    figure = information_figure({"kl_per_latent": [0.5] * latents, "rmig": told})
+    figure.draw_without_rendering()
+    assert figure.bbox_inches.width < 12
+    words = [*figure.texts, figure.axes[0].xaxis.label, *figure.axes[0].get_yticklabels()]
+    corners = np.concatenate([text.get_window_extent().get_points() for text in words])
+    assert (corners >= -0.5).all()
+    assert (corners <= figure.bbox.max + 0.5).all()
+    (mesh,) = figure.axes[0].collections
+    assert mesh.get_facecolors()[:, :3].min() > 0.9  # of what tells next to nothing
+
+
 @pytest.mark.parametrize(("count", "rest"), [(10, ["2 not in use"]), (200, ["181 more in use", "8 not in use"])])
 def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
     nats = [0.1 * (latent + 1) for latent in range(count - (2 if count == 10 else 8))]
@@ -153,6 +167,17 @@ def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
     words = [text.get_text() for text in legend.get_texts()]
     assert words[-len(rest) :] == rest
     assert words[0] == latent_name(len(nats) - 1, [])  # the one most in use
+
+
+@pytest.mark.parametrize("length", [12, 90])
+def test_the_legend_of_many_runs_fits_its_figure_and_covers_no_line(length):
+    log = [{"step": step, "kl": 3.0, "target": 4.0} for step in (1, 2)]
+    figure = held_figure([Trace(f"{run:0{length}}", log) for run in range(25)])
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    extent, page = legend.get_window_extent(), figure.bbox
+    assert (page.x0 <= extent.x0, extent.x1 <= page.x1, extent.y1 <= page.y1) == (True, True, True)
+    assert extent.y0 >= figure.axes[0].bbox.y1
 
 
 def test_parts_of_a_weight_are_drawn_where_they_add_up_to_it():

@@ -72,6 +72,20 @@ def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(
     assert "runs of cifar10-vae with another data.size, control.value." in text
 
 
+def test_a_table_says_whose_score_was_worked_out_from_what(tmp_path):
+    runs = {}
+    for name, examples in (("shapes2d-control-16", "all"), ("shapes2d-factor", "all"), ("shapes2d-beta-100", "some")):
+        folder = RunFolder(tmp_path / name)
+        folder.create(preset(name), "")
+        folder.metrics_file.write_text(json.dumps({"step": 9, "mig_sampled": {"score": 0.5, "estimator": examples}}))
+        runs[name] = [folder]
+    lines = write_table(TABLES["table-mig"], runs, tmp_path).splitlines()
+    assert "ControlVAE (KL = 16); FactorVAE (γ = 10): all." in lines
+    assert "β-VAE (β = 100): some." in lines
+    runs.pop("shapes2d-beta-100")
+    assert "all." in write_table(TABLES["table-mig"], runs, tmp_path).splitlines()
+
+
 @pytest.fixture
 def elsewhere(tmp_path):
     """Codes of two factors, the second of them no quantity, from another program; files of two seeds."""
@@ -200,7 +214,9 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     words = ["sweep", "shapes2d-quick", "--vary", "control.target=6,12", "--seeds", "2", "--run", tmp_path,
              "--vae", "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
              "--set", "model.channels=(8,8,8)", "--set", "model.hidden=32", "--device", "cpu"]  # fmt: skip
-    assert controlvae(*words, "--time-limit", "0.5s").returncode == 0
+    stopped = controlvae(*words, "--time-limit", "0.5s")
+    assert stopped.returncode == 0
+    assert "go on with: the same command" in stopped.stdout
     done = controlvae(*words)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))

@@ -27,7 +27,7 @@ def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -
             elif not folder.events():  # it never began, because its data was not there or did not fit
                 folder.write(one, command)
             elif _numbers_of(folder.experiment()) != _numbers_of(one):
-                raise UserError(f"{folder.path} holds a run with other settings; choose another --run, or delete it")
+                raise UserError(f"{folder.path} holds a run with other settings; choose another folder, or delete it")
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
         folders.append(folder)
@@ -53,7 +53,7 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
         names = dict.fromkeys(folder.experiment().name for folder in together)
         typer.echo(f"{', '.join(names)}: {len(together)} run{'s side by side' if len(together) > 1 else ''}", err=True)
         try:
-            training.resume(together, how._replace(time_limit=left))
+            training.resume(together, how._replace(time_limit=left), again="the same command")
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise

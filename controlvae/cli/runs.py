@@ -143,7 +143,8 @@ def _cell(name: str, value: object, said: set[str]) -> str:
         if isinstance(part, str) and (sentence not in said or not path):
             said.add(sentence)
             words.append(f"{path}: {part}" if path else part)
-    return "\n".join([", ".join(numbers), *words] if numbers else words)
+    lines = [", ".join(numbers), *words] if numbers else words
+    return "\n".join(lines) or ("skipped, as above" if parts else "")
 
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:

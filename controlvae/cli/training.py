@@ -26,6 +26,7 @@ from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.recorded import recorded_weight
+from controlvae.report.figures import HELD
 from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
@@ -95,8 +96,11 @@ def start(plan: Plan, how: How, command: str) -> None:
     _go([Run.open(folder, machinery.data) for folder in plan.folders], machinery, how)
 
 
-def resume(folders: Sequence[RunFolder], how: How) -> None:
-    """Goes on from the last good checkpoints. Of several runs, those that are finished or diverged are left alone."""
+def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> None:
+    """Goes on from the last good checkpoints. Of several runs, those that are finished or diverged are left alone.
+
+    `again` says what to do if they are stopped, where it is not `controlvae resume`.
+    """
     home = _home(folders)
     if len(folders) > 1:
         folders = [folder for folder in folders if not folder.ended()]
@@ -107,7 +111,7 @@ def resume(folders: Sequence[RunFolder], how: How) -> None:
     machinery = _machinery([run.experiment for run in runs], how)
     for run in runs:
         run.data = machinery.data
-    _go(runs, machinery, how)
+    _go(runs, machinery, how, again)
 
 
 class Machinery(NamedTuple):
@@ -144,7 +148,7 @@ def _what(experiment: Experiment, examples: Examples) -> list[str]:
     return lines
 
 
-def _go(runs: Sequence[Run], machinery: Machinery, how: How) -> None:
+def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None = None) -> None:
     """Trains from wherever the folders stand to the end."""
     engine, validator = machinery.engine, machinery.validator
     experiment, home = runs[0].experiment, _home([run.folder for run in runs])
@@ -172,7 +176,8 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How) -> None:
         if run.diverged_at is None:
             run.journal.event("finished" if engine.step >= steps else "stopped", step=engine.step)
         run.journal.close()
-    _last_words(home, runs, engine.step, steps, interrupted=stop.is_set())
+    again = again or f"controlvae resume {home}"
+    _last_words(home, runs, engine.step, steps, again, interrupted=stop.is_set())
 
 
 def _home(folders: Sequence[RunFolder]) -> Path:
@@ -180,7 +185,7 @@ def _home(folders: Sequence[RunFolder]) -> Path:
     return Path(os.path.commonpath([folder.path for folder in folders]))
 
 
-def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrupted: bool) -> None:
+def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, again: str, interrupted: bool) -> None:
     for run in runs:
         if run.diverged_at is not None:
             print(f"controlvae: {training_loop.divergence(run)}", file=sys.stderr)
@@ -190,7 +195,7 @@ def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrup
         elif run.collapsed:
             print(f"controlvae: {run.folder.path}: the code stayed collapsed; see the report", file=sys.stderr)
     if step < steps:
-        typer.echo(f"stopped at step {step:,} of {steps:,}; go on with: controlvae resume {home}")
+        typer.echo(f"stopped at step {step:,} of {steps:,}; go on with: {again}")
         raise typer.Exit(130 if interrupted else 0)
     ended = f": {_ending(runs[0])}" if len(runs) == 1 else ""
     typer.echo(f"finished at step {step:,}{ended}; see it with: controlvae report {home}")
@@ -198,10 +203,12 @@ def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, interrup
 
 def _ending(run: Run) -> str:
     """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents in use`."""
-    record = run.folder.last_record()
+    record, held = run.folder.last_record(), run.experiment.holds
     assert record is not None
-    aim = f" (target {record['target']:.2f})" if run.experiment.holds == "kl" and record["target"] is not None else ""
-    nats = record["kl_per_latent"]
+    nats, aim = record["kl_per_latent"], ""
+    if record["target"] is not None:
+        value = "" if held == "kl" else f", {HELD[held]} {record[held]:.2f}"
+        aim = f"{value} (target {record['target']:.2f})"
     return f"KL {record['kl']:.2f} nats{aim}, {in_use(nats)} of {len(nats)} latents in use"
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,12 +27,13 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     A CSV begins with the factors' names. Its rows are in the order of the pictures, unless a column `file` names the
     picture of each. In a `.npz` a vector is a factor, and so is each column of a matrix.
     """
+    written = path.suffix.lower() in (".csv", ".tsv")
     try:
-        columns = _from_csv(path) if path.suffix == ".csv" else _from_numpy(path, wanted)
+        columns = _from_csv(path) if written else _from_numpy(path, wanted)
     except (OSError, ValueError, EOFError, csv.Error) as error:
         raise UserError(f"{path} cannot be read as factors: {error}") from None
     named = columns.pop(_FILE, None)
-    if wanted is not None and path.suffix == ".csv":
+    if wanted is not None and written:
         columns = {name: _pick(columns, name.strip(), path) for name in wanted.split(",")}
     if not columns:
         raise UserError(f"{path} has no column of factors")
@@ -39,7 +41,8 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     for name, column in columns.items():
         if len(column) != (count if named is None else len(named)):
             raise UserError(f"{path} has {len(column):,} rows under {name!r} for {count:,} pictures")
-    return Factors(tuple(columns), np.stack([_classes(column[order]) for column in columns.values()], axis=1))
+    classes = [_classes(column, f"{path}: {name!r}")[order] for name, column in columns.items()]
+    return Factors(tuple(columns), np.stack(classes, axis=1))
 
 
 def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
@@ -50,10 +53,11 @@ def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
 
 def _from_csv(path: Path) -> dict[str, np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
+        text = file.read()
+    rows = max((_rows(text, separator) for separator in ",;\t"), key=_regularity)  # spreadsheets write all three
     if not rows:
         return {}
-    head = [name.strip() for name in rows[0]]
+    head = [_FILE if name.strip().lower() == _FILE else name.strip() for name in rows[0]]
     if len(set(head)) != len(head) or "" in head:
         raise ValueError(f"its first line must name each column once, got {','.join(head)}")
     for number, row in enumerate(rows[1:], start=1):
@@ -61,6 +65,15 @@ def _from_csv(path: Path) -> dict[str, np.ndarray]:
             raise ValueError(f"row {number} has {len(row)} values for {len(head)} columns")
     cells = np.array(rows[1:], dtype=str).reshape(len(rows) - 1, len(head))
     return {name: np.char.strip(cells[:, column]) for column, name in enumerate(head)}
+
+
+def _rows(text: str, separator: str) -> list[list[str]]:
+    return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
+
+
+def _regularity(rows: list[list[str]]) -> tuple[int, bool]:
+    """The right separator makes the most columns of the first line, and as many of every other."""
+    return len(rows[0]) if rows else 0, len({len(row) for row in rows}) == 1
 
 
 def _from_numpy(path: Path, wanted: str | None) -> dict[str, np.ndarray]:
@@ -74,7 +87,7 @@ def _from_numpy(path: Path, wanted: str | None) -> dict[str, np.ndarray]:
                     raise unknown(f"array in {path}", name, file.files)
             arrays = {name: file[name] for name in names}
     else:
-        raise ValueError("a table of factors is a .csv, .npy or .npz file")
+        raise ValueError("a table of factors is a .csv, .tsv, .npy or .npz file")
     columns: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array.ndim not in (1, 2):
@@ -99,8 +112,17 @@ def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndar
     return np.array([rows[name] for name in files])
 
 
-def _classes(column: np.ndarray) -> np.ndarray:
+def _classes(column: np.ndarray, name: str) -> np.ndarray:
     """Values as numbers from 0 in their order, numerical where all are numbers."""
     with contextlib.suppress(ValueError):
         column = column.astype(np.float64)
-    return np.unique(column, return_inverse=True)[1].astype(np.int64)
+    missing = np.isnan(column) if column.dtype.kind == "f" else column == ""
+    if missing.any():
+        raise UserError(f"{name} has no value in row {missing.argmax() + 1:,}; fill it in, or choose other columns")
+    values, classes = np.unique(column, return_inverse=True)
+    if 2 * len(values) > len(column) + 1:
+        raise UserError(
+            f"{name} has {len(values):,} values in {len(column):,} rows, too many for classes: round them, call a "
+            f"column of file names {_FILE!r}, or choose the columns that are factors, as in table.csv:shape,scale"
+        )
+    return classes.astype(np.int64)

@@ -22,7 +22,7 @@ def code_table(name: str, values: Any) -> Any:
         raise ValueError(
             f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}"
         )
-    if not isinstance(values, Tensor) and values.dtype.kind not in "buif":
+    if values.is_complex() if isinstance(values, Tensor) else values.dtype.kind not in "buif":
         raise ValueError(f"{name} must be real numbers, got {values.dtype}")
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
     if not finite.all():
@@ -30,16 +30,25 @@ def code_table(name: str, values: Any) -> Any:
     return values
 
 
-def classes(factors: Any, examples: int, names: Sequence[str] | None) -> list[np.ndarray]:
+def code_tensor(name: str, given: Any, device: torch.device | str | None = None) -> Tensor:
+    """Codes of any kind, checked: float64 where they are that, else float32; by default on the device they are on."""
+    values = code_table(name, given.detach() if isinstance(given, Tensor) else host_array(given))
+    tensor = values if isinstance(values, Tensor) else torch.tensor(values)
+    return tensor.to(device or tensor.device, torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+
+
+def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: int = 1) -> list[np.ndarray]:
     """The columns of `factors`, each numbered 0 .. values - 1 in the order of its values: int64 (examples,)."""
     table = _factor_table(factors, examples, names)
+    if table.shape[1] < least:
+        raise ValueError(f"factors must be {least} or more, got {table.shape[1]}; one alone is mixed up with no other")
     if table.dtype.kind not in "buif" or not (np.isfinite(table) & (table == np.floor(table))).all():
         raise ValueError(f"factors must be integer classes, got {table.dtype} values that are not whole numbers")
     if (np.abs(table.astype(np.float64)) > 2**53).any():
         raise ValueError("factors must be classes of at most 2**53: larger numbers cannot be told apart")
     values = [np.unique(column) for column in table.T]
     for number, found in enumerate(values):
-        _check_varies(number, found)
+        _check_varies(factor_word(number, names), found)
     return [np.searchsorted(found, column) for found, column in zip(values, table.T, strict=True)]
 
 
@@ -49,7 +58,7 @@ def quantities(factors: Any, examples: int, names: Sequence[str] | None) -> np.n
     if table.dtype.kind not in "buif" or not np.isfinite(table).all():
         raise ValueError(f"factors must be finite numbers, got {table.dtype} values that are not")
     for number, column in enumerate(table.T):
-        _check_varies(number, np.unique(column))
+        _check_varies(factor_word(number, names), np.unique(column))
     return table.astype(np.float64)
 
 
@@ -66,9 +75,14 @@ def _factor_table(factors: Any, examples: int, names: Sequence[str] | None) -> n
     return table
 
 
-def _check_varies(number: int, values: np.ndarray) -> None:
+def factor_word(number: int, names: Sequence[str] | None) -> str:
+    """What a message calls a factor: by its name, where it has one."""
+    return f"factor {number}" if names is None else f"factor {names[number]!r}"
+
+
+def _check_varies(factor: str, values: np.ndarray) -> None:
     if len(values) < 2:
-        raise ValueError(f"factor {number} is {values[0]} throughout, so there is nothing to tell; leave it out")
+        raise ValueError(f"{factor} is {values[0]} throughout, so there is nothing to tell; leave it out")
 
 
 def at_least(smallest: int, **given: int) -> None:

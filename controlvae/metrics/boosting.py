@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, one_hot
 
-_BINS = 256  # per latent: between its quantiles, or one for each of its values where they are fewer
+_BINS = 256  # per latent, at most: between its quantiles, or one for each of its values where they are fewer
+_FEW = 2_048  # rows: of so many each value has its bin, because bins of a few rows hide where a class ends
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,10 @@ def boost(
 
     Friedman, *Greedy function approximation: a gradient boosting machine*, 2001, for the multinomial likelihood: the
     defaults of scikit-learn's GradientBoostingClassifier, and its importances: the squared error that a latent's splits
-    took away, over all trees. They agree to rounding where a latent has at most 256 values and no two latents split
-    equally well (the seed chooses, as there); with more values, a cut is at one of 255 quantiles. The trees of all
-    classes grow together, which for 40 classes is tens of times as fast. Classes are 0, 1, ... and each must occur.
+    took away, over all trees. They agree to rounding where no two latents split equally well (the seed chooses, as
+    there) and a latent has at most 256 values, or is learnt from at most 2,048 rows; beyond that, a cut is at one of
+    255 quantiles. The trees of all classes grow together, which for 40 classes is tens of times as fast. Classes are
+    0, 1, ... and each must occur.
     """
     learnt, classes = len(labels), int(labels.max()) + 1
     binned = torch.stack([_bins(column, learnt) for column in codes.T], dim=1)  # (rows, latents)
@@ -53,7 +55,7 @@ def boost(
 def _bins(column: Tensor, learnt: int) -> Tensor:
     """The number of cuts below each value; cuts come from the rows to learn from."""
     values = column[:learnt].unique()
-    if len(values) > _BINS:
+    if len(values) > _BINS and learnt > _FEW:
         values = column[:learnt].sort().values
         last = len(values) - 1
         at = torch.arange(1, _BINS, device=column.device) * last // _BINS
@@ -67,15 +69,15 @@ class _Sums:
     """Adds up rows (rows, columns) by the bin of each latent: (latents, bins, columns)."""
 
     def __init__(self, binned: Tensor) -> None:
-        rows, self.latents = binned.shape
-        cell = (binned + _BINS * torch.arange(self.latents, device=binned.device)).T.flatten()
+        (rows, self.latents), self.bins = binned.shape, int(binned.max()) + 1
+        cell = (binned + self.bins * torch.arange(self.latents, device=binned.device)).T.flatten()
         cell, order = cell.sort()
         self.rows = order % rows
-        self.starts = torch.searchsorted(cell, torch.arange(self.latents * _BINS, device=cell.device))
+        self.starts = torch.searchsorted(cell, torch.arange(self.latents * self.bins, device=cell.device))
 
     def __call__(self, values: Tensor) -> Tensor:
         # A row of all classes is added at once, in an order that does not change: twice as fast as scattering.
-        return embedding_bag(self.rows, values, self.starts, mode="sum").view(self.latents, _BINS, -1)
+        return embedding_bag(self.rows, values, self.starts, mode="sum").view(self.latents, self.bins, -1)
 
 
 def _grow(
@@ -105,10 +107,10 @@ def _best(within: Tensor, luck: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     A node that no split helps sends all it has to the left, with a gain of 0.
     """
-    below = within.cumsum(2)
+    bins, below = within.shape[2], within.cumsum(2)
     total = below[:, :, -1:]
     (left, some), (right, others) = (part.unbind(3) for part in (below, total - below))
     share = some * others / (some + others).clamp(min=1)
     apart = left / some.clamp(min=1) - right / others.clamp(min=1)  # (nodes, latents, bins, classes)
     gain, place = (share * apart**2 * luck).flatten(1, 2).max(1)  # (nodes, classes)
-    return gain, place // _BINS, torch.where(gain > 0, place % _BINS, _BINS)
+    return gain, place // bins, torch.where(gain > 0, place % bins, bins)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from controlvae.metrics.arrays import classes, code_table, host_array, learn_and_test, named
+from controlvae.metrics.arrays import classes, code_tensor, host_array, learn_and_test, named
 from controlvae.metrics.boosting import boost
 
 
@@ -57,11 +56,8 @@ def dci(
         factor_names: what to call the factors in the result.
         device: where to compute; by default where `codes` are.
     """
-    given = codes.detach() if isinstance(codes, Tensor) else torch.tensor(host_array(codes))
-    table = code_table("codes", given.to(torch.float64 if given.dtype == torch.float64 else torch.float32))
-    columns = classes(factors, len(table), factor_names)
-    if len(columns) < 2:
-        raise ValueError("factors must be two or more, got 1; a latent cannot mix up a single factor")
+    table = code_tensor("codes", codes)
+    columns = classes(factors, len(table), factor_names, least=2)
     rows, others = learn_and_test(columns, learn, test, seed)
     chosen = table[torch.from_numpy(np.concatenate([rows, others])).to(table.device)].to(device or table.device)
     importance, learnt, tested = [], [], []

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.metrics.arrays import at_least, classes, code_table, host_array, named
+from controlvae.metrics.arrays import at_least, classes, code_table, code_tensor, factor_word, host_array, named
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def histogram_information(
 
 def histogram_bins(column: np.ndarray, bins: int) -> np.ndarray:
     """The bin of each value, from 1; the largest value belongs to the last bin."""
+    column = column + 0  # of bits, which have no histogram, numbers
     return np.digitize(column, np.histogram(column, bins)[1][:-1])
 
 
@@ -122,7 +123,7 @@ def mig_sampled(
     at_least(1, draws=draws)
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
-    _check_balance(columns)
+    _check_balance(columns, factor_names)
     _check_range(log_variance)
     generator = torch.Generator().manual_seed(seed)  # the host's, so that the device does not change the draws
     z, encoders = _draw(mean, log_variance, generator)
@@ -141,15 +142,15 @@ def mig_sampled(
     return gap([entropies[0] - rows.mean(0) for rows in within], np.log(counts), factor_names, estimator)
 
 
-def _check_balance(columns: Sequence[np.ndarray]) -> None:
+def _check_balance(columns: Sequence[np.ndarray], names: Sequence[str] | None) -> None:
     """Warns where the values of a factor are far from equally frequent, which this estimator takes them to be."""
     for number, labels in enumerate(columns):
         share = np.bincount(labels) / len(labels)
         evenness = entropy(share) / math.log(len(share))
         if evenness < 0.95:
             warnings.warn(
-                f"factor {number} has values of unequal frequency (its entropy is {evenness:.2f} of the largest "
-                "possible), but mig_sampled counts each the same; rmig and mig_histogram weigh them",
+                f"{factor_word(number, names)} has values of unequal frequency (its entropy is {evenness:.2f} of the "
+                "largest possible), but mig_sampled counts each the same; rmig and mig_histogram weigh them",
                 stacklevel=3,
             )
 
@@ -224,18 +225,13 @@ def _add_tiles(z: Tensor, scale: Tensor, shift: Tensor, peak: Tensor) -> Tensor:
 
 def gaussians(means: Any, log_variances: Any, device: torch.device | str | None) -> tuple[Tensor, Tensor]:
     """Posteriors as two tensors (examples, latents) of one type on one device, checked."""
-    mean, log_variance = (
-        given.detach() if isinstance(given, Tensor) else torch.tensor(np.asarray(given))
-        for given in (means, log_variances)
-    )
-    kind = torch.float64 if mean.dtype == torch.float64 else torch.float32
-    mean = mean.to(device or mean.device, kind)
-    log_variance = log_variance.to(mean)
+    mean = code_tensor("means", means, device)
+    log_variance = code_tensor("log_variances", log_variances).to(mean)
     if log_variance.shape != mean.shape:
         raise ValueError(
             f"log_variances must have the shape of means {tuple(mean.shape)}, got {tuple(log_variance.shape)}"
         )
-    return code_table("means", mean), code_table("log_variances", log_variance)
+    return mean, log_variance
 
 
 def factor_information(joint: np.ndarray) -> tuple[np.ndarray, float]:

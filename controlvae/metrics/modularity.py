@@ -38,9 +38,7 @@ def modularity(codes: Any, factors: Any, *, bins: int = 20) -> Modularity:
     """
     at_least(2, bins=bins)
     values = code_table("codes", host_array(codes))
-    columns = classes(factors, len(values), None)
-    if len(columns) < 2:
-        raise ValueError("factors must be two or more, got 1; a latent cannot mix up a single factor")
+    columns = classes(factors, len(values), None, least=2)
     information, _ = histogram_information(values, columns, bins)
     information[information < 1e-12] = 0  # what rounding leaves of nothing
     squares = information**2

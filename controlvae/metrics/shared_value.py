@@ -51,7 +51,7 @@ def factor_vae_score(
 
     Args:
         codes: (examples, latents).
-        factors: integer classes, (examples, factors).
+        factors: integer classes, (examples, factors), two factors or more.
         batch: examples per vote.
         learn: votes counted for the rule.
         test: votes it is tested on.
@@ -63,7 +63,7 @@ def factor_vae_score(
     if not threshold >= 0:
         raise ValueError(f"threshold must be 0 or more, got {threshold}")
     values = code_table("codes", host_array(codes)).astype(np.float64)
-    columns = classes(factors, len(values), None)
+    columns = classes(factors, len(values), None, least=2)
     spread = values.var(axis=0, ddof=1)
     active = np.flatnonzero((spread > 0) & (np.sqrt(spread) >= threshold))
     votes = np.zeros((2, values.shape[1], len(columns)), dtype=np.int64)  # learnt and tested: (latents, factors)
@@ -111,9 +111,7 @@ def beta_vae_score(
     """
     at_least(1, batch=batch, learn=learn, test=test)
     values = code_table("codes", host_array(codes)).astype(np.float64)
-    columns = classes(factors, len(values), None)
-    if len(columns) < 2:
-        raise ValueError("factors must be two or more, got 1; there is nothing to choose from")
+    columns = classes(factors, len(values), None, least=2)
 
     def difference(labels: np.ndarray, rng: np.random.Generator, count: int) -> np.ndarray:
         first = _repeated(labels, rng, count * batch).reshape(count, batch)

@@ -115,7 +115,7 @@ def _scored(
     metrics["active_units"] = active_units(means)
     found = scores(means, log_variances, factors[chosen], names, unordered, progress)
     if not found:
-        raise ValueError("no factor that is a quantity varies among its examples, so there is nothing to score")
+        raise ValueError("no factor varies among the examples that were chosen, so there is nothing to score")
     return metrics | found
 
 

@@ -65,24 +65,27 @@ def scores(
     """
     varying = [column for column in range(len(names)) if len(np.unique(table[:, column])) > 1]  # in a small subset
     table, names, device = table[:, varying], tuple(names[column] for column in varying), means.device
-    ordered = [column for column, name in enumerate(names) if name not in unordered]
-    if not ordered:
+    if not names:
         return {}
+    ordered = [column for column, name in enumerate(names) if name not in unordered]
     results: dict[str, Any] = {
         name: {"skipped": f"{words} needs the log-variances of the codes"}
         for name, words in (("mig_sampled", "sampling"), ("rmig", "RMIG"))
     }
-    if log_variances is not None:
+    if log_variances is not None and ordered:
         results["mig_sampled"] = asdict(mig_sampled(
             means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS),
             factor_names=[names[column] for column in ordered], device=device,
             progress=lambda share: progress(0.4 * share),
         ))  # fmt: skip
+    if log_variances is not None:
         results["rmig"] = asdict(rmig(means, log_variances, table, factor_names=names, device=device))
     progress(0.6)
-    # disentanglement_lib takes 10,000 points; they are a random choice here, like the rest.
-    results["mig_histogram"] = asdict(mig_histogram(means[:10_000], table[:10_000], factor_names=names))
     results |= _of_means(means, table, names, ordered)
+    if not ordered:
+        results |= {
+            name: {"skipped": "none of the factors is a quantity"} for name in ("mig_sampled", "sap_continuous")
+        }
     progress(1.0)
     return results
 
@@ -92,7 +95,9 @@ def _of_means(means: Tensor, table: np.ndarray, names: tuple[str, ...], ordered:
 
     One that a subset has too few examples or factors for gives the reason in its place.
     """
+    # disentanglement_lib takes 10,000 points for a histogram; they are a random choice here, like the rest.
     wanted: dict[str, Callable[[], Any]] = {
+        "mig_histogram": lambda: mig_histogram(means[:10_000], table[:10_000], factor_names=names),
         "dci": lambda: dci(means, table, factor_names=names),
         "sap": lambda: sap(means, table, factor_names=names),
         "sap_continuous": lambda: sap(

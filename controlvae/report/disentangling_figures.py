@@ -109,7 +109,7 @@ def write_traversals(
 def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
     """The seed whose MIG is the (lower) median, or the first where none is evaluated."""
     scored = [(metrics["mig_sampled"]["score"], place) for place, folder in enumerate(folders)
-              if (metrics := folder.metrics()) and "mig_sampled" in metrics]  # fmt: skip
+              if (metrics := folder.metrics()) and "score" in metrics.get("mig_sampled", ())]  # fmt: skip
     if scored:
         return folders[sorted(scored)[(len(scored) - 1) // 2][1]]
     return folders[0] if folders else None

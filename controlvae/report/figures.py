@@ -1,5 +1,6 @@
 """Curves of one or several runs, drawn from their logs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 HELD = {"kl": "KL", "tc": "total correlation", "reconstruction": "reconstruction"}
 _MOST_POINTS = 1_500
 _MOST_NAMED = 12  # latents: a legend of more runs off its figure
+_MOST_AMONG = 4  # lines with their legend among them: a longer one would cover them
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     """What a controller holds (the KL, or `tc`, the total correlation) in each run, and the set point it was given."""
     figure, axis = _axes(f"{HELD[held]} (nats per example)")
     drawn: list[np.ndarray] = []  # seeds of one run share their set point: one line says it
-    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
-        axis.plot(trace.column("step"), trace.column(held), color=colour, label=trace.name, linewidth=1.4)
+    for place, trace in enumerate(traces):
+        axis.plot(trace.column("step"), trace.column(held), label=trace.name, linewidth=1.4, **_run_look(place))
     for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
         target = trace.column("target") if trace.steered == held else np.full(1, np.nan)
         if np.isfinite(target).any() and not any(np.array_equal(target, other) for other in drawn):
@@ -65,7 +67,7 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
     if peak > top:
         axis.set_title(f"a first peak of {peak:.0f} nats is cut off", loc="left", fontsize=8, color="#55656f")
-    axis.legend(frameon=False)
+    _legend(figure, axis)
     return figure
 
 
@@ -75,8 +77,9 @@ def beta_figure(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:
     Of a `logarithmic` law these are parts of log β, and would dwarf it: the weight alone, on an axis of its kind.
     """
     figure, axis = _axes("β(t)")
-    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
-        axis.plot(trace.column("step"), trace.column("beta"), color=colour, label=f"{trace.name}: β", linewidth=1.4)
+    for place, trace in enumerate(traces):
+        label = f"{trace.name}: β"
+        axis.plot(trace.column("step"), trace.column("beta"), label=label, linewidth=1.4, **_run_look(place))
     if logarithmic:
         log_scale(axis)
     elif len(traces) == 1 and np.isfinite(traces[0].column("target")).any():
@@ -85,7 +88,7 @@ def beta_figure(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:
             axis.plot(traces[0].column("step"), traces[0].column(name), style, color=colour, linewidth=1, label=label)
     if not logarithmic:
         axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
-    axis.legend(frameon=False)
+    _legend(figure, axis)
     return figure
 
 
@@ -117,13 +120,14 @@ def simulation_figure(traces: Sequence[Trace], real: Trace | None = None) -> Fig
 def reconstruction_figure(traces: Sequence[Trace]) -> Figure:
     """-log p(x|z) on the training batches."""
     figure, axis = _axes("reconstruction (nats per example)")
-    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
-        axis.plot(trace.column("step"), trace.column("reconstruction"), color=colour, label=trace.name, linewidth=1.4)
+    for place, trace in enumerate(traces):
+        style = _run_look(place)
+        axis.plot(trace.column("step"), trace.column("reconstruction"), label=trace.name, linewidth=1.4, **style)
         if trace.steered == "reconstruction":
-            axis.plot(trace.column("step"), trace.column("target"), "--", color=colour, linewidth=1)
+            axis.plot(trace.column("step"), trace.column("target"), "--", color=style["color"], linewidth=1)
     if all((trace.column("reconstruction") > 0).all() for trace in traces):  # the nats of a density may be below zero
         log_scale(axis)
-    axis.legend(frameon=False)
+    _legend(figure, axis)
     return figure
 
 
@@ -172,6 +176,22 @@ def _axes(label: str) -> tuple[Figure, Axes]:
 def look(place: int) -> dict[str, Any]:
     """Colour and dash of a line: where two coincide, as x and y often do, the upper lets the lower be seen."""
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": _DASHES[place % len(_DASHES)]}
+
+
+def _run_look(place: int) -> dict[str, Any]:
+    """Colour and dash of a run's line: whole as long as there are colours, because a set point is dashed."""
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": _DASHES[place // len(COLOURS) % len(_DASHES)]}
+
+
+def _legend(figure: Figure, axis: Axes) -> None:
+    """Of a few lines among them; of more above them, in a figure that is the higher for it."""
+    handles, labels = axis.get_legend_handles_labels()
+    if len(handles) <= _MOST_AMONG:
+        axis.legend(frameon=False)
+        return
+    columns = 2 if max(map(len, labels)) <= 50 else 1  # characters that fit into half a figure
+    figure.set_figheight(figure.get_figheight() + 0.17 * math.ceil(len(handles) / columns))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=8)
 
 
 def step_axis(axis: Axes) -> None:

@@ -1,5 +1,6 @@
 """What each latent knows: mutual information with every factor, as names for latents and as a heat map."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from matplotlib.figure import Figure
 
 # Below this about every factor, a latent gets no name: it would promise more than it holds.
 _TELLING = 0.1
+SHOWN = 20  # latents in a picture unless someone asks for more: of hundreds most do nothing to see
 # RMIG comes first: it takes all factors and all examples, where sampling leaves the shape out.
 _ESTIMATES = ("rmig", "mig_histogram", "mig_sampled")
 
@@ -38,7 +40,7 @@ def latent_name(latent: int, factors: Sequence[str | None]) -> str:
 
 
 def information_figure(metrics: Mapping[str, Any]) -> Figure | None:
-    """A heat map of factors against latents, the latents ordered by KL; None where there is nothing to draw.
+    """A heat map of factors against the latents of largest KL, in its order; None where there is nothing to draw.
 
     Every cell has its number, so there is no colour bar; and as a mesh, not an image, it stays sharp at any size.
     """
@@ -47,19 +49,23 @@ def information_figure(metrics: Mapping[str, Any]) -> Figure | None:
         return None
     table, names, estimator = found
     kl = np.array(metrics["kl_per_latent"])
-    order = np.argsort(-kl)
+    order = np.argsort(-kl)[:SHOWN]
     shown = table[:, order].clip(min=0)  # sampling can fall a little below 0
-    figure = Figure(figsize=(0.46 * len(order) + 1.0, 0.32 * len(names) + 1.0), layout="constrained")
+    width = max(0.46 * len(order) + 0.08 * max(len(name) for name in names) + 0.2, 3.0)  # inches
+    title = textwrap.wrap(f"mutual information (nats); {estimator}", int(width / 0.06))
+    figure = Figure(figsize=(width, 0.32 * len(names) + 0.9 + 0.12 * len(title)), layout="constrained")
     axis = figure.subplots()
-    axis.pcolormesh(shown, cmap="Blues", vmin=0, edgecolors="white", linewidth=0.5)
+    darkest = max(shown.max(), _TELLING)  # next to nothing stays pale
+    axis.pcolormesh(shown, cmap="Blues", vmin=0, vmax=darkest, edgecolors="white", linewidth=0.5)
     axis.invert_yaxis()
     for (row, column), value in np.ndenumerate(shown):
-        colour = "white" if value > 0.6 * shown.max() else "black" if value >= 0.005 else "#9aa5ab"
+        colour = "white" if value > 0.6 * darkest else "black" if value >= 0.005 else "#9aa5ab"
         axis.text(column + 0.5, row + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
     axis.set_yticks(np.arange(len(names)) + 0.5, names)
     axis.set_xticks(np.arange(len(order)) + 0.5, [f"{latent_name(latent, [])}\n{kl[latent]:.2f}" for latent in order])
-    axis.set_xlabel("latent, and its KL (nats)", fontsize=9)
+    few = "" if len(order) == len(kl) else f"; the {len(order)} of largest KL out of {len(kl)}"
+    axis.set_xlabel(f"latent, and its KL (nats){few}", fontsize=9)
     axis.tick_params(length=0, labelsize=8)
     axis.spines[:].set_visible(False)
-    axis.set_title(f"mutual information (nats); {estimator}", loc="left", fontsize=7, color="#55656f")
+    figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=7, color="#55656f")
     return figure

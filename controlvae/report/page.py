@@ -43,7 +43,7 @@ th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px s
 th:first-child, td:first-child, .words th, .words td { text-align: left; vertical-align: top; }
 .words { width: 100%; table-layout: fixed; }
 .warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
-pre { background: #f2f5f7; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
+pre { background: #f2f5f7; padding: .7rem 1rem; white-space: pre-wrap; font-size: .85rem; }
 .quiet { color: #55656f; }
 .beside { display: flex; flex-wrap: wrap; gap: 0 1rem; } .beside > figure { flex: 1 1 24rem; max-width: 100%; }
 """
@@ -215,7 +215,9 @@ def _sentences(text: dict[str, Any]) -> str:
 def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
     found = [metrics for folder in folders if (metrics := folder.metrics())]
-    scores = {name: head for name, head in _SCORES.items() if any(name in metrics for metrics in found)}
+    scores = {
+        name: head for name, head in _SCORES.items() if any("score" in metrics.get(name, ()) for metrics in found)
+    }
     heads = ["run", "step", "ELBO", "reconstruction", "KL", "target", "active units", "settled at step", "overshoot",
              "steady-state error", *scores.values()]  # fmt: skip
     rows = [[html.escape(name), *_row(folder, list(scores))] for name, folder in zip(names, folders, strict=True)]
@@ -227,7 +229,7 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
         f"each. "
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
     )
-    estimators = {m[name]["estimator"] for m in found for name in scores if name in m}
+    estimators = {m[name]["estimator"] for m in found for name in scores if "score" in m.get(name, ())}
     likelihoods = {m["likelihood"] for m in found}
     sentences = [f"Reconstruction: {'; '.join(sorted(likelihoods))}", *sorted(estimators)]
     note = " ".join([note, *(f"{sentence}." for sentence in sentences)])
@@ -246,7 +248,8 @@ def _row(folder: RunFolder, scores: Sequence[str]) -> list[str]:
         return ["–"] * (9 + len(scores))
     response, records = metrics["step_response"], folder.records()
     target = records[-1]["target"] if records else None
-    of = " (reconstruction)" if Trace("", records).steered == "reconstruction" else ""
+    steered = Trace("", records).steered
+    of = "" if steered == "kl" else f" ({HELD[steered]})"
     settled = "" if response is None else response["settling_time"]
     return [
         f"{metrics['step']:,}",
@@ -258,7 +261,7 @@ def _row(folder: RunFolder, scores: Sequence[str]) -> list[str]:
         "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
         "–" if response is None else f"{100 * response['overshoot']:.1f} %",
         "–" if response is None else f"{100 * response['steady_state_error']:+.2f} %",
-        *(f"{metrics[name]['score']:.3f}" if name in metrics else "–" for name in scores),
+        *(f"{metrics[name]['score']:.3f}" if "score" in metrics.get(name, ()) else "–" for name in scores),
     ]
 
 

@@ -69,7 +69,8 @@ def legend_above(figure: Figure, axis: Axes, columns: int = 3) -> None:
 
 def draw_band(axis: Axes, values: Spread, label: str, place: int) -> None:
     """A method's mean over seeds and, shaded, its standard deviation; its place gives the colour."""
-    axis.plot(values.steps, values.mean, label=label, linewidth=1.0, **look(place))
+    alone = "." if len(values.steps) == 1 else ""  # a line of one point would not be seen
+    axis.plot(values.steps, values.mean, label=label, linewidth=1.0, marker=alone, **look(place))
     sd, colour = np.nan_to_num(values.sd), look(place)["color"]
     axis.fill_between(values.steps, values.mean - sd, values.mean + sd, color=colour, alpha=0.2, linewidth=0)
 

@@ -1,7 +1,7 @@
 """A table of the paper filled in from run folders: mean ± sd over seeds beside what was printed, and the difference."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,17 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     lines = [f"**{table.title}**", "", f"| method | seeds | steps | {' | '.join(table.columns)} |"]
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
     sheet: list[list[Any]] = []
-    notes = [table.note]
+    notes: list[str] = []
+    worked_out: dict[str, dict[str, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
     for row in table.rows:
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         for one, metrics in measured:
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
             sheet.append([row.method, row.preset, _seed(one), *numbers])
             notes += _notes(table, row, one, metrics)
+            for score, methods in worked_out.items():  # scores say what they were worked out from
+                if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
+                    methods.setdefault(scored["estimator"], []).append(row.method)
         steps = sorted({metrics["step"] for _, metrics in measured if "step" in metrics})
         cells = []
         for name, path in table.columns.items():
@@ -65,11 +69,21 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             cells.append(Cell(found, row.printed.get(name)).words() + fewer)
         shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
         lines.append(f"| {row.method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
+    notes = [table.note, *_estimators(worked_out.values()), *notes]
     lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
     write_text(out / f"{table.name}.md", text)
     write_csv(out / f"{table.name}.csv", ["method", "preset", "seed", "step", *table.columns], sheet)
     return text
+
+
+def _estimators(worked_out: Iterable[Mapping[str, list[str]]]) -> list[str]:
+    """How each score was worked out; where not all methods share that, whose it was."""
+    return [
+        f"{words}." if len(methods) == 1 else f"{'; '.join(dict.fromkeys(of))}: {words}."
+        for methods in worked_out
+        for words, of in methods.items()
+    ]
 
 
 def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any]) -> list[str]:
@@ -80,9 +94,6 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(f"ELBO: nats per example, {on}, reconstruction: {metrics['likelihood']}.")
     if "fid.samples.score" in columns and (words := fid_words(metrics)) is not None:
         notes.append(f"{words}.")
-    for path in table.columns.values():  # scores say what they were worked out from
-        if isinstance(words := metrics.get(path.partition(".")[0]), Mapping) and "estimator" in words:
-            notes.append(f"{words['estimator']}.")
     if isinstance(one, ScoreFile):
         on = f"{metrics['examples']:,} of {metrics['available']:,} examples, factors {metrics['factors']}"
         notes.append(f"{row.method}: {metrics['of']}, {on}.")

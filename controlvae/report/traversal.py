@@ -12,11 +12,9 @@ from controlvae.data.sprites import IMAGE_COUNT
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
 from controlvae.experiments.paper import SEED_IMAGES
-from controlvae.report.information import latent_factors, latent_name
+from controlvae.report.information import SHOWN, latent_factors, latent_name
 from controlvae.report.pictures import CELL, channels_last, draw_grid
 from controlvae.report.trained import Trained, decoded, latent_kl, some_examples
-
-ROWS = 20  # latents that are shown unless someone asks for more: of hundreds most do nothing to see
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Traversal:
 
 @torch.no_grad()
 def traverse(
-    run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray, rows: int = ROWS
+    run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray, rows: int = SHOWN
 ) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
     kl = latent_kl(run, some_examples(run, 1000))
@@ -78,7 +76,7 @@ def seed_image(run: Trained, image: str | int | None) -> int:
 
 
 def traversals(
-    run: Trained, *, image: str | int | None = None, reach: float = 3.0, columns: int = 10, rows: int = ROWS
+    run: Trained, *, image: str | int | None = None, reach: float = 3.0, columns: int = 10, rows: int = SHOWN
 ) -> Figure:
     """The grid as a figure: rows named by latent and KL, columns by the value of the latent."""
     shown = traverse(run, image, np.linspace(-reach, reach, columns), rows)
