@@ -324,6 +324,7 @@ class Examples:
     """Examples that are their own codes."""
 
     factor_names = ("shape", "scale", "x")
+    unordered = ("shape",)
 
     def __init__(self, count):
         self.factors = FACTORS[:count]

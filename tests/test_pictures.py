@@ -388,6 +388,13 @@ def test_factors_of_a_table_become_class_numbers(three, table, factors, names, c
     assert examples.factors.tolist() == classes
 
 
+def test_factors_in_words_are_no_quantities(three):
+    (three / "t.csv").write_text("kind,size,number\ncat,1.5,1\ndog,2,2\ncat,1.5,2\n")
+    examples = load(Images("set", factors="t.csv"), three)
+    assert examples.unordered == ("kind",)
+    assert examples.factors.tolist() == [[0, 0, 0], [1, 1, 1], [0, 0, 1]]
+
+
 def test_factors_of_an_array(three):
     np.savez(three / "t.npz", size=np.array([0.5, 0.1, 0.5]), place=np.array([[3, 4], [5, 4], [3, 9]]))
     examples = load(Images("set", factors="t.npz"), three)

@@ -330,7 +330,9 @@ def report(
             evaluate_run(folder.path, pick_device(device), data_root, examples, fid)
     if out is None:
         common = Path(os.path.commonpath([path.resolve() for path in runs]))
-        out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(common)) / "report.html"
+        here = Path.cwd()
+        home = here if common in here.parents else common  # not above where the user is
+        out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(home)) / "report.html"
     typer.echo(write_report(folders, out))
 
 

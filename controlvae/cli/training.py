@@ -157,6 +157,9 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         print(f"controlvae: {note}", file=sys.stderr)
     steps, began = experiment.training.steps, engine.step
     if began >= steps:
+        for run in runs:
+            if not run.folder.ended():  # killed between its last checkpoint and the word of it
+                run.journal.event("finished", step=began)
         typer.echo(f"{home} is finished: step {steps:,}. See it with: controlvae report {home}")
         return
     for line in machinery.words:

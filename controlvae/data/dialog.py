@@ -83,6 +83,7 @@ class Dialogs:
     split: str = "all"
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
+    unordered: tuple[str, ...] = ()
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

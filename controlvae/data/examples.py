@@ -38,6 +38,11 @@ class Examples(Protocol):
     @property
     def factor_names(self) -> tuple[str, ...]: ...
 
+    @property
+    def unordered(self) -> tuple[str, ...]:
+        """The factors that are no quantities, such as a shape: which of their classes comes first means nothing."""
+        ...
+
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> Any:
@@ -61,6 +66,7 @@ class Pictures(ABC):
     split: str = "all"
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
+    unordered: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)

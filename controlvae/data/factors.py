@@ -19,6 +19,7 @@ class Factors(NamedTuple):
 
     names: tuple[str, ...]
     classes: np.ndarray  # (pictures, factors) int64
+    unordered: tuple[str, ...] = ()  # those in words: no quantities
 
 
 def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str] | None) -> Factors:
@@ -41,8 +42,10 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     for name, column in columns.items():
         if len(column) != (count if named is None else len(named)):
             raise UserError(f"{path} has {len(column):,} rows under {name!r} for {count:,} pictures")
+    columns = {name: _as_numbers(column) for name, column in columns.items()}
     classes = [_classes(column, f"{path}: {name!r}")[order] for name, column in columns.items()]
-    return Factors(tuple(columns), np.stack(classes, axis=1))
+    words = tuple(name for name, column in columns.items() if column.dtype.kind == "U")
+    return Factors(tuple(columns), np.stack(classes, axis=1), words)
 
 
 def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
@@ -112,10 +115,15 @@ def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndar
     return np.array([rows[name] for name in files])
 
 
-def _classes(column: np.ndarray, name: str) -> np.ndarray:
-    """Values as numbers from 0 in their order, numerical where all are numbers."""
+def _as_numbers(column: np.ndarray) -> np.ndarray:
+    """Words as numbers where all are."""
     with contextlib.suppress(ValueError):
-        column = column.astype(np.float64)
+        return column.astype(np.float64)
+    return column.astype(str)
+
+
+def _classes(column: np.ndarray, name: str) -> np.ndarray:
+    """Values as numbers from 0, in their order."""
     missing = np.isnan(column) if column.dtype.kind == "f" else column == ""
     if missing.any():
         raise UserError(f"{name} has no value in row {missing.argmax() + 1:,}; fill it in, or choose other columns")

@@ -127,6 +127,7 @@ def _examples(
         split_words(count, settings.part, settings.held_out),
         factors.classes[chosen] if factors.names else None,
         factors.names,
+        factors.unordered,
     )
 
 

@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 
 from controlvae.data.examples import BinaryImages, stream_key
 from controlvae.data.roots import find_file
-from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, factor_classes, render, render_packed
+from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes, render, render_packed
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
 
@@ -37,7 +37,7 @@ def load(settings: Shapes2D, root: Path | None = None) -> BinaryImages:
         packed = _halve(packed)
     shape = (1, settings.size, settings.size)
     return BinaryImages(
-        torch.from_numpy(packed), shape, source, "no held-out images", factor_classes(indices), FACTOR_NAMES
+        torch.from_numpy(packed), shape, source, "no held-out images", factor_classes(indices), FACTOR_NAMES, UNORDERED
     )
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 FACTOR_NAMES = ("shape", "scale", "orientation", "x", "y")
+# A shape is no quantity: the paper's MIG leaves it out (section 4.3), its RMIG takes all five factors.
+UNORDERED = ("shape",)
 FACTOR_SIZES = (3, 6, 40, 32, 32)
 IMAGE_COUNT = 737_280
 

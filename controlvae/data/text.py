@@ -42,6 +42,7 @@ class Sentences:
     split: str = "all"
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
+    unordered: tuple[str, ...] = ()
     cut: Cut | None = None  # into the pieces that tokens are, where they are no words
 
     @property

@@ -156,7 +156,8 @@ class RunFolder:
             return None
         try:
             loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
-        except ValueError as error:
+            loaded["step"]
+        except (ValueError, TypeError, KeyError) as error:
             anew = f"delete it, then: controlvae evaluate {self.path}"
             raise UserError(f"{self.metrics_file} is damaged ({error}); {anew}") from None
         return loaded

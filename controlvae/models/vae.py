@@ -70,7 +70,7 @@ def small_map(shape: tuple[int, int, int], layers: int) -> int:
     size, remainder = divmod(shape[1], 2**layers)
     if shape[1] != shape[2] or remainder or size < 1:
         need = f"{layers} stride-2 layers need a square picture divisible by {2**layers}"
-        raise ValueError(f"{need}, got {shape[1]}x{shape[2]}")
+        raise ValueError(f"{need}, got {shape[1]}x{shape[2]}; choose another data.size, or fewer model.channels")
     return size
 
 

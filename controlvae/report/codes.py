@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from controlvae.data.arrays import FAULTS
-from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, factor_classes
+from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.errors import UserError
 from controlvae.experiments.files import write_text
 from controlvae.metrics import active_units
 from controlvae.metrics.arrays import classes, code_table
 from controlvae.models import Posterior
 from controlvae.objectives import gaussian_kl
-from controlvae.report.disentangling import UNORDERED, measured_on, scores
+from controlvae.report.disentangling import measured_on, scores
 
 SUFFIX = ".scores.json"
 _LARGEST = 1e6  # of a code: float32 tells its neighbours apart, and its square stays far from overflowing
