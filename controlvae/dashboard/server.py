@@ -28,6 +28,7 @@ from controlvae.experiments.asked import ask_target
 _PAGE = Path(__file__).parent / "page"
 _EVERY = 0.5  # seconds between looks at the files
 _QUIET = 20  # looks without news after which the stream says that it is there
+_LONGEST = 1_000  # bytes of a request to move a set point
 LOCAL = ("127.0.0.1", "localhost", "::1")
 # Everything comes from here; a page elsewhere can neither frame this one nor be loaded into it.
 _HEADERS = {
@@ -60,25 +61,21 @@ class Dashboard:
         return StreamingResponse(self._follow(names), media_type="text/event-stream", headers=_HEADERS)
 
     async def _follow(self, names: Sequence[str]) -> AsyncIterator[str]:
-        watch, before, quiet = Watch(self.root), "", 0
-        found = await run_in_threadpool(find, self.root)
-        tails = [
-            (kind, name, Tail(file))
-            for name in names if name in found
-            for kind, file in (("log", found[name].log_file), ("validation", found[name].validation_file))
-        ]  # fmt: skip
+        watch, before, quiet = Watch(self.root), None, 0
+        tails: dict[tuple[str, str], Tail] = {}
         while not self.stopping():
             quiet += 1
-            seen = {"root": str(self.root), "runs": await run_in_threadpool(watch.look)}
-            if (now := json.dumps(seen)) != before:
-                before, quiet = now, 0
-                yield f"event: runs\ndata: {now}\n\n"
-            for kind, name, tail in tails:
-                anew, records = await run_in_threadpool(tail.read)
-                if anew or records:
-                    quiet = 0
-                    news = {"run": name, "anew": anew, "columns": columns(records) if records else None}
-                    yield f"event: {kind}\ndata: {json.dumps(news)}\n\n"
+            runs = await run_in_threadpool(watch.look)
+            if runs != before:
+                before, quiet = runs, 0
+                yield _event("runs", {"root": str(self.root), "runs": runs})
+            for name in {each["run"] for each in runs}.intersection(names):  # a run may begin while one waits for it
+                folder = RunFolder(self.root / name)
+                for kind, file in (("log", folder.log_file), ("validation", folder.validation_file)):
+                    tail = tails.setdefault((kind, name), Tail(file))
+                    if news := await run_in_threadpool(_added, name, tail):
+                        quiet = 0
+                        yield _event(kind, news)
             if quiet >= _QUIET:
                 quiet = 0
                 yield ": still here\n\n"
@@ -104,9 +101,9 @@ class Dashboard:
         """Moves a set point. Only this page may ask: a form elsewhere cannot send JSON."""
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "send JSON")
-        folder = self.folder(request)
+        folder = await run_in_threadpool(self.folder, request)
         try:
-            asked = await request.json()
+            asked = json.loads(await _body(request))
         except ValueError:
             raise HTTPException(400, "that is not JSON") from None
         await run_in_threadpool(ask_target, folder, asked.get("target") if isinstance(asked, dict) else None)
@@ -114,8 +111,7 @@ class Dashboard:
 
     async def _opened(self, request: Request, view: Callable[..., Any], *args: Any) -> Any:
         """What a view makes of a run's model; in a thread, so that the stream goes on."""
-        folder = self.folder(request)
-        return await run_in_threadpool(lambda: view(self.models.at(folder), *args))
+        return await run_in_threadpool(lambda: view(self.models.at(self.folder(request)), *args))
 
 
 def make_app(
@@ -133,7 +129,7 @@ def make_app(
     return Starlette(
         routes=routes,
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
-        exception_handlers={UserError: _refused, HTTPException: _refused},
+        exception_handlers={UserError: _refused, HTTPException: _refused, Exception: _failed},
     )
 
 
@@ -166,6 +162,27 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
+def _added(name: str, tail: Tail) -> dict[str, Any] | None:
+    """What is new in a log, as columns; None where nothing is."""
+    anew, records = tail.read()
+    if not anew and not records:
+        return None
+    return {"run": name, "anew": anew, "columns": columns(records) if records else None}
+
+
+def _event(kind: str, content: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps(content)}\n\n"
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LONGEST:
+            raise HTTPException(413, f"at most {_LONGEST:,} bytes")
+    return body
+
+
 def _code(request: Request) -> list[float]:
     try:
         return [float(value) for value in request.query_params.get("code", "").split(",")]
@@ -187,3 +204,8 @@ def _png(picture: bytes) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     status, words = (error.status_code, error.detail) if isinstance(error, HTTPException) else (400, str(error))
     return JSONResponse({"error": words}, status, headers=_HEADERS)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """What nobody thought of: said on the page, too."""
+    return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500, headers=_HEADERS)

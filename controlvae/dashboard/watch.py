@@ -1,8 +1,9 @@
 """What a page shows of run folders, and what has changed in them since it last looked."""
 
-import json
+import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from controlvae.control.law import Feedback, Law
 from controlvae.errors import UserError
 from controlvae.experiments import DialogVAE, Experiment, RunFolder, TextVAE
 from controlvae.experiments.asked import asked
+from controlvae.experiments.folder import as_record
 from controlvae.report.page import warnings_of
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.journal import in_training
@@ -32,7 +34,7 @@ class Summary:
     steps: int
     held: str  # the column that has a set point,
     target: float | None  # and the set point, where there is one
-    latest: dict[str, float | None]  # the last line of its log
+    latest: dict[str, float]  # the numbers in the last line of its log
     shows: str  # pictures, sentences or dialogs
     checkpoint: int | None
     steerable: bool  # its set point may be moved
@@ -41,9 +43,14 @@ class Summary:
 
 
 def find(root: Path) -> dict[str, RunFolder]:
-    """The runs below a folder, by their paths in it, newest first."""
-    found = sorted(root.rglob("experiment.json"), key=lambda file: -file.stat().st_mtime)
-    return {file.parent.relative_to(root).as_posix(): RunFolder(file.parent) for file in found}
+    """The runs below a folder, by their paths in it, newest first. They may come and go while one looks."""
+    found = []
+    for path, _, _ in os.walk(root):
+        run = RunFolder(Path(path))
+        if (stamp := _stamp(run.experiment_file)) is not None:
+            found.append((stamp, run))
+    found.sort(key=lambda each: each[0], reverse=True)
+    return {run.path.relative_to(root).as_posix(): run for _, run in found}
 
 
 @dataclass
@@ -70,11 +77,13 @@ class Watch:
             return stamp, asdict(summarise(name, folder, training))
         except UserError as error:
             return stamp, {"run": name, "error": str(error)}
+        except (OSError, KeyError, TypeError, ValueError) as error:  # one odd folder must not hide the others
+            return stamp, {"run": name, "error": f"{folder.path} cannot be read: {error!r}"}
 
 
 def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
     experiment, last = folder.experiment(), folder.last_record() or {}
-    latest = {name: value for name, value in last.items() if name != "kl_per_latent"}
+    latest = {name: value for name, value in last.items() if _is_number(value)}
     warnings = warnings_of(folder)
     if training:  # that it is not finished goes without saying
         warnings = [line for line in warnings if not line.startswith("not finished")]
@@ -84,10 +93,10 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         seed=experiment.training.seed,
         law=_law(experiment.control),
         state="training" if training else _rest(folder),
-        step=latest.get("step", 0),
+        step=int(latest.get("step", 0)),
         steps=experiment.training.steps,
         held=experiment.holds,
-        target=_target(experiment, last),
+        target=_target(experiment, latest),
         latest=latest,
         shows=_shows(experiment),
         checkpoint=latest_step(folder.checkpoints),
@@ -139,7 +148,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 @dataclass
 class Tail:
-    """The records that were added to a file of JSON lines since it was last read."""
+    """The records that were added to a file of JSON lines since it was last read; a damaged line is passed over."""
 
     path: Path
     position: int = 0
@@ -147,46 +156,48 @@ class Tail:
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
         """Whether to begin anew, because the run was resumed from an earlier step, and the new records."""
-        size, before = self.path.stat().st_size if self.path.is_file() else 0, self.last_step
+        _, size = _stamp(self.path) or (0, 0)
         if size == self.position:
             return False, []
-        try:
-            records = list(self._new())
-            anew = size < self.position or (bool(records) and records[0]["step"] <= before)
-        except (ValueError, KeyError, TypeError):  # a line no longer begins where the last reading ended
-            anew = True
-        if not anew:
-            return False, records
-        self.position, self.last_step = 0, -math.inf
-        return True, list(self._new())
+        before, found = self.last_step, self._new()
+        # No record where the last reading ended: what stands there is no longer the beginning of a line.
+        anew = size < self.position or (bool(found) and (found[0] is None or found[0]["step"] <= before))
+        if anew:
+            self.position, self.last_step = 0, -math.inf
+            found = self._new()
+        return anew, [record for record in found if record is not None]
 
-    def _new(self) -> Iterator[dict[str, Any]]:
-        with self.path.open("rb") as file:
+    def _new(self) -> list[dict[str, Any] | None]:
+        found = []
+        with contextlib.suppress(OSError), self.path.open("rb") as file:  # it may have been deleted
             file.seek(self.position)
             for line in file:
                 if not line.endswith(b"\n"):
-                    return  # being written
-                record = json.loads(line)
-                self.last_step = record["step"]
+                    break  # being written
                 self.position += len(line)
-                yield record
+                found.append(record := as_record(line, ("step",)))
+                self.last_step = record["step"] if record else self.last_step
+        return found
 
 
 def columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Records as columns, with the KL of each latent apart: {"step": [...], "kl": [...], ..., "latents": [[...]]}."""
     if len(records) > _MOST_POINTS:
         every = math.ceil(len(records) / _MOST_POINTS)
-        records = [*records[::every], records[-1]]
+        records = records[::-every][::-1]  # from the last one back
     names = [name for name in records[0] if name not in _NOT_CURVES]
     table: dict[str, Any] = {"step": [record["step"] for record in records]}
     table |= {name: [_short(record.get(name)) for record in records] for name in names}
     if "kl_per_latent" in records[0]:
-        table["latents"] = [
-            [_short(value) for value in of] for of in zip(*(r["kl_per_latent"] for r in records), strict=True)
-        ]
+        rows = [record.get("kl_per_latent", ()) for record in records]
+        table["latents"] = [[_short(value) for value in of] for of in zip(*rows, strict=False)]
     return table
 
 
 def _short(value: Any) -> float | None:
     """Five digits: more than a screen shows."""
-    return float(f"{value:.5g}") if isinstance(value, int | float) and math.isfinite(value) else None
+    return float(f"{value:.5g}") if _is_number(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
