@@ -1,20 +1,26 @@
 // The page: which runs there are, which are chosen, and what the server tells of them.
 
 import * as charts from "./charts.js";
+import { element } from "./element.js";
 import * as model from "./model.js";
 
-const { element } = model;
 const find = (selector) => document.querySelector(selector);
-let root = "", summaries = [], chosen = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "null"), focused = null;
-const logs = new Map(), validations = new Map(), speeds = new Map();
+let root = "", summaries = [], chosen = inAddress(), focused = null;
+const logs = new Map(), validations = new Map(), speeds = new Map(), items = new Map();
 let stream = null, drawing = false;
+
+function inAddress() {
+  try {
+    const runs = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    return Array.isArray(runs) ? runs : null;
+  } catch { return null; }
+}
 
 function follow() {
   stream?.close();
-  logs.clear();
-  validations.clear();
   stream = new EventSource(`/events?${new URLSearchParams((chosen ?? []).map((run) => ["run", run]))}`);
-  stream.onopen = () => { find("#lost").hidden = true; logs.clear(); validations.clear(); };
+  const told = new Set(); // by this stream; what is kept of other logs is from the one before, to be replaced
+  stream.onopen = () => { find("#lost").hidden = true; told.clear(); };
   stream.onerror = () => { find("#lost").hidden = false; };
   stream.addEventListener("runs", ({ data }) => {
     ({ root, runs: summaries } = JSON.parse(data));
@@ -22,8 +28,13 @@ function follow() {
     if (chosen === null && summaries.length) choose(first(), true);
     refresh();
   });
-  stream.addEventListener("log", ({ data }) => take(logs, JSON.parse(data)));
-  stream.addEventListener("validation", ({ data }) => take(validations, JSON.parse(data)));
+  for (const [kind, kept] of [["log", logs], ["validation", validations]]) {
+    stream.addEventListener(kind, ({ data }) => {
+      const { run, anew, columns } = JSON.parse(data), log = `${kind} ${run}`;
+      take(kept, run, anew || !told.has(log), columns);
+      told.add(log);
+    });
+  }
 }
 
 // What to show when nobody has chosen: what is being trained, else the newest; all seeds of it.
@@ -41,11 +52,11 @@ function choose(runs, silent) {
   refresh();
 }
 
-function take(kept, { run, anew, columns }) {
+function take(kept, run, anew, columns) {
   const before = anew ? null : kept.get(run);
   if (!before) { if (columns) kept.set(run, columns); else kept.delete(run); }
   else for (const [name, values] of Object.entries(columns)) {
-    if (name === "latents") values.forEach((more, latent) => before.latents[latent].push(...more));
+    if (name === "latents") values.forEach((more, latent) => before.latents?.[latent]?.push(...more));
     else (before[name] ??= []).push(...values);
   }
   refresh();
@@ -92,29 +103,43 @@ function redraw() {
 function list(runs) {
   const groups = Map.groupBy(summaries, (each) => each.run.split("/").slice(0, -1).join("/"));
   for (const inside of groups.values()) inside.sort((a, b) => a.run.localeCompare(b.run, "en", { numeric: true }));
-  const place = find("#runs"), active = document.activeElement?.dataset?.run;
-  place.replaceChildren(...[...groups].flatMap(([home, inside]) => [
-    ...(home && home !== "." ? [element("h3", "", home)] : []), ...inside.map((each) => entry(each, runs))]));
-  if (active) place.querySelector(`[data-run="${CSS.escape(active)}"]`)?.focus();
+  const place = find("#runs"), active = document.activeElement;
+  const wanted = [...groups].flatMap(([home, inside]) => [
+    ...(home || groups.size > 1 ? [heading(home || root)] : []), ...inside.map((each) => entry(each, runs))]);
+  if (wanted.length === place.children.length && wanted.every((each, at) => each === place.children[at])) return;
+  const mine = place.contains(active);
+  place.replaceChildren(...wanted);
+  if (mine) active.focus();
 }
 
+// A line of the list stays the same element while its numbers change: a click that began on it ends on it.
+function lasting(name, make) {
+  if (!items.has(name)) items.set(name, make());
+  return items.get(name);
+}
+
+const heading = (home) => lasting(`of ${home}`, () => element("h3", "", home));
+
 function entry(summary, runs) {
-  const box = element("label", "run"), tick = element("input");
-  const mine = runs.find((run) => run.summary.run === summary.run);
-  Object.assign(tick, { type: "checkbox", checked: (chosen ?? []).includes(summary.run) });
-  tick.dataset.run = summary.run;
-  tick.onchange = () => choose(tick.checked ? [...(chosen ?? []), summary.run] : chosen.filter((run) => run !== summary.run));
-  if (mine) box.style.setProperty("--colour", mine.colour);
-  const name = summary.run.split("/").pop();
-  box.append(tick, element("span", "name", name === "." ? "this run" : name));
-  if (summary.error) { box.append(element("span", "state broken", "unreadable"), element("span", "detail", summary.error)); return box; }
-  box.append(element("span", `state ${summary.state.split(" ")[0]}`, summary.state), element("span", "detail", numbers(summary)));
-  if (summary.state === "training") {
-    const bar = element("progress");
-    Object.assign(bar, { value: summary.step, max: summary.steps });
-    box.append(bar);
-  }
+  const { box, tick, state, detail, bar } = lasting(`run ${summary.run}`, () => blank(summary.run));
+  tick.checked = (chosen ?? []).includes(summary.run);
+  box.style.setProperty("--colour", runs.find((run) => run.summary.run === summary.run)?.colour ?? "");
+  state.className = `state ${summary.error ? "broken" : summary.state.split(" ")[0]}`;
+  state.textContent = summary.error ? "unreadable" : summary.state;
+  detail.textContent = summary.error ?? numbers(summary);
+  bar.hidden = summary.state !== "training";
+  if (!bar.hidden) Object.assign(bar, { max: summary.steps, value: summary.step });
   return box;
+}
+
+function blank(run) {
+  const box = element("label", "run"), tick = element("input"), name = run.split("/").pop();
+  Object.assign(tick, { type: "checkbox", onchange: () => {
+    choose(tick.checked ? [...(chosen ?? []), run] : chosen.filter((each) => each !== run));
+  } });
+  const [state, detail, bar] = [element("span"), element("span", "detail"), element("progress")];
+  box.append(tick, element("span", "name", name === "." ? "this run" : name), state, detail, bar);
+  return { box, tick, state, detail, bar };
 }
 
 function numbers({ latest, held, target, step }) {
@@ -148,11 +173,12 @@ function where(summary) {
   const left = rate > 0 ? (summary.steps - summary.step) / rate : 0;
   const time = left > 5400 ? `${(left / 3600).toFixed(1)} h` : left > 90 ? `${Math.round(left / 60)} min` : `${Math.round(left)} s`;
   const pace = rate > 0 ? ` · ${rate >= 10 ? Math.round(rate) : rate.toPrecision(2)} steps/s · ${time} left` : "";
-  const again = ["stopped", "broken off"].includes(summary.state) ? ` · go on with: controlvae resume ${path(summary)}` : "";
+  const again = ["stopped", "broken off"].includes(summary.state) ? ` · go on with: controlvae resume ${quoted(path(summary))}` : "";
   return `${summary.state} · step ${summary.step.toLocaleString("en")} of ${summary.steps.toLocaleString("en")}${pace} · ${summary.law}${again}`;
 }
 
 const path = ({ run }) => (run === "." ? root : `${root}/${run}`);
+const quoted = (path) => (/^[\w./=+:,-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`); // for a shell
 
 function steer(form, summary) {
   form.hidden = !summary.steerable;
@@ -161,7 +187,7 @@ function steer(form, summary) {
   if (form.dataset.run !== summary.run && target != null) {
     form.dataset.run = summary.run;
     form.dataset.said = "";
-    const top = 2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.held] ?? 0));
+    const top = Number((2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.held] ?? 0))).toPrecision(3));
     Object.assign(slider, { min: target < 0 ? -top : 0, max: top, value: target });
     number.value = fixed(target);
   }
@@ -179,4 +205,7 @@ function steer(form, summary) {
   };
 }
 
+// A browser opens six connections to a server, whatever the number of tabs: those nobody looks at give theirs back.
+document.addEventListener("visibilitychange", () => { if (document.hidden) stream.close(); else follow(); });
+addEventListener("hashchange", () => location.reload());
 follow();
