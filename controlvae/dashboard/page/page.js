@@ -40,7 +40,6 @@ function follow() {
 // What to show when nobody has chosen: what is being trained, else the newest; all seeds of it.
 function first() {
   const start = summaries.find((each) => each.state === "training") ?? summaries.find((each) => !each.error) ?? summaries[0];
-  const home = (run) => run.split("/").slice(0, -1).join("/");
   const beside = summaries.filter((each) => !each.error && home(each.run) === home(start.run) && each.preset === start.preset);
   return (home(start.run) ? beside : [start]).map((each) => each.run).sort().slice(0, 6);
 }
@@ -86,7 +85,7 @@ function redraw() {
   const shown = (chosen ?? []).map((name) => summaries.find((each) => each.run === name)).filter((each) => each && !each.error);
   const apart = new Set(shown.map((each) => each.run.split("/").at(-1))).size === shown.length;
   const runs = shown.map((summary, place) => ({
-    summary, name: summary.run.split("/").slice(apart ? -1 : -2).join("/"), colour: charts.COLOURS[place % charts.COLOURS.length],
+    summary, name: short(summary.run, apart ? 1 : 2), colour: charts.COLOURS[place % charts.COLOURS.length],
     columns: logs.get(summary.run), validation: validations.get(summary.run),
   }));
   const focus = runs.find((run) => run.summary.run === focused) ?? runs[0] ?? null;
@@ -100,12 +99,15 @@ function redraw() {
   look(runs, focus);
 }
 
+const short = (run, parts = 1) => (run === "." ? "this run" : run.split("/").slice(-parts).join("/"));
+const home = (run) => run.split("/").slice(0, -1).join("/");
+
 function list(runs) {
-  const groups = Map.groupBy(summaries, (each) => each.run.split("/").slice(0, -1).join("/"));
+  const groups = Map.groupBy(summaries, (each) => home(each.run));
   for (const inside of groups.values()) inside.sort((a, b) => a.run.localeCompare(b.run, "en", { numeric: true }));
   const place = find("#runs"), active = document.activeElement;
-  const wanted = [...groups].flatMap(([home, inside]) => [
-    ...(home || groups.size > 1 ? [heading(home || root)] : []), ...inside.map((each) => entry(each, runs))]);
+  const wanted = [...groups].flatMap(([where, inside]) => [
+    ...(where || groups.size > 1 ? [heading(where || root)] : []), ...inside.map((each) => entry(each, runs))]);
   if (wanted.length === place.children.length && wanted.every((each, at) => each === place.children[at])) return;
   const mine = place.contains(active);
   place.replaceChildren(...wanted);
@@ -118,7 +120,7 @@ function lasting(name, make) {
   return items.get(name);
 }
 
-const heading = (home) => lasting(`of ${home}`, () => element("h3", "", home));
+const heading = (where) => lasting(`of ${where}`, () => element("h3", "", where));
 
 function entry(summary, runs) {
   const { box, tick, state, detail, bar } = lasting(`run ${summary.run}`, () => blank(summary.run));
@@ -133,12 +135,12 @@ function entry(summary, runs) {
 }
 
 function blank(run) {
-  const box = element("label", "run"), tick = element("input"), name = run.split("/").pop();
+  const box = element("label", "run"), tick = element("input");
   Object.assign(tick, { type: "checkbox", onchange: () => {
     choose(tick.checked ? [...(chosen ?? []), run] : chosen.filter((each) => each !== run));
   } });
   const [state, detail, bar] = [element("span"), element("span", "detail"), element("progress")];
-  box.append(tick, element("span", "name", name === "." ? "this run" : name), state, detail, bar);
+  box.append(tick, element("span", "name", short(run)), state, detail, bar);
   return { box, tick, state, detail, bar };
 }
 
@@ -159,7 +161,7 @@ function look(runs, focus) {
   section.querySelector("h2").textContent = summary.preset;
   const names = runs.map((run) => run.summary.run);
   if ([...select.options].map((option) => option.value).join() !== names.join()) {
-    select.replaceChildren(...names.map((name) => new Option(name, name)));
+    select.replaceChildren(...names.map((name) => new Option(name === "." ? short(name) : name, name)));
   }
   select.value = summary.run;
   select.onchange = () => { focused = select.value; refresh(); };
