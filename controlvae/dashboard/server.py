@@ -20,7 +20,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from controlvae.dashboard import views
-from controlvae.dashboard.watch import Tail, Watch, columns, find
+from controlvae.dashboard.logs import Tail, columns
+from controlvae.dashboard.watch import Watch, find
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.experiments.asked import ask_target
@@ -43,6 +44,7 @@ class Dashboard:
 
     def __init__(self, root: Path, models: views.Models, stopping: Callable[[], bool]) -> None:
         self.root, self.models, self.stopping = root, models, stopping
+        self._readers = asyncio.Semaphore(2)  # however many pages are open, there is time and memory for what they ask
 
     def folder(self, request: Request) -> RunFolder:
         """The run a request names: one of those found, and no other folder of this machine."""
@@ -65,7 +67,7 @@ class Dashboard:
         tails: dict[tuple[str, str], Tail] = {}
         while not self.stopping():
             quiet += 1
-            runs = await run_in_threadpool(watch.look)
+            runs = await self._read(watch.look)
             if runs != before:
                 before, quiet = runs, 0
                 yield _event("runs", {"root": str(self.root), "runs": runs})
@@ -73,13 +75,17 @@ class Dashboard:
                 folder = RunFolder(self.root / name)
                 for kind, file in (("log", folder.log_file), ("validation", folder.validation_file)):
                     tail = tails.setdefault((kind, name), Tail(file))
-                    if news := await run_in_threadpool(_added, name, tail):
+                    if news := await self._read(_added, kind, name, tail):
                         quiet = 0
-                        yield _event(kind, news)
+                        yield news
             if quiet >= _QUIET:
                 quiet = 0
                 yield ": still here\n\n"
             await asyncio.sleep(_EVERY)
+
+    async def _read(self, read: Callable[..., Any], *args: Any) -> Any:
+        async with self._readers:
+            return await run_in_threadpool(read, *args)
 
     async def latents(self, request: Request) -> Response:
         return JSONResponse(await self._opened(request, views.latents), headers=_HEADERS)
@@ -162,12 +168,12 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
-def _added(name: str, tail: Tail) -> dict[str, Any] | None:
-    """What is new in a log, as columns; None where nothing is."""
+def _added(kind: str, name: str, tail: Tail) -> str | None:
+    """The event of what is new in a log; None where nothing is."""
     anew, records = tail.read()
     if not anew and not records:
         return None
-    return {"run": name, "anew": anew, "columns": columns(records) if records else None}
+    return _event(kind, {"run": name, "anew": anew, "columns": columns(records) if records else None})
 
 
 def _event(kind: str, content: Any) -> str:

@@ -1,24 +1,23 @@
-"""What a page shows of run folders, and what has changed in them since it last looked."""
+"""The runs below a folder as a list shows them: where each stands, and what may be done with it."""
 
-import contextlib
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from controlvae.control.law import Feedback, Law
+from controlvae.dashboard.logs import is_number
 from controlvae.errors import UserError
 from controlvae.experiments import DialogVAE, Experiment, RunFolder, TextVAE
 from controlvae.experiments.asked import asked
-from controlvae.experiments.folder import as_record
 from controlvae.report.page import warnings_of
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.journal import in_training
 
-_NOT_CURVES = {"step", "kl_per_latent", "saturated"}
-_MOST_POINTS = 4_000  # of a long log when a page opens it; every new line is sent after that
+# What the last of these events says of a run that nobody trains: a process that was killed has said nothing.
+_ENDS = {"finished": "finished", "stopped": "stopped", "diverged": "diverged", "started": "broken off",
+         "resumed": "broken off"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Summary:
 
     run: str  # its folder below the page's own: how it is asked for
     preset: str
-    seed: int
     law: str
     state: str  # training, finished, stopped, diverged, broken off, or not begun
     step: int
@@ -83,14 +81,13 @@ class Watch:
 
 def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
     experiment, last = folder.experiment(), folder.last_record() or {}
-    latest = {name: value for name, value in last.items() if _is_number(value)}
+    latest = {name: value for name, value in last.items() if is_number(value)}
     warnings = warnings_of(folder)
     if training:  # that it is not finished goes without saying
         warnings = [line for line in warnings if not line.startswith("not finished")]
     return Summary(
         run=name,
         preset=experiment.name,
-        seed=experiment.training.seed,
         law=_law(experiment.control),
         state="training" if training else _rest(folder),
         step=int(latest.get("step", 0)),
@@ -113,14 +110,9 @@ def _target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
 
 
 def _rest(folder: RunFolder) -> str:
-    """How a run stands that nobody trains: a process that was killed has said nothing."""
+    """How a run stands that nobody trains."""
     last = next((event["event"] for event in reversed(folder.events()) if event["event"] in _ENDS), None)
     return "not begun" if last is None else _ENDS[last]
-
-
-_ENDS = {name: name for name in ("finished", "stopped", "diverged")} | {
-    "started": "broken off", "resumed": "broken off",
-}  # fmt: skip
 
 
 def _law(law: Law) -> str:
@@ -144,60 +136,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
-
-
-@dataclass
-class Tail:
-    """The records that were added to a file of JSON lines since it was last read; a damaged line is passed over."""
-
-    path: Path
-    position: int = 0
-    last_step: float = -math.inf
-
-    def read(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether to begin anew, because the run was resumed from an earlier step, and the new records."""
-        _, size = _stamp(self.path) or (0, 0)
-        if size == self.position:
-            return False, []
-        before, found = self.last_step, self._new()
-        # No record where the last reading ended: what stands there is no longer the beginning of a line.
-        anew = size < self.position or (bool(found) and (found[0] is None or found[0]["step"] <= before))
-        if anew:
-            self.position, self.last_step = 0, -math.inf
-            found = self._new()
-        return anew, [record for record in found if record is not None]
-
-    def _new(self) -> list[dict[str, Any] | None]:
-        found = []
-        with contextlib.suppress(OSError), self.path.open("rb") as file:  # it may have been deleted
-            file.seek(self.position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # being written
-                self.position += len(line)
-                found.append(record := as_record(line, ("step",)))
-                self.last_step = record["step"] if record else self.last_step
-        return found
-
-
-def columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Records as columns, with the KL of each latent apart: {"step": [...], "kl": [...], ..., "latents": [[...]]}."""
-    if len(records) > _MOST_POINTS:
-        every = math.ceil(len(records) / _MOST_POINTS)
-        records = records[::-every][::-1]  # from the last one back
-    names = [name for name in records[0] if name not in _NOT_CURVES]
-    table: dict[str, Any] = {"step": [record["step"] for record in records]}
-    table |= {name: [_short(record.get(name)) for record in records] for name in names}
-    if "kl_per_latent" in records[0]:
-        rows = [record.get("kl_per_latent", ()) for record in records]
-        table["latents"] = [[_short(value) for value in of] for of in zip(*rows, strict=False)]
-    return table
-
-
-def _short(value: Any) -> float | None:
-    """Five digits: more than a screen shows."""
-    return float(f"{value:.5g}") if _is_number(value) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
