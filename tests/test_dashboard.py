@@ -192,6 +192,27 @@ def test_a_port_that_is_taken_is_one_line(trained, page):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_in_a_browser_what_one_holds_on_to_stays_while_a_log_grows(trained, page, tmp_path):
+    growing = trained / "growing"
+    shutil.copytree(trained / "some" / "ended", growing)
+    try:
+        with browser(tmp_path / "profile") as tab:
+            tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["growing"])))
+            tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
+            tab.run("window.held = [...document.querySelectorAll('.run, .chart canvas')]; 0")
+            last = RunFolder(growing).last_record()
+            last |= {"step": last["step"] + 5, "kl": 123.0, "kl_per_latent": last["kl_per_latent"][::-1]}
+            with (growing / "log.jsonl").open("a") as log:
+                log.write(json.dumps(last) + "\n")
+            tab.wait("document.querySelector('#runs').innerText.includes('KL 123 / 18')")
+            tab.wait("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+            assert tab.run("window.held.every((each) => each.isConnected)")
+            assert tab.complaints == []
+    finally:
+        shutil.rmtree(growing)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(trained, page, tmp_path):
     with browser(tmp_path / "profile") as tab:
         tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["some/stopped", "some/ended"])))
