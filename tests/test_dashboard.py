@@ -272,6 +272,14 @@ def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a
     assert "target moved" not in [event["event"] for event in again[1].folder.events()]
 
 
+def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_path):
+    runs, engine = two_runs(tmp_path)
+    for glance in train(runs, engine):
+        if glance.step == 60:
+            ask_target(runs[0].folder, 5)
+    assert runs[0].folder.events() == []
+
+
 @pytest.mark.parametrize(
     ("text", "law"), [("{", "PI(9.0)"), ('{"target": -4}', "PI(9.0)"), ('{"target": 4}', "Constant(1.0)")]
 )
