@@ -35,6 +35,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; "
                                "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }  # fmt: skip
 
@@ -71,7 +72,8 @@ class Dashboard:
             if runs != before:
                 before, quiet = runs, 0
                 yield _event("runs", {"root": str(self.root), "runs": runs})
-            for name in {each["run"] for each in runs}.intersection(names):  # a run may begin while one waits for it
+            there = {each["run"] for each in runs}
+            for name in [name for name in names if name in there]:  # a run may begin while one waits for it
                 folder = RunFolder(self.root / name)
                 for kind, file in (("log", folder.log_file), ("validation", folder.validation_file)):
                     tail = tails.setdefault((kind, name), Tail(file))
