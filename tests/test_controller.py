@@ -222,6 +222,18 @@ def test_each_model_is_given_a_target_that_its_law_can_hold():
         control.set_target(torch.tensor([-20.0, -500.0]))
 
 
+def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
+    laws = [cv.PI(9.0), cv.PI(9.0), cv.Auto(9.0), cv.PID(9.0)]
+    together, alone = cv.Controller(laws), [cv.Controller(law) for law in laws]
+    for step, measured in enumerate(20 * torch.rand(60, 4, generator=torch.Generator().manual_seed(1))):
+        if moved := {20: 1, 40: 2}.get(step):
+            together.set_target(5.0, moved)
+            alone[moved].set_target(5.0)
+        betas = torch.stack([control.step(kl) for control, kl in zip(alone, measured, strict=True)])
+        torch.testing.assert_close(together.step(measured), betas)
+    assert together.target.tolist() == [9.0, 5.0, 5.0, 9.0]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -235,6 +247,8 @@ def test_each_model_is_given_a_target_that_its_law_can_hold():
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
         (lambda c: c.load_state_dict(cv.Controller(cv.Auto(18.0)).state_dict()), "another kind of law"),
         (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
+        (lambda c: c.set_target(3.0, 0), "no model 0"),
+        (lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(3.0, -1), "no model -1"),
     ],
 )
 def test_misuse_says_what_to_do(call, message):

@@ -17,7 +17,8 @@ from browser import CHROMIUM, browser
 from command import ONE_THREAD, command, controlvae
 from PIL import Image
 
-from controlvae.dashboard.watch import Tail
+from controlvae.dashboard.logs import Tail
+from controlvae.dashboard.watch import Watch
 from controlvae.data.load import load
 from controlvae.experiments import RunFolder, override, preset
 from controlvae.experiments.asked import ask_target
@@ -109,6 +110,39 @@ def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
     # Cut off and written again beyond where it was, between two looks.
     log.write_text("".join(lines[:1]) + lines[1].rstrip() + " " * 3 + "\n" + "".join(lines[2:]))
     assert tail.read() == (True, [{"step": step} for step in range(6)])
+    log.write_text("".join(lines[:3]) + "not a record\n" + lines[4])
+    assert tail.read() == (True, [{"step": step} for step in (0, 1, 2, 4)])
+    log.unlink()
+    assert tail.read() == (True, [])
+
+
+def test_a_damaged_folder_does_not_hide_the_others_and_folders_come_and_go(trained, tmp_path):
+    good = trained / "some" / "ended"
+    for name in ("good", "torn", "odd", "infinite"):
+        shutil.copytree(good, tmp_path / name)
+    (tmp_path / "torn" / "experiment.json").write_text('{"format": 1, "exp')
+    (tmp_path / "odd" / "events.jsonl").write_text('{"event": "target moved"}\n')
+    last = RunFolder(good).records()[-1]
+    (tmp_path / "infinite" / "log.jsonl").write_text(json.dumps({**last, "kl": float("inf"), "target": None}) + "\n")
+    watch = Watch(tmp_path)
+    seen = {run["run"]: run for run in json.loads(json.dumps(watch.look(), allow_nan=False))}  # as a browser reads it
+    assert {name for name, run in seen.items() if "error" in run} == {"torn", "odd"}
+    assert seen["good"]["latest"]["kl"] == last["kl"]
+    shutil.rmtree(tmp_path / "torn")
+    shutil.copytree(good, tmp_path / "new")
+    assert {run["run"] for run in watch.look()} == {"good", "odd", "infinite", "new"}
+
+
+def test_a_run_that_begins_while_one_waits_for_it_is_followed(trained, page):
+    with get(page, "/events", run="some/later") as stream:
+        told = events(stream)
+        assert next(told)[0] == "runs"
+        shutil.copytree(trained / "some" / "ended", trained / "some" / "later")
+        try:
+            content = next(content for kind, content in told if kind == "log")
+        finally:
+            shutil.rmtree(trained / "some" / "later")
+    assert content["run"] == "some/later"
 
 
 def test_the_picture_of_a_code_is_the_decoders(trained, page):
@@ -131,8 +165,9 @@ def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):
     json_kind = {"Content-Type": "application/json"}
     assert status(urllib.request.Request(page, headers={"Host": "elsewhere.example"})) == 400
     assert status(post("some/stopped", b'{"target": 9}', **{"Content-Type": "text/plain"})) == 415
-    for body in (b"9", b"{", b'{"target": -9}', b'{"target": "9"}', b'{"target": NaN}'):
-        assert status(post("some/stopped", body, **json_kind)) == 400
+    for target in (b"-9", b'"9"', b"NaN", b"true", b"1" + b"0" * 400):
+        assert status(post("some/stopped", b'{"target": ' + target + b"}", **json_kind)) == 400
+    assert [status(post("some/stopped", body, **json_kind)) for body in (b"9", b"{", b" " * 10_000)] == [400, 400, 413]
     assert status(post("some/ended", b'{"target": 9}', **json_kind)) == 400  # nothing is left to train
     shutil.copytree(trained / "some" / "stopped", tmp_path / "outside")
     assert status(post(f"../{tmp_path.name}/outside", b'{"target": 9}', **json_kind)) == 404
@@ -154,6 +189,27 @@ def test_a_port_that_is_taken_is_one_line(trained, page):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "another --port" in done.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_in_a_browser_what_one_holds_on_to_stays_while_a_log_grows(trained, page, tmp_path):
+    growing = trained / "growing"
+    shutil.copytree(trained / "some" / "ended", growing)
+    try:
+        with browser(tmp_path / "profile") as tab:
+            tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["growing"])))
+            tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
+            tab.run("window.held = [...document.querySelectorAll('.run, .chart canvas')]; 0")
+            last = RunFolder(growing).last_record()
+            last |= {"step": last["step"] + 5, "kl": 123.0, "kl_per_latent": last["kl_per_latent"][::-1]}
+            with (growing / "log.jsonl").open("a") as log:
+                log.write(json.dumps(last) + "\n")
+            tab.wait("document.querySelector('#runs').innerText.includes('KL 123 / 18')")
+            tab.wait("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+            assert tab.run("window.held.every((each) => each.isConnected)")
+            assert tab.complaints == []
+    finally:
+        shutil.rmtree(growing)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
@@ -214,6 +270,14 @@ def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a
         [2 + 18 * (step - 2) / 60 for step in range(5, 61, 5)]
     )
     assert "target moved" not in [event["event"] for event in again[1].folder.events()]
+
+
+def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_path):
+    runs, engine = two_runs(tmp_path)
+    for glance in train(runs, engine):
+        if glance.step == 60:
+            ask_target(runs[0].folder, 5)
+    assert runs[0].folder.events() == []
 
 
 @pytest.mark.parametrize(

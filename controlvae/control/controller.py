@@ -177,6 +177,8 @@ class Controller:
 
         One value, or one per model; or that of one model alone.
         """
+        if model is not None and not 0 <= model < (self.models or 0):
+            raise ValueError(f"there is no model {model}: this controller was built with models={self.models}")
         laws = self.laws if model is None else (self.laws[model],)
         for law in laws:
             if not isinstance(law, Feedback):

@@ -20,7 +20,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from controlvae.dashboard import views
-from controlvae.dashboard.watch import Tail, Watch, columns, find
+from controlvae.dashboard.logs import Tail, columns
+from controlvae.dashboard.watch import Watch, find
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.experiments.asked import ask_target
@@ -28,11 +29,13 @@ from controlvae.experiments.asked import ask_target
 _PAGE = Path(__file__).parent / "page"
 _EVERY = 0.5  # seconds between looks at the files
 _QUIET = 20  # looks without news after which the stream says that it is there
+_LONGEST = 1_000  # bytes of a request to move a set point
 LOCAL = ("127.0.0.1", "localhost", "::1")
 # Everything comes from here; a page elsewhere can neither frame this one nor be loaded into it.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; "
                                "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }  # fmt: skip
 
@@ -42,6 +45,7 @@ class Dashboard:
 
     def __init__(self, root: Path, models: views.Models, stopping: Callable[[], bool]) -> None:
         self.root, self.models, self.stopping = root, models, stopping
+        self._readers = asyncio.Semaphore(2)  # however many pages are open, there is time and memory for what they ask
 
     def folder(self, request: Request) -> RunFolder:
         """The run a request names: one of those found, and no other folder of this machine."""
@@ -60,29 +64,30 @@ class Dashboard:
         return StreamingResponse(self._follow(names), media_type="text/event-stream", headers=_HEADERS)
 
     async def _follow(self, names: Sequence[str]) -> AsyncIterator[str]:
-        watch, before, quiet = Watch(self.root), "", 0
-        found = await run_in_threadpool(find, self.root)
-        tails = [
-            (kind, name, Tail(file))
-            for name in names if name in found
-            for kind, file in (("log", found[name].log_file), ("validation", found[name].validation_file))
-        ]  # fmt: skip
+        watch, before, quiet = Watch(self.root), None, 0
+        tails: dict[tuple[str, str], Tail] = {}
         while not self.stopping():
             quiet += 1
-            seen = {"root": str(self.root), "runs": await run_in_threadpool(watch.look)}
-            if (now := json.dumps(seen)) != before:
-                before, quiet = now, 0
-                yield f"event: runs\ndata: {now}\n\n"
-            for kind, name, tail in tails:
-                anew, records = await run_in_threadpool(tail.read)
-                if anew or records:
-                    quiet = 0
-                    news = {"run": name, "anew": anew, "columns": columns(records) if records else None}
-                    yield f"event: {kind}\ndata: {json.dumps(news)}\n\n"
+            runs = await self._read(watch.look)
+            if runs != before:
+                before, quiet = runs, 0
+                yield _event("runs", {"root": str(self.root), "runs": runs})
+            there = {each["run"] for each in runs}
+            for name in [name for name in names if name in there]:  # a run may begin while one waits for it
+                folder = RunFolder(self.root / name)
+                for kind, file in (("log", folder.log_file), ("validation", folder.validation_file)):
+                    tail = tails.setdefault((kind, name), Tail(file))
+                    if news := await self._read(_added, kind, name, tail):
+                        quiet = 0
+                        yield news
             if quiet >= _QUIET:
                 quiet = 0
                 yield ": still here\n\n"
             await asyncio.sleep(_EVERY)
+
+    async def _read(self, read: Callable[..., Any], *args: Any) -> Any:
+        async with self._readers:
+            return await run_in_threadpool(read, *args)
 
     async def latents(self, request: Request) -> Response:
         return JSONResponse(await self._opened(request, views.latents), headers=_HEADERS)
@@ -104,9 +109,9 @@ class Dashboard:
         """Moves a set point. Only this page may ask: a form elsewhere cannot send JSON."""
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "send JSON")
-        folder = self.folder(request)
+        folder = await run_in_threadpool(self.folder, request)
         try:
-            asked = await request.json()
+            asked = json.loads(await _body(request))
         except ValueError:
             raise HTTPException(400, "that is not JSON") from None
         await run_in_threadpool(ask_target, folder, asked.get("target") if isinstance(asked, dict) else None)
@@ -114,8 +119,7 @@ class Dashboard:
 
     async def _opened(self, request: Request, view: Callable[..., Any], *args: Any) -> Any:
         """What a view makes of a run's model; in a thread, so that the stream goes on."""
-        folder = self.folder(request)
-        return await run_in_threadpool(lambda: view(self.models.at(folder), *args))
+        return await run_in_threadpool(lambda: view(self.models.at(self.folder(request)), *args))
 
 
 def make_app(
@@ -133,7 +137,7 @@ def make_app(
     return Starlette(
         routes=routes,
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
-        exception_handlers={UserError: _refused, HTTPException: _refused},
+        exception_handlers={UserError: _refused, HTTPException: _refused, Exception: _failed},
     )
 
 
@@ -166,6 +170,27 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
+def _added(kind: str, name: str, tail: Tail) -> str | None:
+    """The event of what is new in a log; None where nothing is."""
+    anew, records = tail.read()
+    if not anew and not records:
+        return None
+    return _event(kind, {"run": name, "anew": anew, "columns": columns(records) if records else None})
+
+
+def _event(kind: str, content: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps(content)}\n\n"
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LONGEST:
+            raise HTTPException(413, f"at most {_LONGEST:,} bytes")
+    return body
+
+
 def _code(request: Request) -> list[float]:
     try:
         return [float(value) for value in request.query_params.get("code", "").split(",")]
@@ -187,3 +212,8 @@ def _png(picture: bytes) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     status, words = (error.status_code, error.detail) if isinstance(error, HTTPException) else (400, str(error))
     return JSONResponse({"error": words}, status, headers=_HEADERS)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """What nobody thought of: said on the page, too."""
+    return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500, headers=_HEADERS)

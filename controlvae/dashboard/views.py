@@ -31,18 +31,19 @@ class Models:
 
     root: Path | None
     device: torch.device
-    _open: OrderedDict[Path, Trained] = field(default_factory=OrderedDict)
+    _open: OrderedDict[tuple[Path, int], Trained] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
     def at(self, folder: RunFolder) -> Trained:
         """One at a time: two requests must not load the same data twice."""
+        key = folder.path, folder.experiment_file.stat().st_mtime_ns  # another run may have taken its place
         with self._lock:
-            run = self._open.pop(folder.path, None)
+            run = self._open.pop(key, None)
             if run is None:
                 run = open_run(folder, root=self.root, device=self.device)
             elif run.step != latest_step(folder.checkpoints):
                 run = newest(run)
-            self._open[folder.path] = run
+            self._open[key] = run
             while len(self._open) > _KEPT:
                 self._open.popitem(last=False)
             return run
@@ -90,9 +91,10 @@ def sentences(run: Trained, count: int = 8) -> dict[str, Any]:
 
 def _codes(run: Trained, code: list[float]) -> torch.Tensor:
     """A code as the decoder takes it, (1, latents)."""
-    if len(code) != run.model.latents or not np.isfinite(code).all():
-        raise UserError(f"a code is {run.model.latents} numbers, got {len(code)}")
-    return torch.tensor([code], dtype=torch.float32, device=run.device)
+    codes = torch.tensor([code], dtype=torch.float32, device=run.device)
+    if len(code) != run.model.latents or not torch.isfinite(codes).all():
+        raise UserError(f"a code is {run.model.latents} finite numbers, got {len(code)}")
+    return codes
 
 
 def _png(pictures: np.ndarray) -> bytes:

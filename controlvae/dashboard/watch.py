@@ -1,13 +1,13 @@
-"""What a page shows of run folders, and what has changed in them since it last looked."""
+"""The runs below a folder as a list shows them: where each stands, and what may be done with it."""
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from controlvae.control.law import Feedback, Law
+from controlvae.dashboard.logs import is_number
 from controlvae.errors import UserError
 from controlvae.experiments import DialogVAE, Experiment, RunFolder, TextVAE
 from controlvae.experiments.asked import asked
@@ -15,8 +15,9 @@ from controlvae.report.page import warnings_of
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.journal import in_training
 
-_NOT_CURVES = {"step", "kl_per_latent", "saturated"}
-_MOST_POINTS = 4_000  # of a long log when a page opens it; every new line is sent after that
+# What the last of these events says of a run that nobody trains: a process that was killed has said nothing.
+_ENDS = {"finished": "finished", "stopped": "stopped", "diverged": "diverged", "started": "broken off",
+         "resumed": "broken off"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,13 @@ class Summary:
 
     run: str  # its folder below the page's own: how it is asked for
     preset: str
-    seed: int
     law: str
     state: str  # training, finished, stopped, diverged, broken off, or not begun
     step: int
     steps: int
     held: str  # the column that has a set point,
     target: float | None  # and the set point, where there is one
-    latest: dict[str, float | None]  # the last line of its log
+    latest: dict[str, float]  # the numbers in the last line of its log
     shows: str  # pictures, sentences or dialogs
     checkpoint: int | None
     steerable: bool  # its set point may be moved
@@ -41,9 +41,14 @@ class Summary:
 
 
 def find(root: Path) -> dict[str, RunFolder]:
-    """The runs below a folder, by their paths in it, newest first."""
-    found = sorted(root.rglob("experiment.json"), key=lambda file: -file.stat().st_mtime)
-    return {file.parent.relative_to(root).as_posix(): RunFolder(file.parent) for file in found}
+    """The runs below a folder, by their paths in it, newest first. They may come and go while one looks."""
+    found = []
+    for path, _, _ in os.walk(root):
+        run = RunFolder(Path(path))
+        if (stamp := _stamp(run.experiment_file)) is not None:
+            found.append((stamp, run))
+    found.sort(key=lambda each: each[0], reverse=True)
+    return {run.path.relative_to(root).as_posix(): run for _, run in found}
 
 
 @dataclass
@@ -70,24 +75,25 @@ class Watch:
             return stamp, asdict(summarise(name, folder, training))
         except UserError as error:
             return stamp, {"run": name, "error": str(error)}
+        except (OSError, KeyError, TypeError, ValueError) as error:  # one odd folder must not hide the others
+            return stamp, {"run": name, "error": f"{folder.path} cannot be read: {error!r}"}
 
 
 def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
     experiment, last = folder.experiment(), folder.last_record() or {}
-    latest = {name: value for name, value in last.items() if name != "kl_per_latent"}
+    latest = {name: value for name, value in last.items() if is_number(value)}
     warnings = warnings_of(folder)
     if training:  # that it is not finished goes without saying
         warnings = [line for line in warnings if not line.startswith("not finished")]
     return Summary(
         run=name,
         preset=experiment.name,
-        seed=experiment.training.seed,
         law=_law(experiment.control),
         state="training" if training else _rest(folder),
-        step=latest.get("step", 0),
+        step=int(latest.get("step", 0)),
         steps=experiment.training.steps,
         held=experiment.holds,
-        target=_target(experiment, last),
+        target=_target(experiment, latest),
         latest=latest,
         shows=_shows(experiment),
         checkpoint=latest_step(folder.checkpoints),
@@ -104,14 +110,9 @@ def _target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
 
 
 def _rest(folder: RunFolder) -> str:
-    """How a run stands that nobody trains: a process that was killed has said nothing."""
+    """How a run stands that nobody trains."""
     last = next((event["event"] for event in reversed(folder.events()) if event["event"] in _ENDS), None)
     return "not begun" if last is None else _ENDS[last]
-
-
-_ENDS = {name: name for name in ("finished", "stopped", "diverged")} | {
-    "started": "broken off", "resumed": "broken off",
-}  # fmt: skip
 
 
 def _law(law: Law) -> str:
@@ -135,58 +136,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
-
-
-@dataclass
-class Tail:
-    """The records that were added to a file of JSON lines since it was last read."""
-
-    path: Path
-    position: int = 0
-    last_step: float = -math.inf
-
-    def read(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether to begin anew, because the run was resumed from an earlier step, and the new records."""
-        size, before = self.path.stat().st_size if self.path.is_file() else 0, self.last_step
-        if size == self.position:
-            return False, []
-        try:
-            records = list(self._new())
-            anew = size < self.position or (bool(records) and records[0]["step"] <= before)
-        except (ValueError, KeyError, TypeError):  # a line no longer begins where the last reading ended
-            anew = True
-        if not anew:
-            return False, records
-        self.position, self.last_step = 0, -math.inf
-        return True, list(self._new())
-
-    def _new(self) -> Iterator[dict[str, Any]]:
-        with self.path.open("rb") as file:
-            file.seek(self.position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return  # being written
-                record = json.loads(line)
-                self.last_step = record["step"]
-                self.position += len(line)
-                yield record
-
-
-def columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Records as columns, with the KL of each latent apart: {"step": [...], "kl": [...], ..., "latents": [[...]]}."""
-    if len(records) > _MOST_POINTS:
-        every = math.ceil(len(records) / _MOST_POINTS)
-        records = [*records[::every], records[-1]]
-    names = [name for name in records[0] if name not in _NOT_CURVES]
-    table: dict[str, Any] = {"step": [record["step"] for record in records]}
-    table |= {name: [_short(record.get(name)) for record in records] for name in names}
-    if "kl_per_latent" in records[0]:
-        table["latents"] = [
-            [_short(value) for value in of] for of in zip(*(r["kl_per_latent"] for r in records), strict=True)
-        ]
-    return table
-
-
-def _short(value: Any) -> float | None:
-    """Five digits: more than a screen shows."""
-    return float(f"{value:.5g}") if isinstance(value, int | float) and math.isfinite(value) else None

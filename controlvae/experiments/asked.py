@@ -33,12 +33,12 @@ def target_in(text: str, law: Law) -> float:
     """The set point that is asked for; ValueError where it is none for this law."""
     if not isinstance(law, Feedback):
         raise ValueError(f"{law} is open-loop: it has no target to move")
-    content = json.loads(text)
+    content = json.loads(text, parse_int=float)
     target = content.get("target") if isinstance(content, dict) else None
-    if not isinstance(target, int | float):
+    if not isinstance(target, float):
         raise ValueError(f"a target is a number of nats, got {target!r}")
     check_target(target, signed=law.holds_reconstruction)
-    return float(target)
+    return target
 
 
 def answer(folder: RunFolder, text: str) -> None:

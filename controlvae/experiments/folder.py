@@ -20,6 +20,7 @@ from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
 from controlvae.experiments.files import PART, write_text
 
+_LOGGED = ("step", "kl", "beta", "reconstruction")  # numbers that every line of a log has
 _TAIL = 1 << 16  # bytes: a line of the log is hardly ever longer
 FORMAT = 1  # of experiment.json; a folder of a later format is refused with a word, an earlier one still opens
 
@@ -126,7 +127,7 @@ class RunFolder:
 
     def records(self) -> list[dict[str, Any]]:
         """The log, one record per line; a line torn by a crash is not a record."""
-        return list(_lines(self.log_file, numbers=("step", "kl", "beta", "reconstruction")))
+        return list(_lines(self.log_file, numbers=_LOGGED))
 
     def last_record(self) -> dict[str, Any] | None:
         """The last line of the log, without reading all of it where that can be helped."""
@@ -135,12 +136,9 @@ class RunFolder:
         with self.log_file.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             *_, last, _torn = [b"", *file.read().split(b"\n")]  # after the last line break comes what a crash tore
-        try:
-            record: dict[str, Any] = json.loads(last)
-            record["step"]
-        except (ValueError, TypeError, KeyError):  # longer than the tail, or damaged: the whole log tells which
-            records = self.records()
-            return records[-1] if records else None
+        record = as_record(last, _LOGGED)
+        if record is None:  # longer than the tail, or damaged: the whole log tells which
+            record = next(reversed(self.records()), None)
         return record
 
     def validations(self) -> list[dict[str, Any]]:
@@ -198,19 +196,24 @@ def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
     return value if value is None or isinstance(value, int) else float(value)
 
 
+def as_record(line: bytes, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> dict[str, Any] | None:
+    """A line of JSON with the numbers and words it must have; None where it is not that."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+        good = all(isinstance(record[name], int | float) for name in numbers)
+        return record if good and all(isinstance(record[name], str) for name in words) else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def _lines(path: Path, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
     """The records of a file of JSON lines. A torn last line is passed over; any other bad line is an error."""
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
     for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-            good = all(isinstance(record[name], int | float) for name in numbers)
-            good = good and all(isinstance(record[name], str) for name in words)
-        except (ValueError, KeyError, TypeError):
-            good = False
-        if not good and number == len(lines) and not line.endswith(b"\n"):
+        record = as_record(line, numbers, words)
+        if record is None and number == len(lines) and not line.endswith(b"\n"):
             return
-        if not good:
+        if record is None:
             raise UserError(f"{path} line {number} is not a record; was the file edited?")
         yield record
 

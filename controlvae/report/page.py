@@ -111,9 +111,10 @@ def warnings_of(folder: RunFolder) -> list[str]:
             f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
             f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
         )
-    for event in folder.events():
-        if event["event"] == "target moved":
-            lines.append(f"its target was moved to {event['target']:g} nats by hand at step {event['step']:,}")
+    if moved := [event for event in folder.events() if event["event"] == "target moved"]:
+        times = f" {len(moved)} times, last" if len(moved) > 1 else ""
+        e = moved[-1]
+        lines.append(f"its target was moved by hand{times} to {e['target']:g} nats at step {e['step']:,}")
     code = [event for event in folder.events() if event["event"].startswith("code ")]
     if code and code[-1]["event"] == "code collapsed":
         e = code[-1]

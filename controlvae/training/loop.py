@@ -179,7 +179,8 @@ def train(
         _stop_if_all_diverged(runs)
         if ending:
             return
-        _take_requests(runs, engine)
+        if engine.step < settings.steps:  # a target moved after the last step would be on record for nothing
+            _take_requests(runs, engine)
     _save(runs, engine)
     _stop_if_all_diverged(runs)
 

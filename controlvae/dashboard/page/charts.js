@@ -1,8 +1,10 @@
 // Curves of the chosen runs. A chart is made anew when its lines change, and given data when only they grow.
 
+import { element } from "./element.js";
+
 export const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8f94"];
 const NAMED = 12; // latents with a colour; a legend of more is a wall
-const made = new Map(); // chart's name -> {plot, lines}
+const made = new Map(); // chart's name -> {plot, box, lines, ends: the first and last step it was given}
 
 const held = { kl: "KL", tc: "total correlation", reconstruction: "reconstruction" };
 
@@ -51,7 +53,7 @@ function describe(runs, focus) {
 
 // Seeds of one run share their set point: one line says it.
 function targets(runs) {
-  const given = runs.filter((run) => run.columns.target.some((value) => value !== null));
+  const given = runs.filter((run) => run.columns.target?.some((value) => value !== null));
   const alike = Map.groupBy(given, (run) => `${run.columns.target[0]} ${run.columns.target.at(-1)}`);
   return [...alike.values()].map((same) => ({
     ...line(same[0], "target", alike.size === 1 ? "target" : `target of ${same[0].name}`), dash: [5, 4],
@@ -60,17 +62,19 @@ function targets(runs) {
 }
 
 function line(run, column, label) {
-  return { label, x: run.columns.step, y: run.columns[column], colour: run.colour };
+  return { label, x: run.columns.step, y: run.columns[column] ?? [], colour: run.colour };
 }
 
+// Those of largest KL have names and colours, in the order of the latents: a ranking would change with every line.
 function latents({ step, latents }) {
-  const last = (values) => values.at(-1) ?? 0;
-  const order = latents.map((values, latent) => ({ values, latent })).sort((a, b) => last(b.values) - last(a.values));
-  return order.map(({ values, latent }, place) => {
-    const named = place < NAMED && last(values) >= 0.01;
-    return { label: `z${subscript(latent + 1)}`, x: step, y: values, colour: named ? COLOURS[place % 6] : "#b8c0c4",
-      dash: named && place >= 6 ? [6, 3] : undefined, unnamed: !named };
-  });
+  const last = (latent) => latents[latent].at(-1) ?? 0;
+  const all = [...latents.keys()];
+  const named = all.filter((latent) => last(latent) >= 0.01).sort((a, b) => last(b) - last(a)).slice(0, NAMED).sort((a, b) => a - b);
+  const rest = all.filter((latent) => !named.includes(latent));
+  return [...named, ...rest].map((latent, place) => ({
+    label: `z${subscript(latent + 1)}`, x: step, y: latents[latent], unnamed: place >= named.length,
+    colour: place < named.length ? COLOURS[place % 6] : "#b8c0c4", dash: place >= 6 && place < named.length ? [6, 3] : undefined,
+  }));
 }
 
 const subscript = (number) => [...String(number)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
@@ -79,27 +83,35 @@ function show(chart) {
   const lines = chart.lines.map(({ label, colour, dash }) => `${label} ${colour} ${dash}`).join("|");
   const before = made.get(chart.name);
   const data = uPlot.join(chart.lines.map(({ x, y }) => [x, y]));
-  if (before?.lines === lines) {
-    before.plot.setData(data);
-    return;
+  const zoom = before && zoomed(before), box = before?.box ?? frame(chart.name);
+  let plot = before?.plot;
+  if (before?.lines === lines) plot.setData(data);
+  else {
+    plot?.destroy();
+    plot = new uPlot(options(box, chart), data, box);
   }
-  before?.plot.destroy();
-  const box = before?.box ?? document.createElement("div");
-  box.className = "chart";
-  box.innerHTML = "";
-  const head = document.createElement("h3");
-  head.textContent = chart.name;
-  box.append(head);
-  const plot = new uPlot(options(box, chart), data, box);
-  made.set(chart.name, { plot, box, lines });
-  new ResizeObserver(() => plot.setSize(size(box))).observe(box);
+  if (zoom) plot.setScale("x", zoom);
+  made.set(chart.name, { plot, box, lines, ends: [data[0][0], data[0].at(-1)] });
+}
+
+function frame(name) {
+  const box = element("div", "chart");
+  box.append(element("h3", "", name));
+  new ResizeObserver(() => made.get(name)?.plot.setSize(size(box))).observe(box);
+  return box;
+}
+
+// The part of the steps that someone has zoomed in on; null where all are shown.
+function zoomed({ plot, ends: [first, last] }) {
+  const { min, max } = plot.scales.x;
+  return min > first || max < last ? { min, max } : null;
 }
 
 const size = (box) => ({ width: Math.max(260, box.clientWidth), height: 220 });
 
 function options(box, chart) {
-  const ink = getComputedStyle(document.body).getPropertyValue("--quiet"), grid = getComputedStyle(document.body).getPropertyValue("--line");
-  const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
+  const ink = (name) => () => getComputedStyle(document.body).getPropertyValue(name); // day and night
+  const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
   const steps = (plot, values) => values.map((v) => (v >= 1e6 ? `${v / 1e6}M` : v >= 1e4 ? `${v / 1e3}k` : `${v}`));
   return {
     ...size(box),

@@ -1,5 +1,7 @@
 // What the focused run's model says: a code to move latent by latent, or sentences.
 
+import { element } from "./element.js";
+
 let shown = null; // {run, checkpoint}
 let code = null;
 
@@ -7,6 +9,7 @@ export async function draw(place, run) {
   const now = run && run.summary.checkpoint !== null ? { run: run.summary.run, checkpoint: run.summary.checkpoint } : null;
   if (now?.run === shown?.run && now?.checkpoint === shown?.checkpoint) return;
   if (now?.run !== shown?.run) { place.innerHTML = ""; code = null; }
+  else if (place.querySelector("input:active")) return; // a latent is being moved: the new checkpoint waits
   shown = now;
   if (now === null) return;
   const kind = run.summary.shows;
@@ -14,13 +17,14 @@ export async function draw(place, run) {
   if (!place.innerHTML) place.innerHTML = `<p class="quiet">opening the model and its data …</p>`;
   const found = await ask(kind === "pictures" ? "latents" : "sentences", {});
   if (shown !== now) return; // another run was chosen meanwhile
+  if (found.again) shown = null;
   if (found.error) { place.innerHTML = ""; place.append(element("p", "warning", found.error)); return; }
   if (kind === "pictures") explore(place, found); else write(place, found);
 }
 
 async function ask(what, more) {
   const answer = await fetch(address(what, more)).catch(() => null);
-  return answer ? answer.json() : { error: "the server does not answer" };
+  return answer ? answer.json() : { error: "the server does not answer", again: true };
 }
 
 const address = (what, more) => `/${what}?${new URLSearchParams({ run: shown.run, step: shown.checkpoint, ...more })}`;
@@ -35,10 +39,7 @@ function explore(place, found) {
   whole.alt = "the picture of the code";
   const buttons = element("div", "buttons");
   const rows = found.latents.map(({ latent, name, kl }) => row(latent, name, kl, found.reach));
-  const paint = latestOnly((done) => {
-    whole.onload = whole.onerror = done;
-    whole.src = address("picture", { code: code.map((value) => value.toFixed(3)).join(",") });
-  });
+  const paint = painter(whole, "picture");
   const strips = later(() => rows.forEach((each) => each.paint()), 200);
   const moved = () => { paint(); strips(); };
   rows.forEach((each) => { each.slider.oninput = () => { code[each.latent] = Number(each.slider.value); moved(); }; });
@@ -63,11 +64,7 @@ function row(latent, name, kl, reach) {
   slider.setAttribute("aria-label", name);
   strip.alt = `${name} from −${reach} to ${reach}`;
   box.append(element("span", "name", `${name}  ${kl.toFixed(2)} nats`), slider, strip);
-  const paint = latestOnly((done) => {
-    strip.onload = strip.onerror = done;
-    strip.src = address("strip", { latent, code: code.map((value) => value.toFixed(3)).join(",") });
-  });
-  return { latent, box, slider, paint };
+  return { latent, box, slider, paint: painter(strip, "strip", { latent }) };
 }
 
 function write(place, found) {
@@ -82,13 +79,15 @@ function write(place, found) {
   place.append(list, table);
 }
 
-// At most one request on its way; the newest waits for it, those between are never sent.
-function latestOnly(start) {
+// Fetches an image of the code. At most one request is on its way; the newest waits for it, those between are never sent.
+function painter(image, what, more = {}) {
   let busy = false, waiting = false;
   const go = () => {
+    if (!image.isConnected) return; // another run was chosen meanwhile
     if (busy) { waiting = true; return; }
     busy = true;
-    start(() => { busy = false; if (waiting) { waiting = false; go(); } });
+    image.onload = image.onerror = () => { busy = false; if (waiting) { waiting = false; go(); } };
+    image.src = address(what, { ...more, code: code.map((value) => value.toFixed(3)).join(",") });
   };
   return go;
 }
@@ -99,10 +98,3 @@ function later(what, wait) {
 }
 
 const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
-
-export function element(tag, kind = "", words = "") {
-  const made = document.createElement(tag);
-  if (kind) made.className = kind;
-  made.textContent = words;
-  return made;
-}

@@ -1,37 +1,47 @@
 // The page: which runs there are, which are chosen, and what the server tells of them.
 
 import * as charts from "./charts.js";
-import * as model from "./model.js";
+import * as focus from "./focus.js";
+import * as list from "./list.js";
 
-const { element } = model;
 const find = (selector) => document.querySelector(selector);
-let root = "", summaries = [], chosen = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "null"), focused = null;
-const logs = new Map(), validations = new Map(), speeds = new Map();
+let root = "", summaries = [], chosen = inAddress(), focused = null;
+const logs = new Map(), validations = new Map();
 let stream = null, drawing = false;
+
+function inAddress() {
+  try {
+    const runs = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    return Array.isArray(runs) ? runs : null;
+  } catch { return null; }
+}
 
 function follow() {
   stream?.close();
-  logs.clear();
-  validations.clear();
   stream = new EventSource(`/events?${new URLSearchParams((chosen ?? []).map((run) => ["run", run]))}`);
-  stream.onopen = () => { find("#lost").hidden = true; logs.clear(); validations.clear(); };
+  const told = new Set(); // by this stream; what is kept of other logs is from the one before, to be replaced
+  stream.onopen = () => { find("#lost").hidden = true; told.clear(); };
   stream.onerror = () => { find("#lost").hidden = false; };
   stream.addEventListener("runs", ({ data }) => {
     ({ root, runs: summaries } = JSON.parse(data));
-    summaries.forEach(clock);
+    summaries.forEach((each) => focus.clock(each));
     if (chosen === null && summaries.length) choose(first(), true);
     refresh();
   });
-  stream.addEventListener("log", ({ data }) => take(logs, JSON.parse(data)));
-  stream.addEventListener("validation", ({ data }) => take(validations, JSON.parse(data)));
+  for (const [kind, kept] of [["log", logs], ["validation", validations]]) {
+    stream.addEventListener(kind, ({ data }) => {
+      const { run, anew, columns } = JSON.parse(data), log = `${kind} ${run}`;
+      take(kept, run, anew || !told.has(log), columns);
+      told.add(log);
+    });
+  }
 }
 
 // What to show when nobody has chosen: what is being trained, else the newest; all seeds of it.
 function first() {
   const start = summaries.find((each) => each.state === "training") ?? summaries.find((each) => !each.error) ?? summaries[0];
-  const home = (run) => run.split("/").slice(0, -1).join("/");
-  const beside = summaries.filter((each) => !each.error && home(each.run) === home(start.run) && each.preset === start.preset);
-  return (home(start.run) ? beside : [start]).map((each) => each.run).sort().slice(0, 6);
+  const beside = summaries.filter((each) => !each.error && list.home(each.run) === list.home(start.run) && each.preset === start.preset);
+  return (list.home(start.run) ? beside : [start]).map((each) => each.run).sort().slice(0, 6);
 }
 
 function choose(runs, silent) {
@@ -41,28 +51,14 @@ function choose(runs, silent) {
   refresh();
 }
 
-function take(kept, { run, anew, columns }) {
+function take(kept, run, anew, columns) {
   const before = anew ? null : kept.get(run);
   if (!before) { if (columns) kept.set(run, columns); else kept.delete(run); }
   else for (const [name, values] of Object.entries(columns)) {
-    if (name === "latents") values.forEach((more, latent) => before.latents[latent].push(...more));
+    if (name === "latents") values.forEach((more, latent) => before.latents?.[latent]?.push(...more));
     else (before[name] ??= []).push(...values);
   }
   refresh();
-}
-
-// The log has no clock: steps per second are those seen from here, over the last half a minute.
-function clock(summary) {
-  if (summary.error) return;
-  const seen = (speeds.get(summary.run) ?? []).filter(([time, step]) => time > Date.now() - 30_000 && step <= summary.step);
-  seen.push([Date.now(), summary.step]);
-  speeds.set(summary.run, seen);
-}
-
-function speed({ run }) {
-  const seen = speeds.get(run) ?? [];
-  const [[from, begun], [to, step]] = [seen[0] ?? [0, 0], seen.at(-1) ?? [0, 0]];
-  return to - from > 2_000 ? (1000 * (step - begun)) / (to - from) : 0;
 }
 
 function refresh() {
@@ -73,110 +69,23 @@ function refresh() {
 
 function redraw() {
   const shown = (chosen ?? []).map((name) => summaries.find((each) => each.run === name)).filter((each) => each && !each.error);
-  const apart = new Set(shown.map((each) => each.run.split("/").at(-1))).size === shown.length;
+  const apart = new Set(shown.map((each) => list.short(each.run))).size === shown.length;
   const runs = shown.map((summary, place) => ({
-    summary, name: summary.run.split("/").slice(apart ? -1 : -2).join("/"), colour: charts.COLOURS[place % charts.COLOURS.length],
+    summary, name: list.short(summary.run, apart ? 1 : 2), colour: charts.COLOURS[place % charts.COLOURS.length],
     columns: logs.get(summary.run), validation: validations.get(summary.run),
   }));
-  const focus = runs.find((run) => run.summary.run === focused) ?? runs[0] ?? null;
+  const watched = runs.find((run) => run.summary.run === focused) ?? runs[0] ?? null;
   find("#root").textContent = root;
-  list(runs);
+  list.draw(find("#runs"), root, summaries, chosen ?? [], new Map(runs.map((run) => [run.summary.run, run.colour])), choose);
   const empty = find("#empty");
   empty.hidden = runs.some((run) => run.columns);
   empty.textContent = !summaries.length ? "No runs here yet. Train one: controlvae train shapes2d-quick"
     : runs.length ? "Nothing is logged yet." : "Choose runs on the left.";
-  charts.draw(find("#charts"), runs, focus);
-  look(runs, focus);
+  charts.draw(find("#charts"), runs, watched);
+  focus.draw(find("#focus"), root, runs, watched, (run) => { focused = run; refresh(); });
 }
 
-function list(runs) {
-  const groups = Map.groupBy(summaries, (each) => each.run.split("/").slice(0, -1).join("/"));
-  for (const inside of groups.values()) inside.sort((a, b) => a.run.localeCompare(b.run, "en", { numeric: true }));
-  const place = find("#runs"), active = document.activeElement?.dataset?.run;
-  place.replaceChildren(...[...groups].flatMap(([home, inside]) => [
-    ...(home && home !== "." ? [element("h3", "", home)] : []), ...inside.map((each) => entry(each, runs))]));
-  if (active) place.querySelector(`[data-run="${CSS.escape(active)}"]`)?.focus();
-}
-
-function entry(summary, runs) {
-  const box = element("label", "run"), tick = element("input");
-  const mine = runs.find((run) => run.summary.run === summary.run);
-  Object.assign(tick, { type: "checkbox", checked: (chosen ?? []).includes(summary.run) });
-  tick.dataset.run = summary.run;
-  tick.onchange = () => choose(tick.checked ? [...(chosen ?? []), summary.run] : chosen.filter((run) => run !== summary.run));
-  if (mine) box.style.setProperty("--colour", mine.colour);
-  const name = summary.run.split("/").pop();
-  box.append(tick, element("span", "name", name === "." ? "this run" : name));
-  if (summary.error) { box.append(element("span", "state broken", "unreadable"), element("span", "detail", summary.error)); return box; }
-  box.append(element("span", `state ${summary.state.split(" ")[0]}`, summary.state), element("span", "detail", numbers(summary)));
-  if (summary.state === "training") {
-    const bar = element("progress");
-    Object.assign(bar, { value: summary.step, max: summary.steps });
-    box.append(bar);
-  }
-  return box;
-}
-
-function numbers({ latest, held, target, step }) {
-  if (!step) return "";
-  const aim = target == null ? "" : ` / ${fixed(target)}`;
-  return `${{ kl: "KL", tc: "TC", reconstruction: "rec" }[held]} ${fixed(latest[held])}${aim}   β ${fixed(latest.beta)}`;
-}
-
-const fixed = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
-
-function look(runs, focus) {
-  const section = find("#focus");
-  section.hidden = focus === null;
-  model.draw(section.querySelector(".model"), focus);
-  if (focus === null) return;
-  const { summary } = focus, select = section.querySelector("select");
-  section.querySelector("h2").textContent = summary.preset;
-  const names = runs.map((run) => run.summary.run);
-  if ([...select.options].map((option) => option.value).join() !== names.join()) {
-    select.replaceChildren(...names.map((name) => new Option(name, name)));
-  }
-  select.value = summary.run;
-  select.onchange = () => { focused = select.value; refresh(); };
-  section.querySelector(".where").textContent = where(summary);
-  section.querySelector(".warnings").replaceChildren(...summary.warnings.map((line) => element("p", "warning", line)));
-  steer(section.querySelector(".steer"), summary);
-}
-
-function where(summary) {
-  const rate = summary.state === "training" ? speed(summary) : 0;
-  const left = rate > 0 ? (summary.steps - summary.step) / rate : 0;
-  const time = left > 5400 ? `${(left / 3600).toFixed(1)} h` : left > 90 ? `${Math.round(left / 60)} min` : `${Math.round(left)} s`;
-  const pace = rate > 0 ? ` · ${rate >= 10 ? Math.round(rate) : rate.toPrecision(2)} steps/s · ${time} left` : "";
-  const again = ["stopped", "broken off"].includes(summary.state) ? ` · go on with: controlvae resume ${path(summary)}` : "";
-  return `${summary.state} · step ${summary.step.toLocaleString("en")} of ${summary.steps.toLocaleString("en")}${pace} · ${summary.law}${again}`;
-}
-
-const path = ({ run }) => (run === "." ? root : `${root}/${run}`);
-
-function steer(form, summary) {
-  form.hidden = !summary.steerable;
-  const [slider, number] = form.querySelectorAll("input"), words = form.querySelector("output");
-  const { target } = summary;
-  if (form.dataset.run !== summary.run && target != null) {
-    form.dataset.run = summary.run;
-    form.dataset.said = "";
-    const top = 2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.held] ?? 0));
-    Object.assign(slider, { min: target < 0 ? -top : 0, max: top, value: target });
-    number.value = fixed(target);
-  }
-  slider.oninput = () => { number.value = fixed(Number(slider.value)); };
-  number.oninput = () => { slider.value = number.value; };
-  const waiting = summary.state === "training" ? "asked; taken up within a second" : "asked; taken up when it is resumed";
-  words.textContent = summary.asked ? waiting : form.dataset.said ?? "";
-  form.onsubmit = async (event) => {
-    event.preventDefault();
-    const answer = await fetch(`/target?${new URLSearchParams({ run: summary.run })}`, {
-      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ target: Number(number.value) }),
-    }).catch(() => null);
-    form.dataset.said = answer === null ? "the server does not answer" : (await answer.json()).error ?? "";
-    refresh();
-  };
-}
-
+// A browser opens six connections to a server, whatever the number of tabs: those nobody looks at give theirs back.
+document.addEventListener("visibilitychange", () => { if (document.hidden) stream.close(); else follow(); });
+addEventListener("hashchange", () => location.reload());
 follow();
