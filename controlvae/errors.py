@@ -1,6 +1,7 @@
 """Errors meant for a person: one line that says what to do. The command line shows them without a traceback."""
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 
@@ -10,6 +11,11 @@ class UserError(Exception):
 
 class RunError(Exception):
     """Training could not go on, though the request was right: exit status 1."""
+
+
+def typed(command: str, *words: object) -> str:
+    """What to type, as a shell takes it: `controlvae resume 'my runs/first'`."""
+    return shlex.join(["controlvae", command, *map(str, words)])
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from controlvae import __version__
-from controlvae.errors import RunError, UserError
+from controlvae.errors import RunError, UserError, typed
 
 app = typer.Typer(
     name="controlvae",
@@ -496,9 +496,7 @@ def bench(
 
 def shown_command() -> str:
     """The command as a person would type it again."""
-    import shlex
-
-    return shlex.join(["controlvae", *sys.argv[1:]])
+    return typed(*sys.argv[1:])
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from controlvae import report
 from controlvae.cli.bars import simple_bar, wide_console
 from controlvae.data.examples import Pictures
-from controlvae.errors import UserError
+from controlvae.errors import UserError, typed
 from controlvae.experiments import RunFolder
 from controlvae.report import Trained, open_run, save_figure
 from controlvae.report.importance import IMPORTANCE_SAMPLES
@@ -67,7 +67,7 @@ def evaluate_run(
         print(f"controlvae: {path}: measured before, kept: {error}", file=sys.stderr)
         return
     if report.suffices(opened.folder.metrics(), opened.step, examples, fid, device):
-        print(f"controlvae: {path}: measured before, kept; anew with: controlvae evaluate {path}", file=sys.stderr)
+        print(f"controlvae: {path}: measured before, kept; anew with: {typed('evaluate', path)}", file=sys.stderr)
     else:
         evaluate(opened, examples, fid)
     if isinstance(opened.examples, Pictures):  # sentences are in metrics.json

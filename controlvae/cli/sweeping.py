@@ -11,7 +11,7 @@ from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
 from controlvae.control import Constant
-from controlvae.errors import UserError
+from controlvae.errors import UserError, typed
 from controlvae.experiments import override, preset
 from controlvae.experiments.data import PictureSettings
 from controlvae.report.sweep import write_sweep
@@ -50,8 +50,8 @@ def sweep(
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
     pictures = isinstance(base.data, PictureSettings) and how.device.type == "cpu"  # where nobody gets FID unasked
-    asked = f" --fid {fid or 1_000}" if pictures else ""
-    typer.echo(f"their curves and pictures side by side: controlvae report {run}{asked}")
+    asked = ["--fid", fid or 1_000] if pictures else []
+    typer.echo(f"their curves and pictures side by side: {typed('report', run, *asked)}")
 
 
 def assignments(text: str) -> list[str]:

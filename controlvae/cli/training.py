@@ -23,7 +23,7 @@ from controlvae.control.collapse import in_use
 from controlvae.data.examples import BinaryImages, Examples, Pictures
 from controlvae.data.load import load, validation_part
 from controlvae.data.roots import data_roots
-from controlvae.errors import UserError
+from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.recorded import recorded_weight
 from controlvae.report.figures import HELD
@@ -105,7 +105,7 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     if len(folders) > 1:
         folders = [folder for folder in folders if not folder.ended()]
     if not folders:
-        typer.echo(f"every run in {home} has ended. See them with: controlvae report {home}")
+        typer.echo(f"every run in {home} has ended. See them with: {typed('report', home)}")
         return
     runs = [Run.open(folder) for folder in folders]
     machinery = _machinery([run.experiment for run in runs], how)
@@ -160,7 +160,7 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         for run in runs:
             if not run.folder.ended():  # killed between its last checkpoint and the word of it
                 run.journal.event("finished", step=began)
-        typer.echo(f"{home} is finished: step {steps:,}. See it with: controlvae report {home}")
+        typer.echo(f"{home} is finished: step {steps:,}. See it with: {typed('report', home)}")
         return
     for line in machinery.words:
         print(f"controlvae: {line}", file=sys.stderr)
@@ -179,7 +179,7 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         if run.diverged_at is None:
             run.journal.event("finished" if engine.step >= steps else "stopped", step=engine.step)
         run.journal.close()
-    again = again or f"controlvae resume {home}"
+    again = again or typed("resume", home)
     _last_words(home, runs, engine.step, steps, again, interrupted=stop.is_set())
 
 
@@ -201,7 +201,7 @@ def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, again: s
         typer.echo(f"stopped at step {step:,} of {steps:,}; go on with: {again}")
         raise typer.Exit(130 if interrupted else 0)
     ended = f": {_ending(runs[0])}" if len(runs) == 1 else ""
-    typer.echo(f"finished at step {step:,}{ended}; see it with: controlvae report {home}")
+    typer.echo(f"finished at step {step:,}{ended}; see it with: {typed('report', home)}")
 
 
 def _ending(run: Run) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controlvae import __version__
-from controlvae.errors import UserError
+from controlvae.errors import UserError, typed
 from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
 from controlvae.experiments.files import PART, write_text
@@ -83,7 +83,7 @@ class RunFolder:
         if self.path.is_file():
             raise UserError(f"{self.path} is a file; choose another --run")
         if self.path.exists() and any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
-            raise UserError(f"{self.path} is not empty; choose another --run, or: controlvae resume {self.path}")
+            raise UserError(f"{self.path} is not empty; choose another --run, or: {typed('resume', self.path)}")
 
     def create(self, experiment: Experiment, command: str) -> None:
         """Makes the folder and writes everything needed to run it again."""
@@ -156,7 +156,7 @@ class RunFolder:
             loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
             loaded["step"]
         except (ValueError, TypeError, KeyError) as error:
-            anew = f"delete it, then: controlvae evaluate {self.path}"
+            anew = f"delete it, then: {typed('evaluate', self.path)}"
             raise UserError(f"{self.metrics_file} is damaged ({error}); {anew}") from None
         return loaded
 

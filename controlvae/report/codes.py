@@ -11,7 +11,7 @@ import torch
 
 from controlvae.data.arrays import FAULTS
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
-from controlvae.errors import UserError
+from controlvae.errors import UserError, typed
 from controlvae.experiments.files import write_text
 from controlvae.metrics import active_units
 from controlvae.metrics.arrays import classes, code_table
@@ -53,7 +53,7 @@ def score_files(path: Path) -> list[ScoreFile]:
     for codes in [path] if path.suffix == ".npz" else sorted(path.glob("*.npz")):
         scored = codes.with_suffix(SUFFIX)
         if not scored.is_file() or scored.stat().st_mtime < codes.stat().st_mtime:
-            raise UserError(f"{codes} holds codes without scores, or was written since: controlvae score {codes}")
+            raise UserError(f"{codes} holds codes without scores, or was written since: {typed('score', codes)}")
     if path.suffix == ".npz":
         return [ScoreFile(path.with_suffix(SUFFIX))]
     found = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path] if path.name.endswith(SUFFIX) else []

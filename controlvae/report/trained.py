@@ -10,7 +10,7 @@ from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
-from controlvae.errors import UserError
+from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, Gaussian, Images, RunFolder
 from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
@@ -40,7 +40,7 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     experiment = folder.experiment()
     saved, _ = checkpoint.load(folder.checkpoints)
     if saved is None:
-        raise UserError(f"{folder.path} has no checkpoint yet; train it first: controlvae resume {folder.path}")
+        raise UserError(f"{folder.path} has no checkpoint yet; train it first: {typed('resume', folder.path)}")
     examples = load(experiment.data, root).to(device)
     changed = saved.numbers.get("data", "") not in ("", examples.fingerprint())
     if changed and isinstance(examples, Sentences | Dialogs):
