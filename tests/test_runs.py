@@ -241,6 +241,14 @@ def test_a_finished_run_evaluates_and_reports(straight):
     assert "finished" in controlvae("resume", straight).stdout
 
 
+def test_a_stopped_run_is_steered_when_it_goes_on(stopped):
+    assert within("steer", stopped, "11", cwd=stopped).returncode == 0
+    assert controlvae("resume", stopped, "--device", "cpu").returncode == 0
+    assert RunFolder(stopped).last_record()["target"] == 11
+    assert "its target was moved by hand to 11 nats" in " ".join(warnings_of(RunFolder(stopped)))
+    assert "has ended" in within("steer", stopped, "12", cwd=stopped).stderr
+
+
 def test_seeds_get_a_folder_each_and_differ(tmp_path):
     done = controlvae(
         "train", "shapes2d-quick", *TINY, "--set", "training.steps=20", "--seeds", 2, "--run", tmp_path / "s"
@@ -264,6 +272,7 @@ def test_seeds_get_a_folder_each_and_differ(tmp_path):
         (["resume", "/no/such/run"], "no run folder at /no/such/run"),
         (["evaluate", "."], "not a run folder"),
         (["report", "/no/such/run"], "no run folder"),
+        (["steer", "/no/such/run", "20"], "no run folder"),
         (["data", "shapes"], "shapes2d"),
         (["wash"], "wash"),
     ],

@@ -120,6 +120,20 @@ def resume(
 
 
 @app.command()
+def steer(
+    run: RunArgument,
+    target: Annotated[float, typer.Argument(help="The new set point, in nats per example.", show_default=False)],
+) -> None:
+    """Move the set point of a run in training, without a jump in β; a run that is stopped takes it up when resumed."""
+    from controlvae.experiments import find_runs
+    from controlvae.experiments.asked import ask_target
+
+    for folder in find_runs(run):
+        ask_target(folder, target)
+        typer.echo(f"asked of {folder.path}: {target:g} nats")
+
+
+@app.command()
 def evaluate(
     run: RunArgument,
     examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
