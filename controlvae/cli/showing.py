@@ -1,0 +1,247 @@
+"""The commands that show what runs hold: numbers, pictures, sentences, pages."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controlvae.cli.app import DataRoot, Device, FidPictures, RunArgument, app
+from controlvae.errors import UserError
+
+_LOOK = "Look at runs"  # as --help groups them
+
+
+@app.command(rich_help_panel=_LOOK)
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help="The HTML file to write.")] = None,
+    examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
+    fid: FidPictures = None,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """One HTML file: curves, pictures, numbers, and the command that makes them again."""
+    from controlvae.cli.runs import evaluate_run, pick_device
+    from controlvae.experiments import find_runs
+    from controlvae.report import write_report
+    from controlvae.training.checkpoint import latest_step
+
+    folders = list(dict.fromkeys(folder for path in runs for folder in find_runs(path)))
+    for folder in folders:
+        if latest_step(folder.checkpoints) is not None:
+            evaluate_run(folder.path, pick_device(device), data_root, examples, fid)
+    if out is None:
+        common = Path(os.path.commonpath([path.resolve() for path in runs]))
+        here = Path.cwd()
+        home = here if common in here.parents else common  # not above where the user is
+        out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(home)) / "report.html"
+    typer.echo(write_report(folders, out))
+
+
+@app.command(rich_help_panel=_LOOK)
+def dashboard(
+    runs: Annotated[Path, typer.Argument(help="The folder whose runs to show.")] = Path("runs"),
+    host: Annotated[str, typer.Option("--host", help="Others than 127.0.0.1 let others in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes one that is free.")] = 8_000,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Whether to open it in a browser.")] = True,
+    device: Annotated[str, typer.Option("--device", help="Where its pictures are made.")] = "cpu",
+    data_root: DataRoot = None,
+) -> None:
+    """A page to watch training on: curves that grow, latents to move, the set point of a run in training. Ctrl-C ends.
+
+    From a machine elsewhere: ssh -L 8000:localhost:8000 MACHINE, and the same address here.
+    """
+    from controlvae.cli import serving
+
+    serving.serve(runs, host, port, show, device, data_root)
+
+
+@app.command(rich_help_panel=_LOOK)
+def evaluate(
+    run: RunArgument,
+    examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
+    fid: FidPictures = None,
+    iwae: Annotated[
+        int, typer.Option("--iwae", min=0, help="Importance samples per example for the tighter bound; 0: without.")
+    ] = 50,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """Every metric that applies, into metrics.json; on the test part of the data where there is one."""
+    from controlvae.cli import runs
+    from controlvae.experiments import find_runs
+
+    for folder in find_runs(run):
+        metrics = runs.evaluate(runs.open_at(folder.path, device, data_root), examples, fid, iwae)
+        runs.show_metrics(str(folder.path), metrics)
+        typer.echo(f"written to {folder.metrics_file}")
+
+
+@app.command(rich_help_panel=_LOOK)
+def score(
+    codes: Annotated[list[Path], typer.Argument(help="Files that numpy.savez wrote.", show_default=False)],
+    device: Device = "auto",
+) -> None:
+    """Every disentanglement score of codes that any model gave, into NAME.scores.json beside NAME.npz.
+
+    A file holds `means`, (examples, latents), `log_variances` where there are
+    any, and `factors`, (examples, factors), as whole numbers, with
+    `factor_names`; those named in `unordered` are no quantities. Codes of all
+    737,280 pictures of 2D Shapes, in their order, need no factors.
+    `reconstruction` is one number in nats. A CPU takes 20,000 examples, a GPU
+    all. `reproduce --beside` sets the scores in a table.
+    """
+    from controlvae.cli.bars import simple_bar
+    from controlvae.cli.runs import pick_device, show_metrics
+    from controlvae.report.codes import score_codes
+
+    for path in codes:
+        with simple_bar(f"scoring {path}") as progress:
+            file, metrics = score_codes(path, pick_device(device), progress)
+        show_metrics(str(path), metrics)
+        typer.echo(f"written to {file.path}")
+
+
+@app.command(rich_help_panel=_LOOK)
+def traverse(
+    run: RunArgument,
+    image: Annotated[
+        str | None, typer.Option("--image", help="Start from the picture of this index, or a square, ellipse or heart.")
+    ] = None,
+    reach: Annotated[
+        float, typer.Option("--range", min=0.1, max=100.0, help="Each latent runs from -RANGE to RANGE.")
+    ] = 3.0,
+    columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures in a row.")] = 10,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="At most so many latents, those of largest KL.")] = 20,
+    animate: Annotated[bool, typer.Option("--animate", help="Write a GIF of each, too.")] = False,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """A picture of what each latent does, rows ordered by KL: from one image and, of all shapes, the paper's three."""
+    from controlvae.cli.runs import open_at
+    from controlvae.report import animation, save_figure, traversal, traversals
+
+    opened = open_at(run, device, data_root)
+    for start in traversal.seed_images(opened) if image is None else [image]:
+        path = opened.folder.figures / (f"traversal-{start}.png" if start else "traversal.png")
+        typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns, rows=rows), path))
+        if animate:
+            typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach))
+
+
+@app.command(rich_help_panel=_LOOK)
+def reconstruct(
+    run: RunArgument,
+    columns: Annotated[int, typer.Option("--columns", min=1, max=40, help="How many pictures, or sentences.")] = 12,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """A picture of data above and reconstructions below; or sentences and what their codes are read back as."""
+    from controlvae.cli.runs import open_at
+    from controlvae.data.text import Sentences
+    from controlvae.report import reconstructions, save_figure
+    from controlvae.report.text import read_back
+
+    opened = open_at(run, device, data_root)
+    if isinstance(opened.examples, Sentences):
+        typer.echo("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in read_back(opened, columns)))
+        return
+    typer.echo(save_figure(reconstructions(opened, columns), opened.folder.figures / "reconstruction.png"))
+
+
+@app.command(rich_help_panel=_LOOK)
+def sample(
+    run: RunArgument,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 64,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
+    columns: Annotated[int | None, typer.Option("--columns", min=1, help="Pictures in a row.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of sentences: 0 takes the likeliest word.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Of sentences: draw from so many likeliest words.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of sentences: from the likeliest with this share.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Of sentences: search with so many candidates.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """From the prior, N(0, I): a grid of pictures, or sentences."""
+    from controlvae.cli.runs import open_at
+    from controlvae.data.text import Sentences
+    from controlvae.experiments.files import write_text
+    from controlvae.report import samples, save_pixels
+    from controlvae.report.text import write
+
+    opened = open_at(run, device, data_root)
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "beam": beam}
+    how = {name: value for name, value in given.items() if value is not None}
+    if isinstance(opened.examples, Sentences):
+        if columns is not None:
+            raise UserError(f"--columns is for pictures; {run} is a model of sentences, one a line")
+        lines = "\n".join(write(opened, count, seed=seed, **how))
+        if out is None:
+            typer.echo(lines)
+        else:
+            write_text(out, lines + "\n")
+            typer.echo(out)
+        return
+    if how:
+        raise UserError(f"--{next(iter(how)).replace('_', '-')} is for sentences; {run} is a model of pictures")
+    pixels = samples(opened, count, seed=seed, columns=columns)
+    typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png"))
+
+
+@app.command(rich_help_panel=_LOOK)
+def interpolate(
+    run: RunArgument,
+    start: Annotated[
+        str | None, typer.Option("--from", help="Index of an example, or a sentence; a random example by default.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Another.")] = None,
+    columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures, or sentences, on the way.")] = 10,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """Pictures, or sentences, on the way from one example to another."""
+    from controlvae.cli.runs import name_unknown, open_at
+    from controlvae.data.text import Sentences
+    from controlvae.report import interpolation, save_figure
+    from controlvae.report.samples import endpoints
+    from controlvae.report.text import between, two_sentences
+
+    opened = open_at(run, device, data_root)
+    if isinstance(opened.examples, Sentences):
+        rows, unknown = two_sentences(opened, start, end)
+        name_unknown(unknown)
+        ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
+        typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
+        return
+    first, last = endpoints(opened, _index("--from", start), _index("--to", end))
+    path = opened.folder.figures / f"interpolation-{first}-{last}.png"
+    typer.echo(save_figure(interpolation(opened, first, last, columns), path))
+
+
+def _index(option: str, given: str | None) -> int | None:
+    """The index of a picture."""
+    try:
+        return None if given is None else int(given)
+    except ValueError:
+        raise UserError(f"{option} takes the index of a picture, got {given!r}") from None
+
+
+@app.command(rich_help_panel=_LOOK)
+def chat(
+    run: RunArgument,
+    count: Annotated[int, typer.Option("--count", min=1, max=100, help="Responses to each line.")] = 5,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="Of the words; 0 takes the likeliest, as the paper does.")
+    ] = 0.0,
+    topic: Annotated[str, typer.Option("--topic", help="What it is about, of the topics it was trained on.")] = "",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the codes.")] = 0,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+) -> None:
+    """Type a line, get several responses, each from a code of the prior; lines may come from a pipe. Ctrl-D ends."""
+    from controlvae.cli import chatting
+    from controlvae.cli.runs import open_at
+
+    chatting.chat(open_at(run, device, data_root), count, temperature, topic, seed)
