@@ -14,14 +14,13 @@ from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.report import Trained, open_run
-from controlvae.report.information import latent_factors, latent_name
 from controlvae.report.pictures import channels_last, mosaic
 from controlvae.report.text import read_back, write
-from controlvae.report.trained import decoded, latent_kl, newest, picture_model, some_examples
+from controlvae.report.trained import decoded, newest, picture_model
+from controlvae.report.traversal import ranked, seed_image
 from controlvae.training.checkpoint import latest_step
 
 _KEPT = 2  # models in memory, with their data
-_LATENTS = 20  # that are shown, those of largest KL
 REACH = 3.0  # of a latent, as in the paper's traversals
 
 
@@ -52,17 +51,16 @@ class Models:
 def latents(run: Trained) -> dict[str, Any]:
     """The latents of largest KL, by name, and a code to begin with: that of an example."""
     picture_model(run)
-    kl = latent_kl(run, some_examples(run, 500))
-    order = torch.argsort(kl, descending=True)[:_LATENTS].tolist()
-    factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
-    shown = [{"latent": k, "name": latent_name(k, factors), "kl": kl[k].item()} for k in order]
-    return {"step": run.step, "latents": shown, "among": len(kl), "reach": REACH, "code": code_of(run, None)}
+    shown = ranked(run)
+    each = zip(shown.latents, shown.names(), shown.kl, strict=True)
+    rows = [{"latent": latent, "name": name, "kl": kl} for latent, name, kl in each]
+    return {"step": run.step, "latents": rows, "among": shown.among, "reach": REACH, "code": code_of(run, None)}
 
 
 @torch.no_grad()
 def code_of(run: Trained, example: int | None) -> list[float]:
     """The code of an example: the mean of its posterior."""
-    index = int(some_examples(run, 1, stream=3)) if example is None else example % len(run.examples)
+    index = seed_image(run, None) if example is None else example % len(run.examples)
     code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
     return [round(value, 3) for value in code.tolist()]
 

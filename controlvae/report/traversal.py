@@ -18,19 +18,34 @@ from controlvae.report.trained import Trained, decoded, latent_kl, some_examples
 
 
 @dataclass(frozen=True)
-class Traversal:
-    """One row per latent, those of largest KL, ordered by it; one column per value it was moved to."""
+class Ranked:
+    """The latents of largest KL, in its order."""
 
-    pictures: np.ndarray  # (rows, columns, height, width, channels) in [0, 1]
-    values: np.ndarray  # (columns,)
-    latents: list[int]  # of each row
-    kl: list[float]  # of each row, nats
-    factors: list[str | None]  # of each latent, the one it tells most about; empty where that is not known
+    latents: list[int]
+    kl: list[float]  # of each, nats
+    factors: list[str | None]  # of every latent, the one it tells most about; empty where that is not known
     among: int  # how many latents there are
 
     def names(self) -> list[str]:
-        """`x, z₉` for each row."""
+        """`x, z₉` for each."""
         return [latent_name(latent, self.factors) for latent in self.latents]
+
+
+@dataclass(frozen=True)
+class Traversal(Ranked):
+    """One row per latent, one column per value it was moved to."""
+
+    pictures: np.ndarray  # (rows, columns, height, width, channels) in [0, 1]
+    values: np.ndarray  # (columns,)
+
+
+def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
+    """By the KL over some examples."""
+    kl = latent_kl(run, some_examples(run, 1000))
+    order = torch.argsort(kl, descending=True)[:rows].tolist()
+    # Latents can change places while training goes on: names of an earlier step are not used.
+    factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
+    return Ranked(order, kl[order].tolist(), factors, len(kl))
 
 
 @torch.no_grad()
@@ -38,17 +53,14 @@ def traverse(
     run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray, rows: int = SHOWN
 ) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
-    kl = latent_kl(run, some_examples(run, 1000))
-    order = torch.argsort(kl, descending=True)[:rows].tolist()
+    shown = ranked(run, rows)
     index = torch.tensor([seed_image(run, image)], device=run.device)
     code = run.model.encode(run.examples.batch(index)).mean[0]
-    codes = code.repeat(len(order), len(values), 1)  # (rows, columns, latents)
-    for row, latent in enumerate(order):
+    codes = code.repeat(len(shown.latents), len(values), 1)  # (rows, columns, latents)
+    for row, latent in enumerate(shown.latents):
         codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
-    pictures = decoded(run, codes.flatten(0, 1)).unflatten(0, (len(order), len(values)))
-    # Latents can change places while training goes on: names of an earlier step are not used.
-    factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
-    return Traversal(channels_last(pictures), np.asarray(values), order, kl[order].tolist(), factors, len(kl))
+    pictures = decoded(run, codes.flatten(0, 1)).unflatten(0, (len(shown.latents), len(values)))
+    return Traversal(**vars(shown), pictures=channels_last(pictures), values=np.asarray(values))
 
 
 def is_full(run: Trained) -> bool:
