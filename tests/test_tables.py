@@ -95,7 +95,8 @@ def elsewhere(tmp_path):
     log_variances = np.log([[0.02, 0.3, 1.0]]).repeat(400, 0)
     (tmp_path / "codes").mkdir()
     for seed, some in enumerate((slice(0, 300), slice(100, 400))):
-        arrays = {"means": means[some], "log_variances": log_variances[some], "factors": factors[some]}
+        arrays = {"means": means[some], "log_variances": log_variances[some], "factors": factors[some],
+                  "reconstruction": 20.0 + seed}  # fmt: skip
         np.savez(tmp_path / f"codes/theirs-{seed}.npz", **arrays, factor_names=["size", "kind"], unordered=["kind"])
     done = within("score", "codes/theirs-0.npz", "codes/theirs-1.npz", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -128,6 +129,12 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     assert "| my own | 1 | 1,500,000 | 0.6100 |" in done.stdout
     assert "theirs: the codes in theirs-0.npz, 300 of 300 examples, factors size, kind (no quantity)." in done.stdout
     assert "my own is shapes2d-control-16 with another name." in done.stdout
+    drawn = within("reproduce", "figure-mig", *words[:-2], cwd=tmp_path)
+    assert "theirs: scores of 2 files of codes." in drawn.stdout
+    rows = list(csv.DictReader((tmp_path / "paper" / "figure-mig.csv").open(encoding="utf-8")))
+    assert sorted(float(row["reconstruction"]) for row in rows if row["method"] == "theirs") == [20, 21]
+    assert sorted(float(row["mig_sampled.score"]) for row in rows) == pytest.approx(sorted(scores))
+    assert "is made from runs" in within("reproduce", "figure-cifar10", *words, cwd=tmp_path).stderr
     np.savez(tmp_path / "codes" / "theirs-2.npz", means=np.zeros((9, 2)))
     done = within("reproduce", "table-mig", *words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

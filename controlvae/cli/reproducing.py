@@ -14,7 +14,7 @@ from controlvae.cli.many import runs_in, seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, find_runs, preset
-from controlvae.experiments.paper import RESULTS, PaperExamples, PaperResult, PaperTable, Row, paper_result
+from controlvae.experiments.paper import RESULTS, PaperExamples, PaperFigure, PaperResult, PaperTable, Row, paper_result
 from controlvae.report.codes import score_files
 from controlvae.report.paper_figures import write_figure
 from controlvae.report.responses import write_examples
@@ -63,7 +63,7 @@ def reproduce(
         typer.echo(write_examples(result, found, runs))
         typer.echo(f"written to {runs / f'{name}.md'}")
     else:
-        for line in write_figure(result, found, runs, root=how.data_root, device=how.device):
+        for line in write_figure(result, {**found, **own}, runs, root=how.data_root, device=how.device):
             typer.echo(line)
         typer.echo(f"written to {runs / f'{name}.png'} and .csv")
 
@@ -81,8 +81,8 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
             raise UserError(f"{name!r} is taken; give your method another name")
         path = Path(where)
         scored = score_files(path)
-        if scored and not isinstance(result, PaperTable):
-            raise UserError(f"{result.name} is drawn from runs; {path} holds scores alone")
+        if scored and not (isinstance(result, PaperTable) or (isinstance(result, PaperFigure) and result.against)):
+            raise UserError(f"{result.name} is made from runs; {path} holds scores alone")
         trained = find_runs(path) if not scored or any(path.rglob("experiment.json")) else []
         own[name] = [*scored, *trained]
     return own

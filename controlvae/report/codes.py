@@ -1,6 +1,7 @@
 """Codes that any model gave, read from a file: every disentanglement score, into a JSON file beside them."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,8 @@ def score_codes(
 ) -> tuple[ScoreFile, dict[str, Any]]:
     """Scores the codes of an `.npz` file and writes `NAME.scores.json` beside it."""
     arrays = _read(path)
+    if not os.access(path.parent, os.W_OK):  # not after minutes of work
+        raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
     try:
         metrics = _scored(arrays, device, progress)
     except ValueError as error:

@@ -10,8 +10,10 @@ from matplotlib.figure import Figure
 
 from controlvae.experiments import RunFolder
 from controlvae.experiments.paper import PaperFigure, Row
+from controlvae.report.codes import ScoreFile
 from controlvae.report.figures import look, step_axis
 from controlvae.report.spread import Spread
+from controlvae.report.tables import Measured
 from controlvae.training.checkpoint import latest_step
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each method's seeds, by the key of its row
@@ -22,7 +24,7 @@ SMALL = 6.5  # points; what is in the figure, printed at that width
 QUIET = "#55656f"
 
 
-def standing(paper: PaperFigure, runs: Runs, least: int = 0) -> list[str]:
+def standing(paper: PaperFigure, runs: Mapping[str, Sequence[Measured]], least: int = 0) -> list[str]:
     """Of every method what a reader of the figure must know: how many seeds came how far, or why there is nothing."""
     alike: dict[str, list[str]] = defaultdict(list)
     for row in paper.rows:
@@ -31,14 +33,21 @@ def standing(paper: PaperFigure, runs: Runs, least: int = 0) -> list[str]:
     return [f"{methods}: {words}." for words, methods in named.items()]
 
 
-def _stands(row: Row, runs: Runs, least: int) -> str:
-    if not runs.get(row.key):
-        return "no runs yet"
-    steps = [_step(folder) for folder in runs[row.key]]
-    goal = runs[row.key][0].experiment().training.steps
+def _stands(row: Row, runs: Mapping[str, Sequence[Measured]], least: int) -> str:
+    found = runs.get(row.key, [])
+    scored = sum(isinstance(one, ScoreFile) for one in found)
+    trained = [one for one in found if isinstance(one, RunFolder)]
+    words = [f"scores of {scored} file{'s' if scored > 1 else ''} of codes"] if scored else []
+    words += [_trained(trained, least)] if trained else []
+    return " and ".join(words) or "no runs yet"
+
+
+def _trained(folders: Sequence[RunFolder], least: int) -> str:
+    steps = [_step(folder) for folder in folders]
+    goal = folders[0].experiment().training.steps
     count = f"{len(steps)} seed{'s' if len(steps) > 1 else ''}"
     reached = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
-    diverged = [folder.experiment().training.seed for folder in runs[row.key]
+    diverged = [folder.experiment().training.seed for folder in folders
                 if any(event["event"] == "diverged" for event in folder.events())]  # fmt: skip
     words = f"{count}, {reached} of {goal:,} steps"
     short = ", too few to draw" if max(steps) < least else ""

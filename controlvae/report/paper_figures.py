@@ -1,6 +1,6 @@
 """Figures of the paper drawn from run folders, each with the numbers behind it; what is missing is said on them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from controlvae.report.panels import (
 )
 from controlvae.report.pictures import save_figure
 from controlvae.report.spread import spread
-from controlvae.report.tables import own_words
+from controlvae.report.tables import Measured, own_words, seed_of
 
 _START = 0.1  # the share of a run whose first leaps need not be seen in full
 _CURVES = {
@@ -46,8 +46,14 @@ _TWO_CURVES = (
 )
 
 
-def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None, device: torch.device) -> list[str]:
-    """Draws a figure by its name and returns what must be said beside it."""
+def write_figure(
+    paper: PaperFigure, measured: Mapping[str, Sequence[Measured]], out: Path, *, root: Path | None,
+    device: torch.device,
+) -> list[str]:  # fmt: skip
+    """Draws a figure by its name and returns what must be said beside it. Where it needs runs, scores are left out."""
+    if paper.against:
+        return write_points(paper, paper.against, measured, out)
+    runs = {key: [one for one in found if isinstance(one, RunFolder)] for key, found in measured.items()}
     match paper.name:
         case "figure-disentangling":
             return write_disentangling(paper, runs, out)
@@ -55,8 +61,6 @@ def write_figure(paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None
             return write_traversals(paper, runs, out, root=root, device=device)
     if paper.curves:
         return write_curves(paper, runs, out)
-    if paper.against:
-        return write_points(paper, paper.against, runs, out)
     raise ValueError(f"no way to draw {paper.name!r}")
 
 
@@ -102,19 +106,19 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     return notes
 
 
-def write_points(paper: PaperFigure, terms: Against, runs: Runs, out: Path) -> list[str]:
+def write_points(paper: PaperFigure, terms: Against, runs: Mapping[str, Sequence[Measured]], out: Path) -> list[str]:
     """A point for every run, a cross for every method: mean and sd over its seeds. `NAME.png`, `NAME.csv`."""
     notes = standing(paper, runs)
-    own = [(row.method, folder) for row in paper.rows if row.preset is None for folder in runs[row.key][:1]]
-    notes += [own_words(method, folder, paper.rows[0].key) for method, folder in own]
+    own = [(row.method, runs[row.key][-1]) for row in paper.rows if row.preset is None]
+    notes += [own_words(method, one, paper.rows[0].key) for method, one in own if isinstance(one, RunFolder)]
     figure = Figure(figsize=(0.62 * WIDTH, 3.2), layout="constrained")
     axis = figure.subplots()
     lines: list[list[Any]] = []
     for place, row in enumerate(paper.rows):
-        found = [(folder, metrics) for folder in runs.get(row.key, []) if (metrics := folder.metrics())]
+        found = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         points = [
-            [row.method, row.preset, folder.experiment().training.seed, metrics["step"], across, up]
-            for folder, metrics in found
+            [row.method, row.preset, seed_of(one), metrics.get("step"), across, up]
+            for one, metrics in found
             if (across := look_up(metrics, terms.across)) is not None and (up := look_up(metrics, terms.up)) is not None
         ]
         if not points:

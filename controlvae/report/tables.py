@@ -56,7 +56,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         for one, metrics in measured:
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
-            sheet.append([row.method, row.preset, _seed(one), *numbers])
+            sheet.append([row.method, row.preset, seed_of(one), *numbers])
             notes += _notes(table, row, one, metrics)
             for score, methods in worked_out.items():  # scores say what they were worked out from
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
@@ -102,11 +102,11 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
     elif other := _differences(one, row.preset):
         notes.append(f"Not the preset's: runs of {row.preset} with another {', '.join(other)}.")
     if isinstance(one, RunFolder) and any(event["event"] == "target moved" for event in one.events()):
-        notes.append(f"{row.method}, seed {_seed(one)}: its target was moved by hand.")
+        notes.append(f"{row.method}, seed {seed_of(one)}: its target was moved by hand.")
     return notes
 
 
-def _seed(one: Measured) -> int | str:
+def seed_of(one: Measured) -> int | str:
     """What tells it from others of its row."""
     return one.experiment().training.seed if isinstance(one, RunFolder) else one.path.name
 
