@@ -161,7 +161,9 @@ def simulate(
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="How long; by default as long as the run.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The picture to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The picture to write; by default figures/simulation.png of the run.")
+    ] = None,
 ) -> None:
     """Try laws and gains in a second: a simple model of how the KL answers β, fitted to a run's log."""
     from controlvae.cli import simulating
