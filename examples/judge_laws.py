@@ -320,10 +320,12 @@ def draw(traces: Mapping[Of, Trace], tasks: Mapping[str, Task], path: Path) -> N
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = TASKS | FOR_A_GPU
-    parser.add_argument("--tasks", nargs="+", choices=every, default=list(TASKS), metavar="TASK", help=", ".join(every))
-    parser.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW", help=", ".join(LAWS))
+    parser.add_argument("--tasks", nargs="+", choices=every, default=list(TASKS), metavar="TASK", help="; ".join(every))
+    parser.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW", help="; ".join(LAWS))
     parser.add_argument("--seeds", type=int, default=5, help="how many (default %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("judged"), help="the folder of CSV and figure")
+    parser.add_argument(
+        "--out", type=Path, default=Path("judged"), help="the folder of CSV and figure (default %(default)s)"
+    )
     parser.add_argument("--kept", type=Path, help="a folder of traces: one that is there is not trained again")
     options = parser.parse_args(given)
     warnings.simplefilter("ignore", cv.TuningWarning)

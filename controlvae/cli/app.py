@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
+RunOrSeeds = Annotated[Path, typer.Argument(help="A run folder, or one with a run for each seed.", show_default=False)]
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Where data files are; else $CONTROLVAE_DATA, else ./data.")
 ]

@@ -11,6 +11,7 @@ from controlvae.cli.app import (
     Device,
     FidPictures,
     RunArgument,
+    RunOrSeeds,
     Sets,
     TensorBoard,
     TimeLimit,
@@ -62,7 +63,7 @@ def train(
 
 @app.command(rich_help_panel=_TRAIN)
 def resume(
-    run: RunArgument,
+    run: RunOrSeeds,
     device: Device = "auto",
     time_limit: TimeLimit = None,
     checkpoint_every: CheckpointEvery = "30s",
@@ -78,14 +79,15 @@ def resume(
 
 @app.command(rich_help_panel=_TRAIN)
 def steer(
-    run: RunArgument,
+    run: RunOrSeeds,
     target: Annotated[float, typer.Argument(help="The new set point, in nats per example.", show_default=False)],
 ) -> None:
     """Move the set point of a run in training, without a jump in β; a run that is stopped takes it up when resumed."""
     from controlvae.experiments import find_runs
     from controlvae.experiments.asked import ask_target
 
-    for folder in find_runs(run):
+    folders = find_runs(run)
+    for folder in [folder for folder in folders if not folder.ended()] or folders[:1]:  # one that has ended says so
         ask_target(folder, target)
         typer.echo(f"asked of {folder.path}: {target:g} nats")
 
@@ -159,7 +161,9 @@ def simulate(
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="How long; by default as long as the run.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The picture to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The picture to write; by default figures/simulation.png of the run.")
+    ] = None,
 ) -> None:
     """Try laws and gains in a second: a simple model of how the KL answers β, fitted to a run's log."""
     from controlvae.cli import simulating

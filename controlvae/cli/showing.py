@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from controlvae.cli.app import DataRoot, Device, FidPictures, RunArgument, app
+from controlvae.cli.app import DataRoot, Device, FidPictures, RunArgument, RunOrSeeds, app
 from controlvae.errors import UserError
 
 _LOOK = "Look at runs"  # as --help groups them
@@ -15,7 +15,9 @@ _LOOK = "Look at runs"  # as --help groups them
 @app.command(rich_help_panel=_LOOK)
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("--out", help="The HTML file to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The HTML file to write; by default report.html in their folder.")
+    ] = None,
     examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
     fid: FidPictures = None,
     device: Device = "auto",
@@ -59,7 +61,7 @@ def dashboard(
 
 @app.command(rich_help_panel=_LOOK)
 def evaluate(
-    run: RunArgument,
+    run: RunOrSeeds,
     examples: Annotated[int, typer.Option("--examples", min=2, help="How many examples to measure on.")] = 10_000,
     fid: FidPictures = None,
     iwae: Annotated[
@@ -155,12 +157,18 @@ def sample(
     run: RunArgument,
     count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 64,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
-    columns: Annotated[int | None, typer.Option("--columns", min=1, help="Pictures in a row.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of sentences: 0 takes the likeliest word.")] = None,
+    columns: Annotated[
+        int | None, typer.Option("--columns", min=1, help="Pictures in a row; by default a square.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of sentences: 0 takes the likeliest word; by default 1.")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Of sentences: draw from so many likeliest words.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Of sentences: from the likeliest with this share.")] = None,
     beam: Annotated[int | None, typer.Option(help="Of sentences: search with so many candidates.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; by default figures/samples.png, or the terminal.")
+    ] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
