@@ -48,7 +48,8 @@ def show(
 ) -> None:
     """Prints the table line by line and the machine it was measured on."""
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
-    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    count = torch.get_num_threads()
+    threads = f", {count} thread{'' if count == 1 else 's'}" if device.type == "cpu" else ""
     title = f"{experiment.name} on {machine}{threads}, torch {torch.__version__}"
     table = Table(title=title, box=None, title_justify="left")
     pictures = isinstance(experiment.data, PictureSettings)
