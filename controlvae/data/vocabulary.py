@@ -25,7 +25,8 @@ class Numbers(NamedTuple):
         if not self.unknown:
             return ""
         share = self.unknown / int((self.tokens != PAD).sum() - len(self.tokens))
-        return f"; {self.unknown:,} word{'' if self.unknown == 1 else 's'} ({share:.1%}) outside the vocabulary of {len(words):,}"
+        them = "word" if self.unknown == 1 else "words"
+        return f"; {self.unknown:,} {them} ({share:.1%}) outside the vocabulary of {len(words):,}"
 
 
 def vocabulary(sentences: Iterable[Sequence[str]], words: int | None = None) -> tuple[str, ...]:
