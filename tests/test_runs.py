@@ -274,7 +274,7 @@ def test_seeds_get_a_folder_each_and_differ(tmp_path):
         (["resume", "/no/such/run"], "no run folder at /no/such/run"),
         (["evaluate", "."], "not a run folder"),
         (["report", "/no/such/run"], "no run folder"),
-        (["steer", "/no/such/run", "20"], "no run folder"),
+        (["steer", "/no/such/run", "-20"], "no run folder"),
         (["data", "shapes"], "shapes2d"),
         (["wash"], "wash"),
     ],

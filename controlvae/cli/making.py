@@ -77,7 +77,7 @@ def resume(
     training.resume(find_runs(run), training.options(device, time_limit, checkpoint_every, tensorboard, data_root))
 
 
-@app.command(rich_help_panel=_TRAIN)
+@app.command(rich_help_panel=_TRAIN, context_settings={"ignore_unknown_options": True})  # -40 is a set point of Geco's
 def steer(
     run: RunOrSeeds,
     target: Annotated[float, typer.Argument(help="The new set point, in nats per example.", show_default=False)],

@@ -11,7 +11,7 @@ from controlvae.dashboard.logs import is_number
 from controlvae.errors import UserError
 from controlvae.experiments import DialogVAE, Experiment, RunFolder, TextVAE
 from controlvae.experiments.asked import asked
-from controlvae.report.page import warnings_of
+from controlvae.report.page import troubles_of, warnings_of
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.journal import in_training
 
@@ -82,9 +82,6 @@ class Watch:
 def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
     experiment, last = folder.experiment(), folder.last_record() or {}
     latest = {name: value for name, value in last.items() if is_number(value)}
-    warnings = warnings_of(folder)
-    if training:  # that it is not finished goes without saying
-        warnings = [line for line in warnings if not line.startswith("not finished")]
     return Summary(
         run=name,
         preset=experiment.name,
@@ -99,7 +96,7 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         checkpoint=latest_step(folder.checkpoints),
         steerable=isinstance(experiment.control, Feedback) and not folder.ended(),
         asked=asked(folder),
-        warnings=warnings,
+        warnings=troubles_of(folder) if training else warnings_of(folder),
     )
 
 

@@ -99,10 +99,15 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
 
 def warnings_of(folder: RunFolder) -> list[str]:
     """What a reader must know before trusting a run's numbers."""
-    lines, experiment, last = [], folder.experiment(), folder.last_record()
+    steps, last = folder.experiment().training.steps, folder.last_record()
     done = last["step"] if last else 0
-    if done < experiment.training.steps:
-        lines.append(f"not finished: step {done:,} of {experiment.training.steps:,}")
+    unfinished = [f"not finished: step {done:,} of {steps:,}"] if done < steps else []
+    return unfinished + troubles_of(folder)
+
+
+def troubles_of(folder: RunFolder) -> list[str]:
+    """What has happened to a run, or is wrong with it, wherever it stands."""
+    lines, last = [], folder.last_record()
     reach = [event for event in folder.events() if event["event"].startswith("target ")]
     if reach and reach[-1]["event"] == "target out of reach":
         e = reach[-1]
