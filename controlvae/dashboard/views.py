@@ -30,19 +30,20 @@ class Models:
 
     root: Path | None
     device: torch.device
-    _open: OrderedDict[tuple[Path, int], Trained] = field(default_factory=OrderedDict)
+    _open: OrderedDict[tuple[Path, int], tuple[int | None, Trained]] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
     def at(self, folder: RunFolder) -> Trained:
         """One at a time: two requests must not load the same data twice."""
         key = folder.path, folder.experiment_file.stat().st_mtime_ns  # another run may have taken its place
         with self._lock:
-            run = self._open.pop(key, None)
+            last = latest_step(folder.checkpoints)  # not the step of the weights where the last checkpoint is damaged
+            seen, run = self._open.pop(key, (None, None))
             if run is None:
                 run = open_run(folder, root=self.root, device=self.device)
-            elif run.step != latest_step(folder.checkpoints):
+            elif seen != last:
                 run = newest(run)
-            self._open[key] = run
+            self._open[key] = last, run
             while len(self._open) > _KEPT:
                 self._open.popitem(last=False)
             return run
