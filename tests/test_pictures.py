@@ -205,6 +205,17 @@ def test_grey_black_and_white_and_transparent_pictures(tmp_path):
     assert (pixels_of(load(Images(save(tmp_path / "clear", clear, ["a.png"])))) == 255).all()
 
 
+@pytest.mark.parametrize("suffix", ["png", "tiff"])
+def test_grey_in_16_bits_is_rounded_to_8(tmp_path, suffix):
+    deep = np.random.default_rng(0).integers(0, 65536, (2, 12, 10), dtype=np.uint16)
+    deep[0, 0, :2] = 0, 65535
+    for name, picture in zip("ab", deep, strict=True):
+        Image.fromarray(picture).save(tmp_path / f"{name}.{suffix}")
+    pixels = pixels_of(load(Images(str(tmp_path))))[..., 0]
+    assert pixels[0, 0, :2].tolist() == [0, 255]
+    assert np.abs(pixels / 255 - deep / 65535).max() <= 0.5 / 255 + 1e-9
+
+
 def test_a_camera_held_sideways(tmp_path):
     exif = Image.Exif()
     exif[274] = 6  # turn clockwise to see it

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 
-_GREY = ("1", "L", "LA")
+_DEEP = ("I;16", "I;16L", "I;16B")  # grey in 16 bits: PNG, TIFF
+_GREY = ("1", "L", "LA", *_DEEP)
 _COLOUR = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 _ORIENTATION = 274  # the EXIF tag: 1 is upright, and from 5 on a picture lies on its side
 _CHUNK_BYTES = 32 << 20
@@ -49,12 +50,14 @@ def inspect(data: bytes, thorough: bool = False) -> tuple[int, int, int]:
 
 
 def decode(data: bytes, channels: int, size: int | None = None, fit: Fit = "crop") -> np.ndarray:
-    """A picture as (height, width, channels) uint8, the right way up, transparency laid on white."""
+    """A picture as (height, width, channels) uint8, the right way up, transparency laid on white, 16 bits as 8."""
     from PIL import Image, ImageOps
 
     picture = _loaded(_opened(data))
     if _orientation(picture) != 1:
         picture = ImageOps.exif_transpose(picture)
+    if picture.mode in _DEEP:
+        picture = Image.fromarray(np.rint(np.asarray(picture) / 257).astype(np.uint8))  # 65,535 is 255 x 257
     if picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
@@ -172,7 +175,7 @@ def _opened(data: bytes) -> "Picture":
     except Exception as error:  # the decoders raise whatever their format makes them stumble over
         raise Unreadable("not a picture" if isinstance(error, Image.UnidentifiedImageError) else _line(error)) from None
     if picture.mode not in _GREY + _COLOUR:
-        raise Unreadable(f"its values are of mode {picture.mode}, not 8 bits a channel")
+        raise Unreadable(f"its values are of mode {picture.mode}, not 8 bits a channel or 16 of grey")
     return picture
 
 
