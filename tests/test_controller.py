@@ -136,6 +136,15 @@ def test_a_new_target_moves_beta_by_the_integral_alone(law, kind):
     assert float(control.step(kind(25.0))) - before == pytest.approx(0.001 * 1.0, abs=1e-6)
 
 
+def test_a_new_capacity_is_all_or_nothing_as_the_old_one():
+    control = cv.Controller(cv.Capacity(10.0, gamma=100.0))
+    control.step(12.0)
+    control.set_target(20.0)
+    assert [control.step(kl) for kl in (12.0, 30.0, 20.0, 5.0)] == [-100.0, 100.0, 0.0, -100.0]
+    control.set_target(0.0)
+    assert control.step(0.5) == 100.0
+
+
 def test_a_new_target_ends_a_ramp():
     control = cv.Controller(cv.PI(cv.Staircase(0.5, 18.0, 0.15, every=1)))
     control.step(1.0)
@@ -249,6 +258,8 @@ def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
         (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
         (lambda c: c.set_target(3.0, 0), "no model 0"),
         (lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(3.0, -1), "no model -1"),
+        (lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(torch.ones(3)), "one for each of 2 models"),
+        (lambda c: cv.Capacity(float("inf")), "zero or positive, got inf"),
     ],
 )
 def test_misuse_says_what_to_do(call, message):

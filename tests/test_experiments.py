@@ -52,6 +52,7 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
     [
         ("contrl.ki=1", "did you mean 'control'"),
         ("control.target.stpo=1", "did you mean 'stop'"),
+        ("control.open_loop=true", "no field of PI 'open_loop'"),
         ("control.ki.deep=1", "plain value"),
         ("training.steps=1.5", "training.steps must be a whole number, got 1.5"),
         ("training.batch=true", "whole number"),

@@ -27,6 +27,7 @@ from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iw
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
 from controlvae.report import evaluate, images, importance, interpolation, open_run, samples, write_report
+from controlvae.report.evaluate import suffices
 from controlvae.report.page import warnings_of
 from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
@@ -336,6 +337,15 @@ def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photo
     assert metrics["split"] == "train: 60 of 80"
     assert metrics["test"] == {"skipped": "no test set here"}
     assert "iwae" not in metrics
+
+
+def test_what_validation_kept_is_not_counted_among_what_was_measured(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), np.uint8)
+    run = small_run(tmp_path, noise, "data.held_out=0", "training.validation=20", "training.validate_every=3")
+    metrics = evaluate(run, 10_000)
+    assert {metrics[name]["examples"] for name in ("iwae", "likeness")} == {metrics["examples"]} == {20}
+    assert metrics["iwae"]["elbo_of_the_same"] == pytest.approx(metrics["elbo"], rel=0.01)
+    assert suffices(metrics, run.step, 10_000, None, run.device)
 
 
 def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on(tmp_path):

@@ -113,10 +113,3 @@ def test_unknown_images_are_refused():
         sprites.render(np.array([sprites.IMAGE_COUNT]))
     with pytest.raises(ValueError, match="integers"):
         sprites.render(np.array([0.5]))
-
-
-def test_progress_rises_to_one():
-    shares: list[float] = []
-    sprites.render_packed(progress=shares.append)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1

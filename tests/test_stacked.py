@@ -1,5 +1,6 @@
 """The stacked engine against plain modules, its kernels run by Triton's interpreter on the CPU."""
 
+import math
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are decorated
@@ -76,17 +77,20 @@ def test_bytes_are_pictures_in_255ths():
     assert products.unpack_bytes(rows, indices, (3, 4, 4), torch.uint8).flatten(2).equal(rows[indices])
 
 
-def test_bits_are_unpacked_in_order():
-    bits, indices = torch.randint(0, 256, (5, 32), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
-    expected = BinaryImages(bits, (1, 16, 16), "random").batch(indices).movedim(2, -1)
-    assert products.unpack(bits, indices, (1, 16, 16), torch.float32).equal(expected)
+@pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (1, 48, 48), (3, 8, 8)], ids=str)
+def test_bits_are_unpacked_in_order(shape):
+    bits, indices = torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
+    expected = BinaryImages(bits, shape, "random").batch(indices).movedim(2, -1)
+    assert products.unpack(bits, indices, shape, torch.float32).equal(expected)
 
 
 @pytest.mark.parametrize("build", [
     lambda: ConvVAE((1, 16, 16), 3, (8, 16), 24),
     lambda: ConvVAE((1, 16, 16), 3, (8, 16), 24, (20,)),
+    lambda: ConvVAE((1, 16, 16), 3, (8, 16, 16, 16), 24, (20,)),
     lambda: ImageVAE((3, 16, 16), 3, (8, 72)),
-], ids=["paper", "burgess", "batch norm"])  # fmt: skip
+    lambda: ImageVAE((3, 16, 16), 3, (8, 16, 16, 24)),
+], ids=["paper", "burgess", "burgess, down to a pixel", "batch norm", "batch norm, down to a pixel"])  # fmt: skip
 def test_gradients_and_adam_are_those_of_the_plain_modules(build):
     torch.manual_seed(0)
     plain = [build() for _ in range(2)]
@@ -105,14 +109,16 @@ def test_gradients_and_adam_are_those_of_the_plain_modules(build):
         close(logits[number].movedim(-1, 1), expected)
         (expected.sin().sum() + posterior.mean.square().sum() + posterior.log_variance.exp().sum()).backward()
         slots = {slot.name: slot for slot in stack.parameters.slots}
+        largest = max(parameter.grad.abs().max().item() for parameter in model.parameters())
         for name, parameter in model.named_parameters():
             gradient = slots[name].to_plain(slots[name].gradient[number].sum(0))
-            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-5)
+            # Before a batch norm a bias has no gradient but the rounding of what flows by.
+            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-7 * largest)
         torch.optim.Adam(model.parameters(), lr=1e-3).step()
         exported = stack.parameters.export(number)["weight"]
         for name, parameter in model.named_parameters():
-            if parameter.grad.abs().max() > 1e-4:  # before a batch norm a bias has rounding alone, which Adam scales up
-                torch.testing.assert_close(exported[name], parameter.detach(), rtol=1e-5, atol=1e-6)
+            told = parameter.grad.abs() > 1e-4  # where there is rounding alone Adam scales it up
+            torch.testing.assert_close(exported[name][told], parameter.detach()[told], rtol=1e-5, atol=1e-6)
         for name, buffer in stack.buffers.items():
             close(buffer[number], model.state_dict()[name])
 

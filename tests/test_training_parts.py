@@ -14,11 +14,12 @@ from controlvae.data import shapes2d, sprites
 from controlvae.data.examples import BinaryImages, Order
 from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import Shapes2D, override, preset
+from controlvae.experiments import RunFolder, Shapes2D, override, preset
 from controlvae.models import ConvVAE, Posterior, build
 from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
 from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian
-from controlvae.training import EagerEngine
+from controlvae.training import EagerEngine, Run, train
+from controlvae.training.checkpoint import latest_step
 from controlvae.training.noise import noise_key, normal_noise
 
 TINY = ["data.images=128", "training.batch=8", "model.channels=(4,4,4)", "model.hidden=16"]
@@ -177,6 +178,15 @@ def test_a_model_trains_the_same_alone_or_beside_others():
     alone = EagerEngine(experiments[1:], examples, torch.device("cpu"))
     beside = EagerEngine(experiments, examples, torch.device("cpu"))
     assert alone.advance(30)[:, 0].equal(beside.advance(30)[:, 1])
+
+
+def test_asked_to_stop_at_its_last_step_a_run_still_leaves_a_checkpoint_of_it(tmp_path):
+    experiment = override(preset("shapes2d-quick"), [*TINY, "training.steps=12"])
+    folder = RunFolder(tmp_path / "run")
+    folder.create(experiment, "by hand")
+    engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
+    assert list(train([Run.open(folder)], engine, stop=lambda: engine.step == 12))[-1].step == 12
+    assert latest_step(folder.checkpoints) == 12
 
 
 def test_feedback_comes_from_the_same_batch():

@@ -34,7 +34,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PART.FIELD=VALUE", help="Change a setting, e.g. control.target=20. Repeatable."),
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 FidPictures = Annotated[
     int | None,
     typer.Option(

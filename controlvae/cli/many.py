@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from controlvae.cli import training
-from controlvae.errors import UserError
+from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder, find_runs
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.engines import shared_settings
@@ -57,6 +57,8 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise
+        except RunError as error:  # all of these diverged; those after them may not
+            typer.echo(f"controlvae: {error}", err=True)
 
 
 def side_by_side(folders: Sequence[RunFolder]) -> Iterator[list[RunFolder]]:

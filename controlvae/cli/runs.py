@@ -27,14 +27,16 @@ _LISTED = 10  # numbers of a list in a terminal
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of that name, or the best there is for `auto`."""
+    """The device of that name, the current one from now on; for `auto` a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        if device.type not in ("cpu", "cuda", "mps"):
-            raise RuntimeError("models are trained on cpu, cuda or mps")
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("models are trained on cpu or cuda")
         torch.empty(1, device=device)
+        if device.type == "cuda":  # kernels and streams are those of the current device
+            torch.cuda.set_device(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0][:100]
         raise UserError(f"device {name!r} is not available here ({reason}); try --device auto") from None

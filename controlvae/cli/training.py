@@ -30,7 +30,7 @@ from controlvae.report.figures import HELD
 from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
-from controlvae.training.loggers import TensorBoard
+from controlvae.training.loggers import TensorBoard, require_tensorboard
 from controlvae.training.validation import Validator
 
 
@@ -49,6 +49,8 @@ def options(
 ) -> How:
     """The options, checked: before a run folder is made, so that a wrong one leaves nothing behind."""
     data_roots(data_root)
+    if tensorboard:
+        require_tensorboard()
     limit = math.inf if time_limit is None else _seconds("--time-limit", time_limit)
     return How(pick_device(device), limit, _seconds("--checkpoint-every", checkpoint_every), tensorboard, data_root)
 

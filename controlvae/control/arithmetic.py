@@ -72,13 +72,18 @@ class Tensors:
 
     @staticmethod
     def choose(condition: Tensor, yes: Record, no: Record) -> Record:
-        """One selection over the whole record, where eleven small kernels would cost more than the law itself.
+        """One selection over the whole record, where a small kernel for each field would cost more than the law itself.
 
-        A compiler fuses the eleven, and would be held up by the stacking.
+        A compiler fuses them, and would be held up by the stacking.
         """
         if torch.compiler.is_compiling():
             return type(no)(*(torch.where(condition, y, n) for y, n in zip(yes, no, strict=True)))
         return type(no)(*torch.where(condition, torch.stack(yes), torch.stack(no)).unbind(0))
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """float64, or float32 on Apple's MPS, which has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def lasting() -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controlvae.control.arithmetic import TENSORS, Arithmetic, Value
-from controlvae.control.law import AntiWindup, Feedback, Schedule, State, Target
+from controlvae.control.law import AntiWindup, Feedback, State, Target, check_target
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,9 @@ class Capacity(Feedback):
     anti_windup: ClassVar[AntiWindup] = "none"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        lowest = self.target.lowest() if isinstance(self.target, Schedule) else self.target
+        self.check_target(self.target)
         if not (math.isfinite(self.gamma) and self.gamma > 0):
             raise ValueError(f"gamma must be positive, got {self.gamma}")
-        if not lowest >= 0:
-            raise ValueError(f"target must be zero or positive, got {self.target}; KL is in nats per example")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must lie in [0, 1), got {self.ema}")
 
@@ -47,6 +45,13 @@ class Capacity(Feedback):
         now = self.sense(state, measured, xp)
         p = self.proportional(now.target, now.measured, xp)
         return self.actuate(state, now, p, state.i, 0 * p, xp)  # the integral stays at -beta_min: the output is p
+
+    def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:
+        """Here the weight does jump, by its nature: the integral is no memory that could take it up."""
+        return super().retarget(state, target, xp)._replace(i=state.i)
+
+    def check_target(self, target: Target) -> None:
+        check_target(target, zero=True)
 
     def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
         error = target - measured

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from controlvae.control.arithmetic import FLOATS, TENSORS, lasting
-from controlvae.control.law import Feedback, Law, State, check_target
+from controlvae.control.arithmetic import FLOATS, TENSORS, lasting, widest_float
+from controlvae.control.law import Feedback, Law, State
 
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
@@ -184,8 +184,11 @@ class Controller:
             if not isinstance(law, Feedback):
                 raise ValueError(f"{law} is open-loop: it has no target to set")
         values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
+        if values.dim() > 1 or values.numel() not in (1, len(laws)):
+            raise ValueError(f"one target, or one for each of {len(laws)} models, got shape {tuple(values.shape)}")
         for law, value in zip(laws, values.expand(len(laws)).tolist(), strict=True):
-            check_target(value, signed=law.holds_reconstruction)
+            assert isinstance(law, Feedback)
+            law.check_target(value)
         state = self.state
         if not isinstance(state.beta, Tensor):
             law = self.laws[0]
@@ -222,9 +225,10 @@ class Controller:
         if self._block is None and not isinstance(values[0], Tensor):
             self._floats, self._pending = State(*map(float, values[:-2])), (float(values[-2]), int(values[-1]))
             return
-        stacked = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in values])
+        stacked = torch.stack([torch.as_tensor(value, device="cpu").double() if isinstance(value, Tensor)
+                               else torch.tensor(value, dtype=torch.float64) for value in values])  # fmt: skip
         if self._block is None:
-            self._block = _storable(stacked)
+            self._block = _storable(stacked, values[0].device)
         else:
             self._block.copy_(stacked)
 
@@ -263,11 +267,10 @@ class Controller:
 
 
 def _storable(block: Tensor, device: torch.device | None = None) -> Tensor:
-    """The state block where it will live: float64, or float32 on Apple's MPS, which has no float64."""
+    """The state block where it will live."""
     device = block.device if device is None else device
-    dtype = torch.float32 if device.type == "mps" else torch.float64
     with lasting():
-        return block.to(dtype).to(device).contiguous().clone()
+        return block.to(widest_float(device)).to(device).contiguous().clone()
 
 
 def _within(beta: Tensor, dtype: torch.dtype) -> Tensor:

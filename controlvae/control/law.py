@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 
-from controlvae.control.arithmetic import FLOATS, TENSORS, Arithmetic, Value
+from controlvae.control.arithmetic import FLOATS, TENSORS, Arithmetic, Value, widest_float
 
 AntiWindup = Literal["conditional", "algorithm1", "freeze", "none"]
 
@@ -62,8 +62,7 @@ class Law(ABC):
     def init(self, models: int | None = None, device: torch.device | str | None = None) -> State:
         """The state before the first update as float64 tensors, 0-dim or `(models,)`."""
         shape = () if models is None else (models,)
-        # Apple's MPS has no float64; float32 is the best there is on that device.
-        dtype = torch.float32 if device is not None and torch.device(device).type == "mps" else torch.float64
+        dtype = torch.float64 if device is None else widest_float(torch.device(device))
         return State(*(torch.full(shape, value, dtype=dtype, device=device) for value in self.initial()))
 
 
@@ -202,9 +201,13 @@ class Feedback(Law):
             i=xp.where(state.seen > 0, state.i + state.p - p, state.i),
         )
 
+    def check_target(self, target: Target) -> None:
+        """Refuses a set point that this law cannot hold."""
+        check_target(target, signed=self.holds_reconstruction)
+
     def check(self, **gains: float) -> None:
         """Refuses settings that cannot work, with the value received."""
-        check_target(self.target, signed=self.holds_reconstruction)
+        self.check_target(self.target)
         for name, gain in gains.items():
             if not (math.isfinite(gain) and gain >= 0):
                 raise ValueError(f"{name} must be zero or positive, got {gain}; the law itself subtracts the error")
@@ -219,7 +222,7 @@ class Feedback(Law):
             raise ValueError(f"ema must lie in [0, 1), got {self.ema}; 0 is off, 0.9 averages about ten steps")
 
 
-def check_target(target: Target, *, signed: bool = False) -> None:
+def check_target(target: Target, *, signed: bool = False, zero: bool = False) -> None:
     """A set point is a positive number of nats, or a ramp of them; `signed`, those of a density, may be negative."""
     try:
         ends = (target.lowest(), target.highest()) if isinstance(target, Schedule) else (target, target)
@@ -231,8 +234,8 @@ def check_target(target: Target, *, signed: bool = False) -> None:
             f"target must be a number of nats, or a ramp such as Linear(1.0, 18.0, steps=1000), got {target!r}"
         )
     above = -LARGEST_MEASUREMENT if signed else 0
-    if not (lowest > above and highest < LARGEST_MEASUREMENT):
-        wanted = "a finite number" if signed else "positive"
+    if not ((lowest > above or (zero and lowest == 0)) and highest < LARGEST_MEASUREMENT):
+        wanted = "a finite number" if signed else "zero or positive" if zero else "positive"
         raise ValueError(f"target must be {wanted}, got {target}; it is in nats per example")
 
 

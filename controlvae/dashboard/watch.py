@@ -66,7 +66,8 @@ class Watch:
 
     def _seen(self, name: str, folder: RunFolder) -> tuple[Any, dict[str, Any]]:
         training = in_training(folder)
-        files = (folder.experiment_file, folder.log_file, folder.events_file, folder.checkpoints, folder.asked_file)
+        files = (folder.experiment_file, folder.log_file, folder.events_file, folder.checkpoints, folder.asked_file,
+                 folder.metrics_file)  # fmt: skip
         stamp = (training, *(_stamp(file) for file in files))
         before = self._known.get(name)
         if before is not None and before[0] == stamp:

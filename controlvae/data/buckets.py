@@ -54,7 +54,6 @@ class BucketOrder(Order):
     def __init__(self, lengths: Tensor, batch: int, seed: int, multiple: int = 8, among: Tensor | None = None) -> None:
         super().__init__(len(lengths), batch, seed, among=among)
         self.classes = length_classes(lengths.cpu(), multiple)
-        self.widths = tuple(self.classes.unique(dim=0).tolist())  # every width that a class may have
 
     def permutation(self, epoch: int) -> Tensor:
         if epoch != self._epoch:

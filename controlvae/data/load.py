@@ -90,8 +90,10 @@ def held_out(settings: DataSettings, root: Path | None = None) -> DataSettings |
 def validation_part(settings: DataSettings) -> DataSettings | None:
     """The part that a data set itself sets aside for validation; None where it has none."""
     match settings:
-        case PennTreebank(split="train") | Switchboard(split="train") | CelebA(split="train"):
+        case PennTreebank(split="train") | Switchboard(split="train"):
             return replace(settings, split="valid")
+        case CelebA(split="train"):
+            return replace(settings, split="valid", images=None)
     return None
 
 

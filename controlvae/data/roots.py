@@ -6,7 +6,7 @@ from pathlib import Path
 from controlvae.data.hub import is_copy
 from controlvae.errors import UserError
 
-_WITH_PARTS = (".npz", ".csv")
+_WITH_PARTS = (".npz", ".csv", ".tsv")
 
 
 def data_roots(given: Path | None = None) -> list[Path]:
@@ -37,7 +37,7 @@ def located(text: str, root: Path | None, beside: Path | None = None) -> tuple[P
     for path, name in ((text, None), (whole, part)) if whole else ((text, None),):
         given = Path(path).expanduser()
         for place in [given, *(folder / given for folder in roots), *([beside / given] if beside else [])]:
-            if place.exists() and (name is None or place.suffix in _WITH_PARTS or is_copy(place)):
+            if place.exists() and (name is None or place.suffix.lower() in _WITH_PARTS or is_copy(place)):
                 return place, name
     places = ", ".join(map(str, roots))
     raise UserError(f"no {text} here, nor in {places}; give its path from here, or the folder it is in by --data-root")

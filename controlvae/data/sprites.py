@@ -8,8 +8,6 @@ the card's float32 operations is a guess, picked among those that also give the 
 others found differ from it in 82 pixels of the whole set or fewer.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 FACTOR_NAMES = ("shape", "scale", "orientation", "x", "y")
@@ -62,10 +60,10 @@ def render(indices: np.ndarray) -> np.ndarray:
     return np.unpackbits(rows.view(np.uint8), axis=1).reshape(-1, _SIDE, _SIDE)
 
 
-def render_packed(progress: Callable[[float], None] | None = None) -> np.ndarray:
+def render_packed() -> np.ndarray:
     """Draw the whole set: uint8 (737280, 512), each image as `np.packbits` of its 64x64 pixels, row by row.
 
-    `np.unpackbits(packed[i]).reshape(64, 64)` is image i. `progress` is called with the share done, up to 1.
+    `np.unpackbits(packed[i]).reshape(64, 64)` is image i.
     """
     _, scales, orientations, xs, ys = _levels()
     rows = np.empty((len(_outlines()), len(scales) * len(orientations), len(xs), len(ys), _SIDE), dtype=np.uint64)
@@ -73,8 +71,6 @@ def render_packed(progress: Callable[[float], None] | None = None) -> np.ndarray
     for shape, outline in enumerate(_outlines()):
         for pose, (across, down) in enumerate(zip(*_turn(outline, scale, orientation), strict=True)):
             rows[shape, pose] = _fill(_place(across, xs[:, None])[:, None], _place(down, ys[:, None]))
-            if progress is not None:
-                progress((shape * len(scale) + pose + 1) / (len(rows) * len(scale)))
     return rows.view(np.uint8).reshape(IMAGE_COUNT, _SIDE * _SIDE // 8)
 
 

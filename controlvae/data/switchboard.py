@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from controlvae.data.dialog import NOBODY, Dialog, Dialogs, Names, Utterance, as_examples
 from controlvae.data.parts import Part, part_of
-from controlvae.data.roots import data_roots, find_file
+from controlvae.data.roots import data_roots, find_file, located
 from controlvae.errors import UserError
 
 Split = Literal["train", "valid", "test"]
@@ -61,10 +61,7 @@ def dialog_file(
     """Any dialogs of that form, whole dialogs of them held out; the rest is as in `switchboard`."""
     if part not in ("train", "test"):
         raise UserError(f"part must be train or test, got {part!r}")
-    file = Path(path).expanduser()
-    found = file if file.is_file() else find_file([path], root)
-    if found is None:
-        raise UserError(f"no file {path} here, nor in {', '.join(map(str, data_roots(root)))}")
+    found, _ = located(path, root)
     dialogs = read_dialogs(found)
     rows = {name: [dialogs[i] for i in part_of(len(dialogs), name, held_out, "dialogs")] for name in ("train", part)}
     split = f"{part}: {len(rows[part]):,} of {len(dialogs):,} dialogs" if held_out else "all, no held-out dialogs"

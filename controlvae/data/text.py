@@ -23,7 +23,6 @@ from controlvae.data.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
 
 Split = Literal["train", "valid", "test"]
-TooLong = Literal["skip", "refuse"]
 COUNTS = {"train": 42_068, "valid": 3_370, "test": 3_761}
 ARCHIVE = "ptb_mikolov.zip"
 _LONG, _LONG_LETTERS = 500, 5_000  # of a line where no limit is set: a batch of longer ones fills a memory
@@ -44,6 +43,7 @@ class Sentences:
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     cut: Cut | None = None  # into the pieces that tokens are, where they are no words
+    lower: bool = False  # its words are all in lower case, whatever the case of a sentence of one's own
 
     @property
     def shape(self) -> tuple[int]:
@@ -74,14 +74,17 @@ class Sentences:
 
     def row(self, sentence: str) -> Tensor:
         """A sentence of one's own, its words between white space, as its tokens and EOS: int64 (T,)."""
-        words = sentence.split()
+        words = self._split(sentence)
         parts = self.cut(words) if self.cut else words
         return torch.from_numpy(to_numbers([parts], self.vocabulary).tokens[0]).long()
 
     def unknown(self, sentence: str) -> list[str]:
         """The words of a sentence of one's own that it does not know."""
-        known, words = set(self.vocabulary) - set(SPECIAL), dict.fromkeys(sentence.split())
+        known, words = set(self.vocabulary) - set(SPECIAL), dict.fromkeys(self._split(sentence))
         return [word for word in words if not known.issuperset(self.cut([word]) if self.cut else [word])]
+
+    def _split(self, sentence: str) -> list[str]:
+        return (sentence.lower() if self.lower else sentence).split()
 
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""
@@ -96,16 +99,12 @@ class Chosen(NamedTuple):
     note: str
 
 
-def penn_treebank(
-    split: Split = "train", root: Path | None = None, longest: int | None = None, too_long: TooLong = "skip"
-) -> Sentences:
+def penn_treebank(split: Split = "train", root: Path | None = None) -> Sentences:
     """Penn Treebank, with the vocabulary of its training text: 10,003 with the four that stand for no word.
 
     Args:
         split: train, valid or test.
         root: a folder to look in before the usual ones.
-        longest: the most words a sentence may have; None takes all (the longest of the training text has 82).
-        too_long: leave longer ones out and say so in `source`, or refuse.
     """
     if split not in COUNTS:
         raise UserError(f"split must be {', '.join(COUNTS)}, got {split!r}")
@@ -113,14 +112,13 @@ def penn_treebank(
     if place is None:
         raise UserError(f"no Penn Treebank in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}")
     texts = {name: _ptb_lines(place, name) for name in dict.fromkeys(("train", split))}
-    chosen = _short_enough(texts[split], longest, too_long, f"Penn Treebank ({split})")
     words = vocabulary(texts["train"])
-    return _sentences(chosen, words, f"Penn Treebank from {place}", f"the {split} part")
+    return _sentences(Chosen(texts[split], ""), words, f"Penn Treebank from {place}", f"the {split} part")
 
 
 def text_file(
     path: str, part: Part = "train", held_out: float = 0.1, root: Path | None = None, words: int | None = None,
-    lower: bool = False, longest: int | None = None, too_long: TooLong = "skip", pieces: int | None = None,
+    lower: bool = False, longest: int | None = None, pieces: int | None = None,
 ) -> Sentences:  # fmt: skip
     """Any UTF-8 text with one sentence a line, its words between white space; or a column of a data set of `datasets`.
 
@@ -134,8 +132,8 @@ def text_file(
         root: a folder to look in before the usual ones.
         words: the most frequent words to know; the others become UNK. None knows them all.
         lower: take everything in lower case.
-        longest: the most words a sentence may have; without it a line of more than 500 is refused.
-        too_long: leave longer ones out and say so in `source`, or refuse.
+        longest: the most words a sentence may have, longer ones being left out; without it a line of more than 500 is
+            refused.
         pieces: cut words into at most so many pieces, learnt from the training part, instead of knowing them whole.
     """
     if part not in ("train", "test"):
@@ -148,7 +146,7 @@ def text_file(
     def chosen(text: str, where: Path) -> Chosen:
         if longest is None:
             _refuse_endless(text, where, letters=pieces is not None)
-        return _short_enough(_lines(text, lower), longest, too_long, str(where))
+        return _short_enough(_lines(text, lower), longest, str(where))
 
     if copy is not None and copy.parted:
         own, split = {name: copy.split(name) for name in ("train", part)}, f"its own {part} part"
@@ -157,23 +155,19 @@ def text_file(
         text = _decoded(_contents(place), place) if copy is None else copy.whole().text(column)
         rows, split = _divided(chosen(text, place), part, held_out)
     if pieces is None:
-        return _sentences(rows[part], vocabulary(rows["train"].sentences, words), str(place), split)
+        known = vocabulary(rows["train"].sentences, words)
+        return replace(_sentences(rows[part], known, str(place), split), lower=lower)
     learnt = learn_pieces(rows["train"].sentences, pieces)
     cut = rows[part]._replace(sentences=[learnt.cut(sentence) for sentence in rows[part].sentences])
-    return replace(_sentences(cut, SPECIAL + learnt.names, str(place), split), cut=learnt.cut)
+    return replace(_sentences(cut, SPECIAL + learnt.names, str(place), split), cut=learnt.cut, lower=lower)
 
 
 def _divided(chosen: Chosen, part: Part, held_out: float) -> tuple[dict[str, Chosen], str]:
     """The training part and the one asked for, and which that is in words."""
     count = len(chosen.sentences)
-    tested = round(held_out * count)
-    if tested >= count or (part == "test" and not tested):
-        raise UserError(f"held_out={held_out:g} of {count:,} sentences leaves nothing to {part} on")
-    if held_out > 0 and not tested:
-        raise UserError(f"held_out={held_out:g} of {count:,} sentences holds none out; set data.held_out=0")
-    indices: dict[str, np.ndarray] = {name: part_of(count, name, held_out) for name in ("train", part)}
+    indices: dict[str, np.ndarray] = {each: part_of(count, each, held_out, "sentences") for each in ("train", part)}
     rows = {name: Chosen([chosen.sentences[i] for i in among], chosen.note) for name, among in indices.items()}
-    return rows, f"{part}: {len(indices[part]):,} of {count:,} sentences" if tested else "all, no held-out sentences"
+    return rows, f"{part}: {len(indices[part]):,} of {count:,} sentences" if held_out else "all, no held-out sentences"
 
 
 def find(root: Path | None = None) -> Path | None:
@@ -243,16 +237,11 @@ def _refuse_endless(text: str, where: Path, letters: bool) -> None:
             )
 
 
-def _short_enough(lines: list[list[str]], longest: int | None, too_long: TooLong, where: str) -> Chosen:
-    if too_long not in ("skip", "refuse"):
-        raise UserError(f"too_long must be skip or refuse, got {too_long!r}")
+def _short_enough(lines: list[list[str]], longest: int | None, where: str) -> Chosen:
     if longest is not None and longest < 1:
         raise UserError(f"longest must be 1 word or more, got {longest}")
     kept = lines if longest is None else [words for words in lines if len(words) <= longest]
     left_out = len(lines) - len(kept)
-    if left_out and too_long == "refuse":
-        most = max(map(len, lines))
-        raise UserError(f"{left_out:,} sentences in {where} have more than {longest} words, the longest {most}")
     if not kept:
         raise UserError(f"no sentences in {where}" + (f" of {longest} words or fewer" if lines else ""))
     return Chosen(kept, f"; {left_out:,} of {len(lines):,} left out, longer than {longest} words" if left_out else "")

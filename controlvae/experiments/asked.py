@@ -3,7 +3,7 @@
 import json
 
 from controlvae.control import Law
-from controlvae.control.law import Feedback, check_target
+from controlvae.control.law import Feedback
 from controlvae.errors import UserError
 from controlvae.experiments.files import write_text
 from controlvae.experiments.folder import RunFolder
@@ -37,7 +37,7 @@ def target_in(text: str, law: Law) -> float:
     target = content.get("target") if isinstance(content, dict) else None
     if not isinstance(target, float):
         raise ValueError(f"a target is a number of nats, got {target!r}")
-    check_target(target, signed=law.holds_reconstruction)
+    law.check_target(target)
     return target
 
 

@@ -78,10 +78,10 @@ def _changed(value: Any, changes: list[_Change]) -> Any:
     first = changes[0]
     if not is_dataclass(value) or isinstance(value, type):
         raise UserError(f"--set {first.full}: {first.path[0]!r} is not a field of {value!r}, which is a plain value")
-    hints, made = get_type_hints(type(value)), {}
+    hints, names, made = get_type_hints(type(value)), [f.name for f in fields(value)], {}
     for name in dict.fromkeys(change.path[0] for change in changes):
-        if name not in hints:
-            raise unknown(f"field of {type(value).__name__}", name, [f.name for f in fields(value)])
+        if name not in names:
+            raise unknown(f"field of {type(value).__name__}", name, names)
         made[name] = getattr(value, name)
         own = [change for change in changes if change.path[0] == name]
         for change in own:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import Trainer
 
 from controlvae.control import Law
@@ -45,7 +46,7 @@ class ControlledTrainer(Trainer):
         if model.training:
             weight = self._steps.weigh(kl, stepping=self.accelerator.sync_gradients)
         else:
-            weight = self.controller.beta
+            weight = torch.as_tensor(self.controller.beta, dtype=kl.dtype, device=kl.device)
         loss = loss + weight * kl / self._divisor(num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 

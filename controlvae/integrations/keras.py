@@ -59,9 +59,13 @@ class KLControl(keras.layers.Layer):
         return kl
 
     def stats(self) -> dict[str, float]:
-        """Target, KL and β of the last training batch. On the JAX backend, within `fit`, see `KLControlLog`."""
+        """KL, β and the target, where there is one, of the last training batch.
+
+        On the JAX backend, within `fit`, see `KLControlLog`.
+        """
         state = State(*ops.convert_to_numpy(self.state).tolist())
-        return {"target": state.target, "kl": state.measured, "beta": state.beta}
+        target = {} if self.law.open_loop else {"target": state.target}
+        return {**target, "kl": state.measured, "beta": state.beta}
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape

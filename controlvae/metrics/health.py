@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from controlvae.control.arithmetic import lasting
+from controlvae.control.arithmetic import lasting, widest_float
 from controlvae.control.collapse import COLLAPSED, REMEDY
 from controlvae.metrics.information import ACTIVE, MutualInformation, aggregate_divergence, mutual_information
 from controlvae.metrics.units import Errors, Found, Sizes, errors_of, kls_of, recognise_kl, recognise_reconstruction
@@ -129,8 +129,7 @@ class Health:
         batch, latents = posterior.mean.shape
         if self._sums is None or self._kept is None:
             size = max(2, min(self.keep, _MOST_KEPT // latents))
-            # float64 keeps a long sum exact; Apple's MPS has none.
-            dtype = torch.float32 if posterior.mean.device.type == "mps" else torch.float64
+            dtype = widest_float(posterior.mean.device)  # keeps a long sum exact
             with lasting():
                 self._kept = torch.zeros(2, size, latents, device=posterior.mean.device)
                 self._sums = torch.zeros(4, latents, device=posterior.mean.device, dtype=dtype)

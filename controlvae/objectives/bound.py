@@ -39,8 +39,8 @@ def measure_bound(
     for x in batches:
         posterior = model.encode(x)
         z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(x.device))
-        reconstruction += error(model, z, x, posterior.given).double().sum().item()
-        kl += gaussian_kl(posterior).double().sum(0).cpu()
+        reconstruction += error(model, z, x, posterior.given).cpu().double().sum().item()
+        kl += gaussian_kl(posterior).cpu().double().sum(0)
         posteriors.append(torch.stack(posterior.standard[:2]).cpu())
         progress(sum(each.shape[1] for each in posteriors))
     means, log_variances = torch.cat(posteriors, dim=1)

@@ -109,7 +109,7 @@ def _of_training(run: Trained, examples: int) -> dict[str, Any]:
 
 def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> dict[str, Any]:
     """ELBO and its parts, with one sample of z per example."""
-    count = min(examples, len(run.examples))
+    count = min(examples, run.available)
     noise = torch.Generator().manual_seed(stream_key(0, 11))
     batch = _BATCH if isinstance(run.examples, Pictures) else _SENTENCES
     chosen = some_examples(run, count)
@@ -121,7 +121,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     )  # fmt: skip
     return {
         "examples": len(chosen),
-        "available": len(run.examples),
+        "available": run.available,
         "split": run.examples.split,
         "likelihood": likelihood_words(run.experiment.objective.likelihood),
         **pixel_variance(run),

@@ -72,7 +72,7 @@ def _likeness(run: Trained, progress: Progress) -> dict[str, Any]:
     """SSIM and PSNR of reconstructions from the posterior mean, each a mean over pictures."""
     if min(run.examples.shape[1:]) < 11:
         return {"skipped": f"SSIM's window is 11 x 11, pictures are {run.examples.shape[2]} x {run.examples.shape[1]}"}
-    count = min(affordable(run.device, *_LIKENESS_EXAMPLES), len(run.examples))
+    count = min(affordable(run.device, *_LIKENESS_EXAMPLES), run.available)
     sums = torch.zeros(2, dtype=torch.float64)
     for done, (x, rebuilt) in enumerate(_rebuilt(run, count), start=1):
         # An error below half a grey level counts as that, 54 dB: one perfect picture must not make the mean infinite.
@@ -113,7 +113,7 @@ def _distances(run: Trained, network: Inception | str, pictures: int | None, pro
     if isinstance(network, str):
         earlier = None if pictures == 0 else _earlier(run)
         return earlier or {"fid": {"skipped": network}, "kid": {"skipped": network}}
-    count = min(pictures or FID_PICTURES, len(run.examples))
+    count = min(pictures or FID_PICTURES, run.available)
     if count < 2:
         return {"fid": {"skipped": "one picture has no spread"}, "kid": {"skipped": "one picture has no spread"}}
     reference = _reference_features(run, network, count, lambda share: progress(0.3 * share))

@@ -33,6 +33,11 @@ class Trained:
     among: Tensor | None = None  # the examples it was trained on, where some were kept for validation
     changed: bool = False  # its data is not what it was when training began
 
+    @property
+    def available(self) -> int:
+        """How many examples may be measured: those kept for validation are not among them."""
+        return len(self.examples) if self.among is None else len(self.among)
+
 
 def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.device | None = None) -> Trained:
     """Loads the newest good checkpoint of a run."""

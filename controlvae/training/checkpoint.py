@@ -84,12 +84,12 @@ def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def set_aside(folder: Path, after: int) -> None:
-    """Renames checkpoints later than a step: training goes on from that step, and they were found damaged."""
+    """Renames checkpoints later than a step, from which training goes on: damaged, or ahead of the models beside it."""
     for step in _steps(folder):
         if step > after:
             path = folder / f"step-{step:010d}"
-            shutil.rmtree(folder / f"damaged-{path.name}", ignore_errors=True)
-            path.rename(folder / f"damaged-{path.name}")
+            shutil.rmtree(folder / f"passed-over-{path.name}", ignore_errors=True)
+            path.rename(folder / f"passed-over-{path.name}")
 
 
 def latest_step(folder: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -261,8 +262,7 @@ class EagerEngine:
         if device.type == "cpu":
             keep_freed_memory()
         examples = examples.to(device)
-        if device.type == "cpu" and _widest(experiments[0]) <= _SMALL:
-            one_thread()
+        self.small = device.type == "cpu" and _widest(experiments[0]) <= _SMALL
         kind = _kind(experiments[0], examples)
         self.learners = [kind(experiment, examples, device) for experiment in experiments]
         self.precision = experiments[0].training.precision
@@ -274,7 +274,8 @@ class EagerEngine:
 
         The one place that waits for the device.
         """
-        with products_in(self.precision, self.learners[0].key.device):
+        threads = one_thread() if self.small else nullcontext()
+        with threads, products_in(self.precision, self.learners[0].key.device):
             rows = [learner.advance(self.step, steps) for learner in self.learners]
         self.step += steps
         return torch.stack(rows, dim=1).cpu()

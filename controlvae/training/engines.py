@@ -28,7 +28,10 @@ def make_engine(experiments: Sequence[Experiment], examples: Examples, device: t
             from controlvae.training.stacked.engine import StackedEngine
 
             return StackedEngine(experiments, examples, device)  # type: ignore[arg-type]
-        return CapturedEngine(experiments, examples, device)
+        examples = examples.to(device)
+        stays = isinstance(examples, Pictures) and examples.rows.device.type != device.type
+        # A graph cannot fetch a batch from the host.
+        return (EagerEngine if stays else CapturedEngine)(experiments, examples, device)
     except ValueError as error:  # settings that are right one by one and do not fit together
         raise UserError(str(error)) from None
 

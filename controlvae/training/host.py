@@ -2,6 +2,8 @@
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -20,10 +22,16 @@ def keep_freed_memory() -> None:
             mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
-def one_thread() -> None:
+@contextmanager
+def one_thread() -> Iterator[None]:
     """For steps made of many tiny operations, such as a small LSTM's, one after the other.
 
     Shared among threads each of them waits for all; beside another busy process that made such steps a hundred times
     slower on two cores, and alone it gains nothing.
     """
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,19 +1,23 @@
 """Where else log records can go besides `log.jsonl`."""
 
+import importlib.util
 from typing import Any
 
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 
 
+def require_tensorboard() -> None:
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UserError("--tensorboard needs a package: pip install 'controlvae[tensorboard]'")
+
+
 class TensorBoard:
     """TensorBoard event files in the run folder."""
 
     def __init__(self, folder: RunFolder) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError("--tensorboard needs a package: pip install 'controlvae[tensorboard]'") from None
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder.path / "tensorboard"))
 
     def write(self, record: dict[str, Any]) -> None:

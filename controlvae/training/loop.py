@@ -173,14 +173,15 @@ def train(
         # At most two per cent of the time goes into checkpoints.
         due = now - saved_at > max(checkpoint_every, 50 * save_seconds)
         if engine.step < settings.steps and (due or ending):
+            asked_at = time.monotonic()
             _save(runs, engine)
             saved_at = time.monotonic()
-            save_seconds = saved_at - now
+            save_seconds = saved_at - asked_at
         _stop_if_all_diverged(runs)
-        if ending:
-            return
-        if engine.step < settings.steps:  # a target moved after the last step would be on record for nothing
-            _take_requests(runs, engine)
+        if engine.step < settings.steps:  # the last checkpoint is due whoever asks to stop
+            if ending:
+                return
+            _take_requests(runs, engine)  # a target moved after the last step would be on record for nothing
     _save(runs, engine)
     _stop_if_all_diverged(runs)
 

@@ -288,14 +288,17 @@ def adam_kernel(
 
 
 @triton.jit
-def unpack_kernel(bits, indices, out, row_bytes, PIXELS: tl.constexpr):
+def unpack_kernel(bits, indices, out, row_bytes, CHANNELS: tl.constexpr, VALUES: tl.constexpr):
+    """A row is channel by channel, the picture pixel by pixel."""
     example = tl.program_id(0).to(tl.int64)
-    pixel = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
+    value = tl.program_id(1) * VALUES + tl.arange(0, VALUES)
+    inside = value < row_bytes * 8
     source = tl.load(indices + example).to(tl.int64) * row_bytes
-    byte = tl.load(bits + source + pixel // 8)
-    tl.store(
-        out + example * row_bytes * 8 + pixel, ((byte >> (7 - pixel % 8).to(tl.uint8)) & 1).to(out.dtype.element_ty)
-    )
+    byte = tl.load(bits + source + value // 8, mask=inside, other=0)
+    plane = row_bytes * 8 // CHANNELS
+    place = value % plane * CHANNELS + value // plane
+    bit = (byte >> (7 - value % 8).to(tl.uint8)) & 1
+    tl.store(out + example * row_bytes * 8 + place, bit.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

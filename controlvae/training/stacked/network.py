@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from controlvae.models.layers import VectorToMap
 from controlvae.models.vae import VAE
 from controlvae.training.stacked.layers import (
     Dense,
@@ -27,7 +28,6 @@ class StackedVAE:
 
     def __init__(self, template: VAE, models: int, precision: str, device: torch.device) -> None:
         arithmetic = Arithmetic(precision)
-        self.latents = template.latents
         self.maps = arithmetic.maps
         self.encoder = _layers("encoder", template.encoder, models, arithmetic)
         self.decoder = _layers("decoder", template.decoder, models, arithmetic)
@@ -70,6 +70,8 @@ def _layers(room: str, modules: nn.Sequential, models: int, arithmetic: Arithmet
         relu = any(isinstance(m, nn.ReLU) for m in after)
         how = {"relu": relu, "gate_input": rectified, "last": following == len(plain)}
         unflatten = next((tuple(m.unflattened_size) for m in after if isinstance(m, nn.Unflatten)), None)
+        if following < len(plain) and isinstance(plain[following][1], VectorToMap):
+            unflatten = None  # it takes the vector as it is
         from_map = number > 0 and isinstance(plain[number - 1][1], nn.Flatten) and channels > 0
         layers.append(_layer(name, module, models, arithmetic, unflatten, channels if from_map else 0, how))
         rectified = relu
@@ -86,7 +88,7 @@ def _layer(  # noqa: PLR0911
 ) -> Layer:  # fmt: skip
     """One layer; `onto` is the map its output is reshaped to, `channels` are those of a map flattened before it."""
     match module:
-        case nn.Linear() if onto is not None and onto[1] > 1:
+        case nn.Linear() if onto is not None:
             wide, height, width = onto
             return Dense(
                 linear_onto_map_slots(name, module, (wide, height, width)), arithmetic, (height, width, wide), **how

@@ -144,9 +144,8 @@ def unpack(bits: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: to
     """Binary pictures from their bits: indices (models, batch) -> (models, batch, height, width, channels)."""
     channels, height, width = shape
     out = torch.empty(*indices.shape, height, width, channels, dtype=dtype, device=bits.device)
-    pixels = bits.shape[1] * 8
-    block = min(1024, pixels)
-    kernels.unpack_kernel[(indices.numel(), pixels // block)](bits, indices, out, bits.shape[1], PIXELS=block)
+    grid = (indices.numel(), triton.cdiv(bits.shape[1] * 8, 1024))
+    kernels.unpack_kernel[grid](bits, indices, out, bits.shape[1], CHANNELS=channels, VALUES=1024)
     return out
 
 
