@@ -6,16 +6,16 @@ from controlvae.control.arithmetic import TENSORS, Arithmetic, Value
 from controlvae.control.law import State, Target
 from controlvae.control.logarithmic import Logarithmic
 
-_KP, _KI = 2.0, 16.0  # per unit of relative error; the second is divided by the horizon
-_AVERAGED = 20  # the KL is averaged over a horizon divided by this;
-_STILL = 0.06  # near the set point over more, if P would scatter log β by more than this otherwise,
-_MOST = 200  # though over no more batches than these,
-_SLOWER = 10  # and with a horizon at least so many times as long
+_KP, _KI = 2.0, 16.0  # gains per unit of relative error; the integral's is divided by the horizon
+_SHORTEST, _LONGEST = 200, 2_000  # horizons near the set point, in steps
+_FAR = 0.25  # the relative error beyond which learning sets the pace, not the weight
+_CAUTION = 800  # the horizon when far: so many steps beyond those taken so far
+_AVERAGED = 20  # the KL is averaged over the horizon divided by this, or over more batches, where they are noisy:
+_STILL = 0.06  # the most that P may scatter log β; a mean of more batches scatters less
+_MOST = 200  # batches in such a mean at most
+_SLOWER = 10  # the horizon is then at least so many times as long as the mean
 _MEMORY = 100  # batches behind the measured spread
-_SHORTEST, _LONGEST = 200, 2_000  # horizons, in steps
-_FAR = 0.25  # the relative error beyond which learning sets the pace, not the weight,
-_CAUTION = 800  # and what the horizon then is beyond the steps taken so far
-_NOTHING = 1e-12  # nats
+_NOTHING = 1e-12  # nats, so that nothing is divided by zero
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Auto(Logarithmic):
 
     @property
     def ema(self) -> float:  # type: ignore[override]
+        """The share of the past at first; from then on it is what `decay` says."""
         return 1 - _AVERAGED / (self.reach_in or _SHORTEST)
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ class Auto(Logarithmic):
         return 1 - 1 / self._batches(state, xp)
 
     def _batches(self, state: State, xp: Arithmetic) -> Value:
-        """How many the KL is averaged over."""
+        """How many batches the next measurement is averaged over, by what is known before it."""
         few = self._horizon(state, xp) / _AVERAGED
         if self.reach_in is not None:
             return few

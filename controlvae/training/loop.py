@@ -149,16 +149,14 @@ def train(
 
     `time_limit` and `checkpoint_every` are in seconds, and change nothing in what is computed.
     """
-    settings = runs[0].experiment.training
-    began = saved_at = time.monotonic()
-    save_seconds, chunk, speed = 0.0, 1, 0.0
+    settings, began = runs[0].experiment.training, time.monotonic()
+    saving, chunk, speed = _Saving(checkpoint_every), 1, 0.0
     while engine.step < settings.steps:
         before = time.monotonic()
         to_log_line = settings.log_every - engine.step % settings.log_every
         chunk = min(chunk, to_log_line, settings.steps - engine.step)
         rows = engine.advance(chunk)
-        now = time.monotonic()
-        elapsed = max(now - before, 1e-9)
+        elapsed = max(time.monotonic() - before, 1e-9)
         speed = chunk / elapsed if speed == 0 else 0.8 * speed + 0.2 * chunk / elapsed
         records = _take_in(runs, engine.step, rows)
         if validator is not None and (validator.due(engine.step) or engine.step == settings.steps):
@@ -169,21 +167,35 @@ def train(
         for run in runs:
             run.news = []
         chunk = max(1, min(2 * chunk, int(_GLANCE_SECONDS * speed)))
-        ending = stop() or now - began > time_limit
-        # At most two per cent of the time goes into checkpoints.
-        due = now - saved_at > max(checkpoint_every, 50 * save_seconds)
-        if engine.step < settings.steps and (due or ending):
-            asked_at = time.monotonic()
-            _save(runs, engine)
-            saved_at = time.monotonic()
-            save_seconds = saved_at - asked_at
         _stop_if_all_diverged(runs)
-        if engine.step < settings.steps:  # the last checkpoint is due whoever asks to stop
-            if ending:
-                return
-            _take_requests(runs, engine)  # a target moved after the last step would be on record for nothing
-    _save(runs, engine)
+        if engine.step == settings.steps:  # the last checkpoint is due whoever asks to stop, and no request any more
+            break
+        ending = stop() or time.monotonic() - began > time_limit
+        if ending or saving.due():
+            saving.save(runs, engine)
+            _stop_if_all_diverged(runs)
+        if ending:
+            return
+        _take_requests(runs, engine)
+    saving.save(runs, engine)
     _stop_if_all_diverged(runs)
+
+
+class _Saving:
+    """Checkpoints as often as asked for, yet for at most two per cent of the time."""
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+        self.last, self.cost = time.monotonic(), 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() - self.last > max(self.every, 50 * self.cost)
+
+    def save(self, runs: Sequence[Run], engine: Engine) -> None:
+        before = time.monotonic()
+        _save(runs, engine)
+        self.last = time.monotonic()
+        self.cost = self.last - before
 
 
 def _take_requests(runs: Sequence[Run], engine: Engine) -> None:

@@ -1,5 +1,8 @@
 """A stack of convolutional VAEs: the same network as the plain module, for many models at once."""
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -60,52 +63,63 @@ class StackedVAE:
 
 def _layers(room: str, modules: nn.Sequential, models: int, arithmetic: Arithmetic) -> list[Layer]:
     """The stacked counterparts of a sequence of plain modules."""
+    return [_layer(spot, models, arithmetic) for spot in _spots(room, modules)]
+
+
+class _Spot(NamedTuple):
+    """A plain module with weights, and what its neighbours without any make of its input and output."""
+
+    name: str
+    module: nn.Module
+    flattened: int  # channels of the map that is flattened before it; 0 where it takes a vector, or a map as it is
+    onto: tuple[int, int, int] | None  # the map, (channels, height, width), that its output is reshaped to
+    rectified_before: bool
+    rectified_after: bool
+    last: bool
+
+
+def _spots(room: str, modules: nn.Sequential) -> Iterator[_Spot]:
     plain = [(f"{room}.{key}", module) for key, module in modules.named_children()]
-    at = [number for number, (_, module) in enumerate(plain) if not isinstance(module, _WITHIN)]
-    layers: list[Layer] = []
-    rectified, channels = False, 0
+    at = [number for number, (_, module) in enumerate(plain) if not isinstance(module, _WEIGHTLESS)]
+    channels, rectified = 0, False  # of what comes in
     for number, following in zip(at, [*at[1:], len(plain)], strict=True):
         name, module = plain[number]
-        after = [m for _, m in plain[number + 1 : following]]  # up to the next layer: rectifiers and reshapings
-        relu = any(isinstance(m, nn.ReLU) for m in after)
-        how = {"relu": relu, "gate_input": rectified, "last": following == len(plain)}
-        unflatten = next((tuple(m.unflattened_size) for m in after if isinstance(m, nn.Unflatten)), None)
+        after = [m for _, m in plain[number + 1 : following]]
+        onto = next((m.unflattened_size for m in after if isinstance(m, nn.Unflatten)), None)
         if following < len(plain) and isinstance(plain[following][1], VectorToMap):
-            unflatten = None  # it takes the vector as it is
-        from_map = number > 0 and isinstance(plain[number - 1][1], nn.Flatten) and channels > 0
-        layers.append(_layer(name, module, models, arithmetic, unflatten, channels if from_map else 0, how))
-        rectified = relu
+            onto = None  # a map of one pixel, which is taken as the vector it is
+        flattened = channels if number > 0 and isinstance(plain[number - 1][1], nn.Flatten) else 0
+        relu = any(isinstance(m, nn.ReLU) for m in after)
+        yield _Spot(name, module, flattened, onto, rectified, relu, following == len(plain))  # type: ignore[arg-type]
         channels = getattr(module, "out_channels", channels if isinstance(module, nn.BatchNorm2d) else 0)
-    return layers
+        rectified = relu
 
 
-_WITHIN = (nn.ReLU, nn.Flatten, nn.Unflatten)
+_WEIGHTLESS = (nn.ReLU, nn.Flatten, nn.Unflatten)
 
 
-def _layer(  # noqa: PLR0911
-    name: str, module: nn.Module, models: int, arithmetic: Arithmetic, onto: tuple[int, ...] | None, channels: int,
-    how: dict[str, bool],
-) -> Layer:  # fmt: skip
-    """One layer; `onto` is the map its output is reshaped to, `channels` are those of a map flattened before it."""
-    match module:
-        case nn.Linear() if onto is not None:
-            wide, height, width = onto
-            return Dense(
-                linear_onto_map_slots(name, module, (wide, height, width)), arithmetic, (height, width, wide), **how
-            )
-        case nn.Linear() if module.in_features > channels > 0:
-            return Dense(map_onto_linear_slots(name, module, channels), arithmetic, (module.out_features,), **how)
-        case nn.Linear():
+def _layer(spot: _Spot, models: int, arithmetic: Arithmetic) -> Layer:  # noqa: PLR0911
+    """Rectifiers are the layers' own: one before a layer gates the gradient that it sends back."""
+    name = spot.name
+    how = {"relu": spot.rectified_after, "gate_input": spot.rectified_before, "last": spot.last}
+    match spot.module:
+        case nn.Linear() as module if spot.onto is not None:
+            wide, height, width = spot.onto
+            return Dense(linear_onto_map_slots(name, module, spot.onto), arithmetic, (height, width, wide), **how)
+        case nn.Linear() as module if module.in_features > spot.flattened > 0:
+            slots = map_onto_linear_slots(name, module, spot.flattened)
+            return Dense(slots, arithmetic, (module.out_features,), **how)
+        case nn.Linear() as module:
             return Dense(linear_slots(name, module), arithmetic, (module.out_features,), **how)
-        case nn.BatchNorm2d():
+        case nn.BatchNorm2d() as module:
             return Norm(name, module, models, arithmetic, **how)
-        case nn.Conv2d(stride=(2, 2), kernel_size=(4, 4), padding=(1, 1)):
+        case nn.Conv2d(stride=(2, 2), kernel_size=(4, 4), padding=(1, 1)) as module:
             return Down(name, module, models, arithmetic, **how)
-        case nn.Conv2d(stride=(1, 1), padding=(0, 0)):
+        case nn.Conv2d(stride=(1, 1), padding=(0, 0)) as module:
             return Dense(whole_map_slots(name, module), arithmetic, (module.out_channels,), **how)
-        case nn.ConvTranspose2d(stride=(2, 2), kernel_size=(4, 4), padding=(1, 1)):
+        case nn.ConvTranspose2d(stride=(2, 2), kernel_size=(4, 4), padding=(1, 1)) as module:
             return Up(name, module, models, arithmetic, **how)
-        case nn.ConvTranspose2d(stride=(1, 1), padding=(0, 0)):
+        case nn.ConvTranspose2d(stride=(1, 1), padding=(0, 0)) as module:
             size = module.kernel_size[0]
             return Dense(whole_map_up_slots(name, module), arithmetic, (size, size, module.out_channels), **how)
-    raise TypeError(f"no stacked layer for {module}")
+    raise TypeError(f"no stacked layer for {spot.module}")
