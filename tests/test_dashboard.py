@@ -118,19 +118,20 @@ def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
 
 def test_a_damaged_folder_does_not_hide_the_others_and_folders_come_and_go(trained, tmp_path):
     good = trained / "some" / "ended"
-    for name in ("good", "torn", "odd", "infinite"):
+    for name in ("good", "torn", "odd", "strange", "infinite"):
         shutil.copytree(good, tmp_path / name)
     (tmp_path / "torn" / "experiment.json").write_text('{"format": 1, "exp')
     (tmp_path / "odd" / "events.jsonl").write_text('{"event": "target moved"}\n')
+    (tmp_path / "strange" / "metrics.json").write_text('{"step": 1, "test": "x"}')
     last = RunFolder(good).records()[-1]
     (tmp_path / "infinite" / "log.jsonl").write_text(json.dumps({**last, "kl": float("inf"), "target": None}) + "\n")
     watch = Watch(tmp_path)
     seen = {run["run"]: run for run in json.loads(json.dumps(watch.look(), allow_nan=False))}  # as a browser reads it
-    assert {name for name, run in seen.items() if "error" in run} == {"torn", "odd"}
+    assert {name for name, run in seen.items() if "error" in run} == {"torn", "odd", "strange"}
     assert seen["good"]["latest"]["kl"] == last["kl"]
     shutil.rmtree(tmp_path / "torn")
     shutil.copytree(good, tmp_path / "new")
-    assert {run["run"] for run in watch.look()} == {"good", "odd", "infinite", "new"}
+    assert {run["run"] for run in watch.look()} == {"good", "odd", "strange", "infinite", "new"}
 
 
 def test_a_run_that_begins_while_one_waits_for_it_is_followed(trained, page):

@@ -74,6 +74,9 @@ def test_histogram_mig_of_a_factor_with_three_values():
 
 def test_bins_are_those_of_disentanglement_lib():
     assert histogram_bins(np.array([0, 0.1, 0.2, 1]), 20).tolist() == [1, 3, 5, 20]
+    neighbours = np.float32(0.5) + np.float32(6e-8) * np.arange(4, dtype=np.float32)  # of which no bins can be made
+    assert histogram_bins(neighbours.astype(np.float64) * 1e10, 20).tolist() == [1, 7, 14, 20]
+    assert histogram_bins(np.float64(0.5) + np.spacing(0.5) * np.arange(4), 20).tolist() == [1, 1, 1, 1]
 
 
 # Closed forms: Gaussian posteriors
@@ -358,6 +361,8 @@ def test_settings_are_checked():
         mig_sampled(means, log_variances, factors, draws=0)
     with pytest.raises(ValueError, match=r"\[-60, 60\], got one of size 70"):
         mig_sampled(means, 0 * log_variances - 70, factors)
+    with pytest.raises(ValueError, match="standard deviations from 0, which float32 cannot resolve"):
+        mig_sampled(means.astype(np.float32), 0 * log_variances - 40, factors)
     for estimate in (mig_histogram, lambda m, y, bins: rmig(m, log_variances, y, bins=bins)):
         with pytest.raises(ValueError, match="bins must be 2 or more, got 1"):
             estimate(means, factors, bins=1)

@@ -360,3 +360,6 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     means = torch.from_numpy(COPIED)
     kinds = scores(means, torch.full_like(means, -6.0), FACTORS, Examples.factor_names, Examples.factor_names)
     assert {name for name, score in kinds.items() if "skipped" in score} == {"mig_sampled", "sap_continuous"}
+    wide = scores(means, torch.full_like(means, 77.0), FACTORS, Examples.factor_names)
+    assert "[-60, 60], got one of size 77" in wide["mig_sampled"]["skipped"]
+    assert wide["dci"] == scores(means, None, FACTORS, Examples.factor_names)["dci"]

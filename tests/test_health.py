@@ -45,6 +45,22 @@ def test_only_the_last_examples_are_kept():
     assert kept.examples == 100
 
 
+@pytest.mark.parametrize("sizes", [(9, 1), (12, 1, 1), (3, 4, 7, 2)], ids=str)
+def test_batches_larger_than_what_is_kept_leave_their_last_examples(sizes):
+    health, numbers = cv.Health(keep=5), torch.arange(float(sum(sizes)))[:, None]
+    for batch in numbers.split(list(sizes)):
+        health.update(batch, torch.zeros_like(batch))
+    assert sorted(health._kept[0].flatten().tolist()) == numbers[-5:].flatten().tolist()
+
+
+def test_a_first_batch_that_was_refused_is_still_to_come():
+    health, mean = cv.Health(), torch.randn(8, 3)
+    with pytest.raises(ValueError, match="kl must be"):
+        health.update(mean, torch.zeros_like(mean), kl=torch.ones(8))
+    health.update(mean, torch.zeros_like(mean), kl=mean.square().sum(1).mean() / 2)
+    assert len(health.read().terms) == 1
+
+
 @pytest.mark.parametrize("apart", [0.5, 1.0, 2.0])
 def test_mutual_information_of_one_bit_sent_through_noise(apart):
     """Two kinds of example, q(z|x) = N(±a, 1): I(x; z) = H(z) - H(z|x), by quadrature."""
@@ -68,6 +84,9 @@ def test_mutual_information_of_gaussian_codes_is_bracketed_and_capped():
     assert found.upper == pytest.approx(exact, abs=0.05)
     far = cv.metrics.mutual_information(torch.randn(50, 40), torch.full((50, 40), -12.0))
     assert far.lower == pytest.approx(math.log(50))
+    for narrow, away in ((-40.0, 0.0), (-60.0, 0.0), (-40.0, 100.0)):  # squares multiplied out would cancel
+        found = cv.metrics.mutual_information(torch.randn(50, 4).double() + away, torch.full((50, 4), narrow))
+        assert found.lower == pytest.approx(math.log(50))
 
 
 def test_aggregate_divergence_is_that_of_a_gaussian():

@@ -50,6 +50,11 @@ def test_step_response_refuses_what_is_no_trace(trace):
         cv.metrics.step_response(trace, 10.0)
 
 
+def test_step_response_says_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"target must fit the trace of 3 values, got shape \(2,\)"):
+        cv.metrics.step_response([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
 def test_active_units_counts_latents_that_vary():
     spread = np.array([0.0, 0.05, 0.2, 1.0])  # standard deviations of the means; 0.05² < 0.01 < 0.2²
     wave = np.array([-1.0, 1.0] * 50)[:, None]

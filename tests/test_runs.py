@@ -182,7 +182,7 @@ def test_a_single_latent_evaluates_without_a_gap(tmp_path):
     assert done.returncode == 0, done.stderr
     metrics = json.loads((run / "metrics.json").read_text())
     assert len(metrics["kl_per_latent"]) == 1
-    assert "mig_sampled" not in metrics
+    assert "single latent" in metrics["mig_sampled"]["skipped"]
 
 
 def test_divergence_stops_with_step_and_advice(tmp_path):

@@ -62,6 +62,16 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
     assert [(row["seed"], float(row["MIG"])) for row in rows] == [("1", 0.5), ("2", 0.56), ("3", 0.53)]
 
 
+def test_a_table_says_who_diverged_and_takes_scores_that_are_no_numbers(tmp_path):
+    runs = [RunFolder(tmp_path / f"seed-{seed}") for seed in (1, 2)]
+    for seed, (run, mig) in enumerate(zip(runs, (0.5, float("nan")), strict=True), start=1):
+        evaluated_run(run.path, seed, mig)
+    runs[1].events_file.write_text(json.dumps({"event": "diverged", "step": 400, "time": "now"}) + "\n")
+    text = write_table(TABLES["table-mig"], {"shapes2d-control-16": runs}, tmp_path)
+    assert "| ControlVAE (KL = 16) | 2 | 1,500,000 | nan ± nan" in text
+    assert "ControlVAE (KL = 16), seed 2: diverged; measured at step 1,500,000." in text
+
+
 def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.create(override(preset("cifar10-vae"), ["training.seed=7", "data.size=32", "control=Constant(2)"]), "")

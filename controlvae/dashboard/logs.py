@@ -50,14 +50,14 @@ class Tail:
 
 def columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Records as columns, with the KL of each latent apart: {"step": [...], "kl": [...], ..., "latents": [[...]]}."""
-    width = len(records[0]) + len(records[0].get("kl_per_latent", ()))
+    width = len(records[0]) + len(records[0].get("kl_per_latent") or ())
     every = math.ceil(len(records) / max(_FEWEST_POINTS, _MOST_NUMBERS // width))
     records = records[::-every][::-1]  # the last one is among them
     names = [name for name in records[0] if name not in _NOT_CURVES]
     table: dict[str, Any] = {"step": [record["step"] for record in records]}
     table |= {name: [_short(record.get(name)) for record in records] for name in names}
     if "kl_per_latent" in records[0]:
-        rows = [record.get("kl_per_latent", ()) for record in records]
+        rows = [record.get("kl_per_latent") or () for record in records]
         table["latents"] = [[_short(value) for value in of] for of in zip(*rows, strict=False)]
     return table
 

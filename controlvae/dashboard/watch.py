@@ -76,7 +76,7 @@ class Watch:
             return stamp, asdict(summarise(name, folder, training))
         except UserError as error:
             return stamp, {"run": name, "error": str(error)}
-        except (OSError, KeyError, TypeError, ValueError) as error:  # one odd folder must not hide the others
+        except Exception as error:  # one odd folder must not hide the others, whatever is odd about it
             return stamp, {"run": name, "error": f"{folder.path} cannot be read: {error!r}"}
 
 

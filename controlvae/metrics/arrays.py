@@ -92,7 +92,9 @@ def at_least(smallest: int, **given: int) -> None:
             raise ValueError(f"{name} must be {smallest} or more, got {value}")
 
 
-def learn_and_test(columns: Sequence[np.ndarray], learn: int, test: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def learn_and_test(
+    columns: Sequence[np.ndarray], learn: int, test: int, seed: int, names: Sequence[str] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Random rows to learn classes from and others to test on: so many, or all in that proportion where fewer."""
     at_least(1, learn=learn, test=test)
     examples = len(columns[0])
@@ -102,7 +104,8 @@ def learn_and_test(columns: Sequence[np.ndarray], learn: int, test: int, seed: i
     rows = order[:learn]
     for number, labels in enumerate(columns):
         if (labels[rows] == labels[rows[0]]).all():
-            raise ValueError(f"factor {number} has one value in the {learn} examples to learn from; give more examples")
+            factor = factor_word(number, names)
+            raise ValueError(f"{factor} has one value in the {learn} examples to learn from; give more examples")
     return rows, order[learn : learn + test]
 
 

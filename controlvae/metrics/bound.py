@@ -1,12 +1,13 @@
 """Bounds on log p(x): the importance-weighted one, and bits per dimension."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def iwae(log_weights: Tensor, dim: int = 0) -> Tensor:
+def iwae(log_weights: Any, dim: int = 0) -> Tensor:
     r"""The importance-weighted bound of each example: :math:`\log \frac{1}{k} \sum_{i=1}^k w_i`, in nats.
 
     Burda et al., *Importance weighted autoencoders*, 2016. With :math:`\log w_i = \log p(x|z_i) + \log p(z_i) -
@@ -16,6 +17,7 @@ def iwae(log_weights: Tensor, dim: int = 0) -> Tensor:
         log_weights: (k, examples).
         dim: where the k weights of an example lie.
     """
+    log_weights = torch.as_tensor(log_weights)
     if log_weights.ndim < 1 or log_weights.shape[dim] < 1:
         raise ValueError(f"log_weights must hold one weight per example or more, got {tuple(log_weights.shape)}")
     return torch.logsumexp(log_weights, dim) - math.log(log_weights.shape[dim])

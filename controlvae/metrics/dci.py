@@ -58,7 +58,7 @@ def dci(
     """
     table = code_tensor("codes", codes)
     columns = classes(factors, len(table), factor_names, least=2)
-    rows, others = learn_and_test(columns, learn, test, seed)
+    rows, others = learn_and_test(columns, learn, test, seed, factor_names)
     chosen = table[torch.from_numpy(np.concatenate([rows, others])).to(table.device)].to(device or table.device)
     importance, learnt, tested = [], [], []
     for labels in columns:

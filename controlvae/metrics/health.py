@@ -128,12 +128,13 @@ class Health:
         posterior = _posterior(mean, log_variance)
         batch, latents = posterior.mean.shape
         if self._sums is None or self._kept is None:
+            first = _first_batch(posterior, kl, reconstruction, x, output)
             size = max(2, min(self.keep, _MOST_KEPT // latents))
             dtype = widest_float(posterior.mean.device)  # keeps a long sum exact
             with lasting():
                 self._kept = torch.zeros(2, size, latents, device=posterior.mean.device)
                 self._sums = torch.zeros(4, latents, device=posterior.mean.device, dtype=dtype)
-            self._first = _first_batch(posterior, kl, reconstruction, x, output)
+            self._first = first
         if latents != self._sums.shape[1]:
             raise ValueError(f"this batch has {latents} latents, those before it had {self._sums.shape[1]}")
         values, variance = posterior.mean.to(self._sums.dtype), posterior.log_variance.exp()
@@ -146,8 +147,9 @@ class Health:
     def _keep(self, posterior: Posterior) -> None:
         """Writes the batch into the ring. Where it goes is known to the host, so the device is not asked."""
         assert self._kept is not None
-        size, batch = self._kept.shape[1], torch.stack(posterior[:2])[:, -self._kept.shape[1] :]
-        start = self._examples % size
+        size, batch = self._kept.shape[1], torch.stack(posterior[:2])
+        passed = max(0, batch.shape[1] - size)  # of a batch larger than the ring the last ones stay
+        batch, start = batch[:, passed:], (self._examples + passed) % size
         room = min(size - start, batch.shape[1])
         self._kept[:, start : start + room] = batch[:, :room]
         self._kept[:, : batch.shape[1] - room] = batch[:, room:]

@@ -65,7 +65,7 @@ def keep(network: Inception, path: Path, *, half: bool = False) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             save_file(tensors, Path(folder) / path.name, {"extractor": words})
             os.replace(Path(folder) / path.name, path)
-    except OSError:
+    except (OSError, SafetensorError):  # of a full disk, each in its turn
         return
 
 

@@ -1,6 +1,7 @@
 """How much of the latent code is in use, and how much it tells about the data."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from controlvae.objectives import gaussian_kl
 
 ACTIVE = 0.01  # the least variance of a posterior mean that counts as active
 _ROWS = 1_024  # examples at a time against all others
+_EXACT = 1e10  # (μ/σ)² up to which a square may be multiplied out in float64
 
 
 class MutualInformation(NamedTuple):
@@ -63,20 +65,24 @@ def mutual_information(means: Any, log_variances: Any, seed: int = 0) -> MutualI
     posterior = Posterior(mean, log_variance)
     noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     z, precision = posterior.sample(noise), (-log_variance).exp()
-    # (z - μ)² / σ² for every z and every posterior, as two products; what all densities share cancels.
-    offset = (mean.square() * precision + log_variance).sum(1)
     own = -0.5 * (noise.square() + log_variance).sum(1)
-    against = torch.cat(
-        [
-            torch.logsumexp(-0.5 * (few.square() @ precision.T - 2 * few @ (mean * precision).T + offset), dim=1)
-            for few in z.split(_ROWS)
-        ]
-    )
-    lower = (own - against).mean().item() + math.log(len(mean))
+    distances = _distances(mean, precision)
+    scale = log_variance.sum(1)  # what all densities share cancels
+    against = torch.cat([torch.logsumexp(-0.5 * (distances(few) + scale), dim=1) for few in z.split(_ROWS)])
+    lower = min((own - against).mean().item(), 0.0) + math.log(len(mean))  # above zero by rounding alone
     kl = gaussian_kl(posterior).mean(0).sum().item()
     apart = aggregate_divergence(mean.mean(0), mean.var(0, correction=0) + log_variance.exp().mean(0)).sum().item()
     upper = max(0.0, kl - apart)
     return MutualInformation(min(max(0.0, lower), upper), upper, len(mean))  # where they meet, draws may cross them
+
+
+def _distances(mean: Tensor, precision: Tensor) -> Callable[[Tensor], Tensor]:
+    """Σ (z - μ)² / σ² of every z from every posterior: (z, posteriors). As two products, as long as that is exact."""
+    if (mean.square() * precision).max() < _EXACT:
+        offset = (mean.square() * precision).sum(1)
+        return lambda z: z.square() @ precision.T - 2 * z @ (mean * precision).T + offset
+    latents = range(mean.shape[1])
+    return lambda z: sum((z[:, j, None] - mean[:, j]).square() * precision[:, j] for j in latents)  # type: ignore[return-value]
 
 
 def aggregate_divergence(mean: Tensor, variance: Tensor) -> Tensor:

@@ -73,7 +73,9 @@ def histogram_information(
 
 def histogram_bins(column: np.ndarray, bins: int) -> np.ndarray:
     """The bin of each value, from 1; the largest value belongs to the last bin."""
-    column = column + 0  # of bits, which have no histogram, numbers
+    column = np.asarray(column, dtype=np.float64)
+    if np.ptp(column) <= 4 * bins * np.spacing(np.abs(column).max()):  # as good as constant: too narrow for bins
+        return np.ones(len(column), dtype=np.int64)
     return np.digitize(column, np.histogram(column, bins)[1][:-1])
 
 
@@ -124,7 +126,7 @@ def mig_sampled(
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
     _check_balance(columns, factor_names)
-    _check_range(log_variance)
+    _check_range(mean, log_variance)
     generator = torch.Generator().manual_seed(seed)  # the host's, so that the device does not change the draws
     z, encoders = _draw(mean, log_variance, generator)
     groups = [torch.arange(len(mean)), *(members for labels in columns for members in _by_value(labels))]
@@ -155,11 +157,15 @@ def _check_balance(columns: Sequence[np.ndarray], names: Sequence[str] | None) -
             )
 
 
-def _check_range(log_variance: Tensor) -> None:
-    """Refuses variances whose densities would leave float32's range; only an encoder that diverged has them."""
+def _check_range(mean: Tensor, log_variance: Tensor) -> None:
+    """Refuses variances whose densities would leave float32's range, or whose width is lost in the rounding of z."""
     extreme = log_variance.abs().max().item()
     if extreme > 60:
         raise ValueError(f"log_variances must lie in [-60, 60], got one of size {extreme:.3g}")
+    widths = (mean.abs() * (log_variance / -2).exp()).max().item()  # from 0, in standard deviations
+    if widths * torch.finfo(mean.dtype).eps > 0.1:
+        kind = str(mean.dtype).removeprefix("torch.")
+        raise ValueError(f"a mean lies {widths:.1g} standard deviations from 0, which {kind} cannot resolve")
 
 
 def _draw(mean: Tensor, log_variance: Tensor, generator: torch.Generator) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -58,7 +58,7 @@ def sap(
         estimator = f"SAP of continuous factors (squared correlation), {len(values):,} examples"
     else:
         columns = classes(factors, len(values), factor_names)
-        rows, others = learn_and_test(columns, learn, test, seed)
+        rows, others = learn_and_test(columns, learn, test, seed, factor_names)
         table = np.array([[_accuracy(code, labels, rows, others) for code in values.T] for labels in columns])
         estimator = (
             f"SAP of discrete factors (linear SVM, disentanglement_lib), {len(rows):,} examples learnt, "

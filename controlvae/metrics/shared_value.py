@@ -9,6 +9,8 @@ import torch
 
 from controlvae.metrics.arrays import at_least, classes, code_table, host_array
 
+_NUMBERS = 1 << 23  # codes looked up at a time: 64 MiB
+
 
 @dataclass(frozen=True)
 class FactorVAEScore:
@@ -72,7 +74,8 @@ def factor_vae_score(
 
         def latent(labels: np.ndarray, rng: np.random.Generator, count: int) -> np.ndarray:
             first = np.broadcast_to(_repeated(labels, rng, count)[:, None], (count, batch))
-            return active[share[_partners(labels, first, rng)].var(axis=1).argmin(1)]
+            rows = _partners(labels, first, rng)
+            return _few_at_a_time(lambda some: active[share[some].var(axis=1).argmin(1)], share.shape[1], rows)
 
         drawn, factor = _draw(columns, latent, learn + test, seed)
         part = (np.arange(learn + test) >= learn).astype(np.int64)
@@ -115,7 +118,8 @@ def beta_vae_score(
 
     def difference(labels: np.ndarray, rng: np.random.Generator, count: int) -> np.ndarray:
         first = _repeated(labels, rng, count * batch).reshape(count, batch)
-        return np.abs(values[first] - values[_partners(labels, first, rng)]).mean(1)
+        second, latents = _partners(labels, first, rng), values.shape[1]
+        return _few_at_a_time(lambda a, b: np.abs(values[a] - values[b]).mean(1), latents, first, second)
 
     points, factor = _draw(columns, difference, learn + test, seed)
     weight, offset = logistic_regression(points[:learn], factor[:learn], len(columns))
@@ -139,6 +143,13 @@ def _draw(
     for k, part in enumerate(made):
         drawn[factor == k] = part
     return drawn, factor
+
+
+def _few_at_a_time(function: Callable[..., np.ndarray], latents: int, *rows: np.ndarray) -> np.ndarray:
+    """A function of batches of rows, (count, batch), whose codes would fill the memory if looked up all at once."""
+    at_once = max(1, _NUMBERS // (rows[0].shape[1] * latents))
+    starts = range(0, max(1, len(rows[0])), at_once)
+    return np.concatenate([function(*(own[start : start + at_once] for own in rows)) for start in starts])
 
 
 def _repeated(labels: np.ndarray, rng: np.random.Generator, count: int) -> np.ndarray:

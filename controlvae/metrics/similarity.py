@@ -1,5 +1,7 @@
 """How like two pictures are: peak signal-to-noise ratio and structural similarity, picture by picture."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,7 @@ _WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = 0.01**2, 0.03**2
 
 
-def psnr(pictures_a: Tensor, pictures_b: Tensor) -> Tensor:
+def psnr(pictures_a: Any, pictures_b: Any) -> Tensor:
     """10 log₁₀(1 / mean squared error) of each pair, in dB; infinite where the two are equal. (n,)
 
     Args:
@@ -18,7 +20,7 @@ def psnr(pictures_a: Tensor, pictures_b: Tensor) -> Tensor:
     return -10 * torch.log10((a - b).square().flatten(1).mean(1))
 
 
-def ssim(pictures_a: Tensor, pictures_b: Tensor) -> Tensor:
+def ssim(pictures_a: Any, pictures_b: Any) -> Tensor:
     """Structural similarity of each pair, 1 where the two are equal. (n,)
 
     Wang et al., *Image quality assessment: from error visibility to structural similarity*, 2004, with its constants:
@@ -53,7 +55,8 @@ def _window(size: int, like: Tensor) -> Tensor:
     return weight / weight.sum(1, keepdim=True)
 
 
-def _pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def _pair(pictures_a: Any, pictures_b: Any) -> tuple[Tensor, Tensor]:
+    a, b = torch.as_tensor(pictures_a), torch.as_tensor(pictures_b)
     if a.shape != b.shape or a.ndim != 4:
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"pictures must be two sets of (n, channels, height, width) alike, got {shapes}")

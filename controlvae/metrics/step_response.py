@@ -36,8 +36,11 @@ def step_response(
     """
     values, goal = host_array(trace).astype(np.float64), host_array(target).astype(np.float64)
     times = np.arange(1, values.size + 1, dtype=np.float64) if steps is None else host_array(steps).astype(np.float64)
-    if values.ndim != 1 or len(values) == 0 or times.shape != values.shape or goal.shape not in ((), values.shape):
-        raise ValueError(f"trace must be a non-empty line of numbers with as many steps, got shape {values.shape}")
+    if values.ndim != 1 or len(values) == 0:
+        raise ValueError(f"trace must be a non-empty line of numbers, got shape {values.shape}")
+    for name, given, shapes in (("steps", times, [values.shape]), ("target", goal, [(), values.shape])):
+        if given.shape not in shapes:
+            raise ValueError(f"{name} must fit the trace of {len(values)} values, got shape {given.shape}")
     if not (np.isfinite(values).all() and np.isfinite(goal).all() and (goal != 0).all()):
         raise ValueError("trace must be finite, and its target too and not zero: distances are shares of it")
     if not 0 < band < 1:

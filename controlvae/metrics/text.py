@@ -80,7 +80,7 @@ def bleu(sentences: Sequence[Sentence], references: Sequence[Sequence[Sentence]]
         n: the longest n-grams that count.
     """
     at_least(1, n=n)
-    texts, others = _tokens(sentences), [_tokens(own) for own in references]
+    texts, others = _tokens(sentences), [_tokens(own, "references of each sentence") for own in references]
     if len(texts) != len(others) or not all(others):
         raise ValueError(f"every sentence needs references, got {len(texts)} sentences and {len(others)} lists of them")
     penalties = np.array([_penalty(len(text), map(len, own)) for text, own in zip(texts, others, strict=True)])
@@ -110,9 +110,9 @@ def perplexity(nats: Any, tokens: Any) -> float:
         return float(np.exp(cost.sum() / count.sum()))
 
 
-def _tokens(sentences: Sequence[Sentence]) -> list[tuple[Hashable, ...]]:
+def _tokens(sentences: Sequence[Sentence], what: str = "sentences") -> list[tuple[Hashable, ...]]:
     if isinstance(sentences, str):
-        raise ValueError("sentences must be a list of them, got one string; text.splitlines() makes a list of lines")
+        raise ValueError(f"{what} must be a list of them, got one string; text.splitlines() makes a list of lines")
     return [tuple(sentence.split() if isinstance(sentence, str) else _plain(sentence)) for sentence in sentences]
 
 

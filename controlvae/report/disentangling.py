@@ -21,15 +21,21 @@ from controlvae.metrics import (
 from controlvae.report.trained import Trained, affordable, some_examples
 
 _BATCH = 2_048
-# A GPU takes all examples and 10,000 draws. On a CPU that would take hours, these take seconds; each result says so.
+# A GPU takes all examples and 10,000 draws. On a CPU that would take minutes, these take seconds; each result says so.
 _EXAMPLES, _DRAWS = 20_000, 1_000
+_SCORES = (
+    "mig_sampled", "rmig", "mig_histogram", "dci", "sap", "sap_continuous", "factor_vae_score", "beta_vae_score",
+    "modularity",
+)  # fmt: skip
 
 
 def disentanglement(run: Trained, progress: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
     """Every score by name; nothing where no factors are known."""
     factors, names = run.examples.factors, run.examples.factor_names
-    if factors is None or run.model.latents < 2:  # a gap is between two latents
+    if factors is None:
         return {}
+    if run.model.latents < 2:
+        return {name: {"skipped": "a single latent leaves nothing to disentangle"} for name in _SCORES}
     indices = some_examples(run, measured_on(len(run.examples), run.device))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     table = factors[indices.cpu().numpy()]
@@ -65,52 +71,46 @@ def scores(
     if not names:
         return {}
     ordered = [column for column, name in enumerate(names) if name not in unordered]
-    results: dict[str, Any] = {
-        name: {"skipped": f"{words} needs the log-variances of the codes"}
-        for name, words in (("mig_sampled", "sampling"), ("rmig", "RMIG"))
-    }
-    if log_variances is not None and ordered:
-        results["mig_sampled"] = asdict(mig_sampled(
-            means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS),
-            factor_names=[names[column] for column in ordered], device=device,
-            progress=lambda share: progress(0.4 * share),
-        ))  # fmt: skip
-    if log_variances is not None:
-        results["rmig"] = asdict(rmig(means, log_variances, table, factor_names=names, device=device))
-    progress(0.6)
-    results |= _of_means(means, table, names, ordered)
-    if not ordered:
-        results |= {
-            name: {"skipped": "none of the factors is a quantity"} for name in ("mig_sampled", "sap_continuous")
-        }
-    progress(1.0)
-    return results
-
-
-def _of_means(means: Tensor, table: np.ndarray, names: tuple[str, ...], ordered: list[int]) -> dict[str, Any]:
-    """The other scores, with disentanglement_lib's numbers of examples: 12 s on a CPU core, most of it for DCI.
-
-    One that a subset has too few examples or factors for gives the reason in its place.
-    """
-    # disentanglement_lib takes 10,000 points for a histogram; they are a random choice here, like the rest.
-    wanted: dict[str, Callable[[], Any]] = {
+    quantities = [names[column] for column in ordered]
+    sampled: dict[str, Callable[[], Any]] = {
+        "mig_sampled": lambda: mig_sampled(
+            means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS), factor_names=quantities,
+            device=device, progress=lambda share: progress(0.4 * share),
+        ),
+        "rmig": lambda: rmig(means, log_variances, table, factor_names=names, device=device),
+    }  # fmt: skip
+    # The others with disentanglement_lib's numbers of examples: 12 s on a CPU core, most of it for DCI. It takes 10,000
+    # points for a histogram; they are a random choice here, like the rest.
+    of_means: dict[str, Callable[[], Any]] = {
         "mig_histogram": lambda: mig_histogram(means[:10_000], table[:10_000], factor_names=names),
         "dci": lambda: dci(means, table, factor_names=names),
         "sap": lambda: sap(means, table, factor_names=names),
-        "sap_continuous": lambda: sap(
-            means, table[:, ordered], continuous=True, factor_names=[names[column] for column in ordered]
-        ),
+        "sap_continuous": lambda: sap(means, table[:, ordered], continuous=True, factor_names=quantities),
         "factor_vae_score": lambda: factor_vae_score(means, table),
         "beta_vae_score": lambda: beta_vae_score(means, table),
         "modularity": lambda: modularity(means[:10_000], table[:10_000]),
     }
-    found: dict[str, Any] = {}
-    for name, score in wanted.items():
-        try:
-            found[name] = asdict(score())
-        except ValueError as error:
-            found[name] = {"skipped": str(error)}
-    return found
+    left_out = {}
+    if log_variances is None:
+        left_out = {
+            "mig_sampled": "sampling needs the log-variances of the codes",
+            "rmig": "RMIG needs the log-variances of the codes",
+        }
+    if not ordered:
+        left_out |= dict.fromkeys(("mig_sampled", "sap_continuous"), "none of the factors is a quantity")
+    results: dict[str, Any] = {}
+    for name, score in (sampled | of_means).items():
+        results[name] = {"skipped": left_out[name]} if name in left_out else _measured(score)
+        progress(0.4 + 0.6 * len(results) / len(_SCORES))
+    return results
+
+
+def _measured(score: Callable[[], Any]) -> dict[str, Any]:
+    """A score, or the reason where there are too few examples or factors for it, or codes it cannot take."""
+    try:
+        return asdict(score())
+    except ValueError as error:
+        return {"skipped": str(error)}
 
 
 @torch.no_grad()

@@ -167,7 +167,8 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
     lines = [[record["step"], record["target"], *record["kl_per_latent"]] for record in records]
     write_csv(out / f"{paper.name}-latents.csv", ["step", "target", *names], lines)
     named = f", latents named by the factor they tell most about at step {folder.evaluated_step():,}" if factors else ""
-    return [f"(c): {method}, seed {folder.experiment().training.seed}, the seed of the median MIG{named}."]
+    why = ", the seed of the median MIG" if folder.evaluated_step() is not None else ""
+    return [f"(c): {method}, seed {folder.experiment().training.seed}{why}{named}."]
 
 
 def _factor(factors: Sequence[str | None], latent: int) -> str:

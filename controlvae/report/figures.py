@@ -45,7 +45,7 @@ class Trace:
         return np.array([np.nan if r[name] is None else r[name] for r in self._thinned()], dtype=np.float64)
 
     def _thinned(self) -> list[dict[str, Any]]:
-        return self.records[:: max(1, len(self.records) // _MOST_POINTS)]
+        return self.records[:: -max(1, len(self.records) // _MOST_POINTS)][::-1]  # the last one is among them
 
 
 def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
@@ -62,11 +62,12 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
             axis.plot(trace.column("step"), target, "--", color="black" if shared else colour, linewidth=1, label=label)
             drawn.append(target)
     lines = [trace.column(held) for trace in traces] + drawn
-    top = 1.15 * max(late_peak(line) for line in lines)
+    late = max(late_peak(line) for line in lines)
+    top = late + 0.15 * abs(late) or 1.0  # an estimated total correlation may lie below zero
     axis.set_ylim(bottom=min(0.0, 1.1 * min(float(np.nanmin(line)) for line in lines)), top=top)
     peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
     if peak > top:
-        axis.set_title(f"a first peak of {peak:.0f} nats is cut off", loc="left", fontsize=8, color="#55656f")
+        axis.set_title(f"a first peak of {peak:.3g} nats is cut off", loc="left", fontsize=8, color="#55656f")
     _legend(figure, axis)
     return figure
 

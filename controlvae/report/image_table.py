@@ -47,7 +47,8 @@ def _notes(metrics: Mapping[str, Any]) -> list[str]:
     if "train" in metrics:
         notes.append(f"Training part: {metrics['train']['examples']:,} examples ({metrics['train']['split']}).")
     if "best" in metrics:
-        notes.append("Best by validation: the weights that had the best ELBO on the validation examples.")
+        words = metrics["best"].get("skipped", "the weights that had the best ELBO on the validation examples")
+        notes.append(f"Best by validation: {words}.")
     if "iwae" in metrics:
         bound = metrics["iwae"]
         notes.append(f"{bound['estimator']}: {bound['examples']:,} examples ({bound['split']}).")

@@ -29,6 +29,7 @@ from controlvae.report.figures import (
 )
 from controlvae.report.image_table import image_table
 from controlvae.report.information import information_figure, latent_factors
+from controlvae.report.pictures import as_written
 from controlvae.report.responses import perplexities, responses_section
 
 _STYLE = """
@@ -289,6 +290,7 @@ def _picture(path: Path, caption: str) -> str:
 def _drawing(figure: Figure, caption: str) -> str:
     """A figure as inline SVG: sharp at any size, and nothing to fetch."""
     buffer = io.StringIO()
+    as_written(figure)
     with mpl.rc_context({"svg.hashsalt": "controlvae"}):  # the same runs give the same file
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from controlvae.errors import UserError
 from controlvae.experiments.files import writing
@@ -17,8 +18,15 @@ CELL = 0.44  # inches a picture takes up, its gap included
 _GAP = 1 / 16  # between pictures, as a share of their size
 
 
+def as_written(figure: Figure) -> None:
+    """A dollar sign in the name of a run or a factor is one, and no formula begins with it."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+
+
 def save_figure(figure: Figure, path: Path) -> Path:
     """Writes a figure finely enough to print."""
+    as_written(figure)
     with writing(path) as beside:
         figure.savefig(beside, dpi=300, bbox_inches="tight", facecolor="white")
     return path

@@ -1,5 +1,6 @@
 """A column of the log over several seeds: its mean and its spread, window by window."""
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -30,8 +31,13 @@ def spread(logs: Sequence[Sequence[Mapping[str, Any]]], column: str, window: int
         steps=np.array([step for step, _ in rows]),
         seeds=np.array([len(values) for _, values in rows]),
         mean=np.array([statistics.fmean(values) for _, values in rows]),
-        sd=np.array([statistics.stdev(values) if len(values) > 1 else np.nan for _, values in rows]),
+        sd=np.array([sample_sd(values) for _, values in rows]),
     )
+
+
+def sample_sd(values: Sequence[float]) -> float:
+    """The sample standard deviation; NaN where a value is none or infinite, or there is one alone."""
+    return statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else math.nan
 
 
 def windowed(records: Sequence[Mapping[str, Any]], column: str, window: int) -> dict[int, float]:

@@ -12,6 +12,7 @@ from controlvae.experiments.folder import look_up
 from controlvae.experiments.paper import PaperTable, Printed, Row
 from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
+from controlvae.report.spread import sample_sd
 
 Measured = RunFolder | ScoreFile
 
@@ -30,7 +31,7 @@ class Cell:
     @property
     def sd(self) -> float | None:
         """The sample standard deviation over seeds."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
+        return sample_sd(self.values) if len(self.values) > 1 else None
 
     def words(self) -> str:
         """`0.5479 ± 0.0270 (paper 0.5628 ± 0.0222, -0.0149)`"""
@@ -103,6 +104,8 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(f"Not the preset's: runs of {row.preset} with another {', '.join(other)}.")
     if isinstance(one, RunFolder) and any(event["event"] == "target moved" for event in one.events()):
         notes.append(f"{row.method}, seed {seed_of(one)}: its target was moved by hand.")
+    if isinstance(one, RunFolder) and any(event["event"] == "diverged" for event in one.events()):
+        notes.append(f"{row.method}, seed {seed_of(one)}: diverged; measured at step {metrics['step']:,}.")
     return notes
 
 
