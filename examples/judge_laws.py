@@ -256,7 +256,10 @@ def _found(kept: Path | None, of: Of) -> Trace | None:
 def _keep(kept: Path | None, of: Of, trace: Trace) -> None:
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
-        np.savez(_file(kept, of), **trace._asdict())
+        whole = _file(kept, of)
+        part = whole.with_suffix(".part.npz")  # a kill in mid-writing leaves nothing that looks whole
+        np.savez(part, **trace._asdict())
+        part.replace(whole)
 
 
 def table(verdicts: Sequence[Verdict]) -> Iterator[str]:

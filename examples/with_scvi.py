@@ -32,7 +32,7 @@ def main(given: Sequence[str] | None = None) -> Trace:
         max_epochs=max(1, options.steps * 128 // data.n_obs), train_size=1.0, accelerator="cpu",
         plan_kwargs={"law": cv.Auto(target=12.0, reach_in=500)}, enable_progress_bar=False,
     )  # fmt: skip
-    kl, beta = (model.history[name].squeeze().tolist() for name in ("kl_local_train", "control/kl_weight"))
+    kl, beta = (model.history[name].iloc[:, 0].tolist() for name in ("kl_local_train", "control/kl_weight"))
     trace = Trace(12.0, kl, beta)
     trace.draw(options.out, units="nats per cell", time="epoch")
     return trace

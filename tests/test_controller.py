@@ -6,6 +6,7 @@ import subprocess
 import sys
 import timeit
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -76,11 +77,13 @@ def test_a_weight_kept_for_backward_survives_later_steps():
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_compiled_equals_eager(law):
     torch._dynamo.reset()  # or the laws before this one count as recompilations of the same function
-    eager, compiled = cv.Controller(law), cv.Controller(law).to("cpu")
+    eager, compiled = cv.Controller(law), cv.Controller(law)
     step = torch.compile(lambda kl: compiled.step(kl) * kl, fullgraph=True, backend="aot_eager")
+    look = torch.compile(lambda kl: compiled.beta * kl, fullgraph=True, backend="aot_eager")
     for x in TRACE:
         kl = torch.tensor(x)
         torch.testing.assert_close(step(kl), eager.step(kl) * kl, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(look(kl), eager.beta * kl, rtol=0, atol=0, equal_nan=True)
 
 
 def test_inductor_equals_eager_inside_a_training_step():
@@ -134,6 +137,24 @@ def test_a_new_target_moves_beta_by_the_integral_alone(law, kind):
     control.set_target(24.0)
     assert float(control.target) == 24.0
     assert float(control.step(kind(25.0))) - before == pytest.approx(0.001 * 1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.array, torch.tensor, lambda x: torch.tensor(x, requires_grad=True)])
+def test_a_target_of_any_kind_leaves_the_state_as_it_was(kind):
+    for law in (cv.LagrangeMultiplier(kind(18.0), alpha=1e-4, beta_init=0.9), cv.Capacity(kind(18.0))):
+        control = cv.Controller(law)
+        plain = cv.Controller(type(law)(**{**vars(law), "target": 18.0}))
+        assert [control.step(18.01) for _ in range(500)] == [plain.step(18.01) for _ in range(500)]
+        assert type(control.beta) is float
+
+
+def test_a_default_device_is_not_that_of_what_stays_on_the_host():
+    control, plant = cv.Controller(cv.PI(18.0)), cv.Plant(kl_at_one=12.0, slope=0.4, lag=60)
+    expected = cv.simulate(cv.PI(18.0), plant, 100)
+    control.step(torch.tensor(20.0))
+    with torch.device("meta"):
+        control.load_state_dict(control.state_dict())
+        assert cv.simulate(cv.PI(18.0), plant, 100) == expected
 
 
 def test_a_new_capacity_is_all_or_nothing_as_the_old_one():
@@ -260,6 +281,8 @@ def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
         (lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(3.0, -1), "no model -1"),
         (lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(torch.ones(3)), "one for each of 2 models"),
         (lambda c: cv.Capacity(float("inf")), "zero or positive, got inf"),
+        (lambda c: c.set_target(cv.Linear(1.0, 2.0, 10)), "a ramp is given to the law"),
+        (lambda c: cv.Auto(8.0, beta_init=None), "a weight to start around"),
     ],
 )
 def test_misuse_says_what_to_do(call, message):

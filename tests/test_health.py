@@ -53,6 +53,17 @@ def test_batches_larger_than_what_is_kept_leave_their_last_examples(sizes):
     assert sorted(health._kept[0].flatten().tolist()) == numbers[-5:].flatten().tolist()
 
 
+def test_the_loss_is_looked_at_where_it_is_first_given_and_says_nothing_of_a_kl_of_zero():
+    health, mean = cv.Health(), torch.randn(8, 3)
+    health.update(mean, torch.zeros_like(mean))
+    health.update(mean, torch.zeros_like(mean), kl=mean.square().sum() / 2)
+    assert "a sum over the batch" in health.read().terms[0].words
+    health.reset()
+    health.update(torch.zeros(8, 3), torch.zeros(8, 3), kl=0.0)
+    assert health.read().effective_beta is None
+    assert "cannot be told" in health.read().terms[0].words
+
+
 def test_a_first_batch_that_was_refused_is_still_to_come():
     health, mean = cv.Health(), torch.randn(8, 3)
     with pytest.raises(ValueError, match="kl must be"):
@@ -179,7 +190,7 @@ def test_a_collapsed_code_and_one_far_from_the_prior_raise_alarms():
     health.update(1e-3 * torch.randn(64, 8), torch.zeros(64, 8))
     assert "collapsed" in health.read().alarms[0]
     health.reset()
-    health.update(3 + 0.1 * torch.randn(64, 2), torch.full((64, 2), -1.0))
+    health.update(3 + 0.3 * torch.randn(64, 2), torch.full((64, 2), -1.0))
     assert "samples" in health.read().alarms[0]
     health.update(torch.full((64, 2), math.nan), torch.zeros(64, 2))
     assert "NaN" in str(health)

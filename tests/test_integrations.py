@@ -103,7 +103,7 @@ def test_jax_models_side_by_side_and_no_gradient_through_the_weight():
 # --- Lightning --------------------------------------------------------------------------------------------------------
 
 
-def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, **trainer_settings):
+def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, skipped=None, **trainer_settings):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the weight each was given, the callback)."""
     pytest.importorskip("lightning")
     import lightning.pytorch as lightning
@@ -120,7 +120,9 @@ def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, **trainer_settin
             else:
                 self.beta = 0.0
 
-        def training_step(self, x, _):
+        def training_step(self, x, number):
+            if number == skipped:
+                return None
             kl = 2 * self.layer(x).square().sum(dim=1).mean()
             self.seen.append((kl.item(), float(self.beta)))
             self.log("kl", kl)
@@ -150,6 +152,13 @@ def test_lightning_moves_once_per_optimiser_step_also_in_short_windows():
     assert float(control.controller.state.step) == trainer.global_step == 6
     assert trainer.callback_metrics["control/beta"].item() == pytest.approx(after[-1], rel=1e-6)
     assert trainer.callback_metrics["control/kl_target"].item() == 2.0
+
+
+@pytest.mark.parametrize("skipped", [0, 3])
+def test_lightning_counts_no_kl_of_a_batch_that_was_skipped(skipped):
+    seen, control, _ = lightning_fit(7, skipped=skipped, enable_checkpointing=False)
+    assert len(seen) == 6
+    assert float(control.controller.beta) == pytest.approx(replayed([[kl] for kl, _ in seen])[-1], rel=1e-6)
 
 
 def test_lightning_resumes_as_if_never_stopped(tmp_path):
@@ -201,7 +210,7 @@ def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
 # --- Hugging Face -----------------------------------------------------------------------------------------------------
 
 
-def huggingface_fit(folder, steps, resume=None, by_items=False, **settings):
+def huggingface_fit(folder, steps, resume=None, by_items=False, made_anew=False, **settings):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the trainer)."""
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -226,7 +235,8 @@ def huggingface_fit(folder, steps, resume=None, by_items=False, **settings):
         lr_scheduler_type="constant", disable_tqdm=True, use_cpu=True, optim="sgd", **settings,
     )  # fmt: skip
     rows = [{"x": row, "labels": 0} if by_items else {"x": row} for row in data]
-    trainer = ControlledTrainer(Model(), arguments, train_dataset=rows, eval_dataset=rows[:4], law=LAW)
+    model = {"model_init": Model} if made_anew else {"model": Model()}
+    trainer = ControlledTrainer(**model, args=arguments, train_dataset=rows, eval_dataset=rows[:4], law=LAW)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=resume)
     return trainer.model.seen, trainer
@@ -257,6 +267,19 @@ def test_huggingface_loss_holds_the_weighted_kl(tmp_path):
     loss, outputs = trainer.compute_loss(trainer.model.eval(), {"x": torch.ones(2, 3)}, return_outputs=True)
     weight = replayed([[kl] for kl in seen])[-1]
     assert loss.item() == pytest.approx((outputs["loss"] + weight * outputs["kl"]).item(), rel=1e-5)
+
+
+def test_huggingface_evaluates_the_whole_kl_and_begins_anew_with_a_new_model(tmp_path):
+    settings = {"gradient_accumulation_steps": 3, "save_strategy": "no"}
+    seen, trainer = huggingface_fit(tmp_path, 5, by_items=True, made_anew=True, **settings)
+    rows = torch.stack([row["x"] for row in trainer.eval_dataset])
+    parts = trainer.model.eval()(rows, num_items_in_batch=len(rows))
+    whole = (parts["loss"] + trainer.controller.beta * parts["kl"]).item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(whole, rel=1e-5)
+    first = trainer.controller.state_dict()
+    trainer.train()
+    assert trainer.model.seen == seen
+    assert trainer.controller.state_dict() == first
 
 
 def test_huggingface_resumes_as_if_never_stopped(tmp_path):
@@ -366,10 +389,12 @@ def test_pythae_saves_the_last_model_and_the_controller(tmp_path, name):
     assert 0 < saved["beta"] != 1
 
 
-def test_pythae_models_with_another_loss_are_refused(tmp_path):
+@pytest.mark.parametrize(("name", "own"), [("IWAE", {"number_samples": 3}), ("INFOVAE_MMD", {})])
+def test_pythae_models_with_another_loss_are_refused(tmp_path, name, own):
     models = pytest.importorskip("pythae.models")
-    model = models.IWAE(models.IWAEConfig(input_dim=(8,), latent_dim=2, number_samples=3))
-    with pytest.raises(UserError, match="IWAE"):
+    kind = getattr(models, name)
+    model = kind(kind.__init__.__annotations__["model_config"](input_dim=(8,), latent_dim=2, **own))
+    with pytest.raises(UserError, match=name):
         pythae_trainer(tmp_path, model, num_epochs=1).train()
 
 

@@ -52,6 +52,14 @@ def test_an_integral_law_settles_where_the_plant_says():
     assert PLANT.settles_at(records[-1]["beta"]) == pytest.approx(15.0, rel=0.02)
 
 
+def test_the_log_of_a_resumed_run_is_fitted_too():
+    log = cv.simulate(cv.Cyclical(500, start=0.05), PLANT, log_every=1)
+    late = cv.Plant.fit([{**record, "step": record["step"] + 5_000} for record in log])
+    assert (late.slope, late.lag) == pytest.approx((PLANT.slope, PLANT.lag), rel=0.05)
+    coarse = cv.Plant.fit(cv.simulate(cv.Cyclical(20_000, start=0.05), PLANT, 60_000, log_every=1_000))
+    assert 1 < coarse.start < 100
+
+
 def test_a_log_that_shows_nothing_is_refused():
     with pytest.raises(ValueError, match="hardly moved"):
         cv.Plant.fit(cv.simulate(cv.Constant(1.0), PLANT))
@@ -73,6 +81,11 @@ def test_a_plant_says_how_far_the_weight_moved(law, wide):
 def test_a_model_without_a_code_is_given_no_set_point():
     with pytest.raises(ValueError, match="no set point is within reach"):
         cv.measure_target(lambda weight: 0.0)
+
+
+def test_a_training_that_diverged_gives_no_advice():
+    with pytest.raises(ValueError, match="a weight of 0 ended with a KL of nan: it diverged"):
+        cv.measure_target(lambda weight: math.nan if weight == 0 else 5.0)
 
 
 def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():

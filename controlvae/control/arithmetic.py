@@ -88,6 +88,8 @@ def widest_float(device: torch.device) -> torch.dtype:
 
 def lasting() -> AbstractContextManager[Any]:
     """Tensors made within may be written to later, even where they are first needed under `torch.inference_mode`."""
+    if torch.compiler.is_compiling():  # a compiler cannot trace the question
+        return nullcontext()
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 

@@ -27,7 +27,7 @@ class Capacity(Feedback):
     anti_windup: ClassVar[AntiWindup] = "none"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        self.check_target(self.target)
+        self.take_target()
         if not (math.isfinite(self.gamma) and self.gamma > 0):
             raise ValueError(f"gamma must be positive, got {self.gamma}")
         if not 0 <= self.ema < 1:

@@ -136,7 +136,7 @@ class Controller:
 
     @property
     def beta(self) -> Any:
-        """The weight in force: a float, or a tensor after steps on tensors."""
+        """The weight in force: a float, or a float64 tensor after steps on tensors."""
         beta = self.state.beta
         with lasting():
             return beta.clone() if isinstance(beta, Tensor) else beta
@@ -183,6 +183,8 @@ class Controller:
         for law in laws:
             if not isinstance(law, Feedback):
                 raise ValueError(f"{law} is open-loop: it has no target to set")
+        if isinstance(target, Law | str):
+            raise TypeError(f"target must be a number of nats, got {target!r}; a ramp is given to the law")
         values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
         if values.dim() > 1 or values.numel() not in (1, len(laws)):
             raise ValueError(f"one target, or one for each of {len(laws)} models, got shape {tuple(values.shape)}")
@@ -219,14 +221,15 @@ class Controller:
         shape = () if self.models is None else (self.models,)
         if any(tuple(getattr(value, "shape", ())) != shape for value in values):
             raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")
-        own = torch.as_tensor(self._which())
-        if not torch.equal(torch.as_tensor(saved.get("law", own)).to("cpu", own.dtype), own):
+        own = torch.as_tensor(self._which(), device="cpu")
+        if not torch.equal(torch.as_tensor(saved.get("law", own), device="cpu").to(own.dtype), own):
             raise ValueError(f"the saved state is of another kind of law than {self!r}: its numbers mean other things")
         if self._block is None and not isinstance(values[0], Tensor):
             self._floats, self._pending = State(*map(float, values[:-2])), (float(values[-2]), int(values[-1]))
             return
         stacked = torch.stack([torch.as_tensor(value, device="cpu").double() if isinstance(value, Tensor)
-                               else torch.tensor(value, dtype=torch.float64) for value in values])  # fmt: skip
+                               else torch.tensor(value, dtype=torch.float64, device="cpu")
+                               for value in values])  # fmt: skip
         if self._block is None:
             self._block = _storable(stacked, values[0].device)
         else:
@@ -234,13 +237,16 @@ class Controller:
 
     def to(self, device: torch.device | str) -> "Controller":
         """Moves the state to a device before the first step, so that a graph captured around it finds it there."""
-        self._as_block(torch.device(device))
+        device = torch.device(device)
+        if device.type == "cuda" and device.index is None:  # else the same device would look like another one
+            device = torch.device("cuda", torch.cuda.current_device())
+        self._as_block(device)
         return self
 
     def _which(self) -> float | Tensor:
         """The kind of each law, as a number that float32 holds too."""
         numbers = [float(crc32(type(law).__name__.encode()) % (1 << 24)) for law in self.laws]
-        return numbers[0] if self.models is None else torch.tensor(numbers, dtype=torch.float64)
+        return numbers[0] if self.models is None else torch.tensor(numbers, dtype=torch.float64, device="cpu")
 
     def _as_floats(self) -> State:
         if self._block is not None:  # a loop that went from tensors to floats; rare, and the host has the number anyway
@@ -253,9 +259,10 @@ class Controller:
         if self._block is None:
             if self.models is None:
                 assert self._floats is not None
-                block = torch.tensor([*self._floats, *self._pending], dtype=torch.float64)
+                rows: list[Any] = [*self._floats, *self._pending]
             else:
-                block = torch.tensor([[*law.initial(), 0.0, 0.0] for law in self.laws], dtype=torch.float64).T
+                rows = list(zip(*([*law.initial(), 0.0, 0.0] for law in self.laws), strict=True))
+            block = torch.tensor(rows, dtype=torch.float64, device="cpu")
             self._block = _storable(block, device)
         elif self._block.device != device:
             self._block = _storable(self._block, device)

@@ -201,13 +201,19 @@ class Feedback(Law):
             i=xp.where(state.seen > 0, state.i + state.p - p, state.i),
         )
 
+    def take_target(self) -> None:
+        """Checks the set point and keeps it as Python's number: float32 of NumPy or torch would become the state's."""
+        self.check_target(self.target)
+        if not isinstance(self.target, Schedule):
+            object.__setattr__(self, "target", float(self.target))
+
     def check_target(self, target: Target) -> None:
         """Refuses a set point that this law cannot hold."""
         check_target(target, signed=self.holds_reconstruction)
 
     def check(self, **gains: float) -> None:
         """Refuses settings that cannot work, with the value received."""
-        self.check_target(self.target)
+        self.take_target()
         for name, gain in gains.items():
             if not (math.isfinite(gain) and gain >= 0):
                 raise ValueError(f"{name} must be zero or positive, got {gain}; the law itself subtracts the error")

@@ -19,6 +19,8 @@ class Logarithmic(Feedback):
 
     def check(self, **gains: float) -> None:
         super().check(**gains)
+        if self.beta_init is None:
+            raise ValueError("beta_init must be a weight to start around, got None")
         if self.beta_min <= 0:
             raise ValueError(f"beta_min must be above zero, got {self.beta_min}: the law moves the weight's logarithm")
 

@@ -78,7 +78,9 @@ class Plant:
         misfit = math.sqrt(max(0.0, best.misfit**2 - chance))
         drives = torch.cat([each.drive for each in windows])
         moved = math.exp(drives.max() - drives.min())
-        return cls(math.exp(best.level), best.slope, best.lag, math.exp(best.start), noise, misfit, moved)
+        answers = torch.cat([each.answer for each in windows])
+        start = min(max(best.start, answers.min().item()), answers.max().item())  # long windows tell nothing of it
+        return cls(math.exp(best.level), best.slope, best.lag, math.exp(start), noise, misfit, moved)
 
 
 def simulate(
@@ -96,7 +98,8 @@ def simulate(
         raise ValueError(f"{type(law).__name__} holds the reconstruction, of which a plant of the KL knows nothing")
     if steps < 1 or log_every < 1:
         raise ValueError(f"steps and log_every must be 1 or more, got {steps} and {log_every}")
-    noise = torch.randn(steps, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+    draws = torch.Generator("cpu").manual_seed(seed)
+    noise = torch.randn(steps, generator=draws, dtype=torch.float64, device="cpu").tolist()
     state, x, share, records = law.initial(), math.log(plant.start), -math.expm1(-1 / plant.lag), []
     window: list[tuple[float, ...]] = []
     for step in range(1, steps + 1):
@@ -135,9 +138,12 @@ class _Windows:
             raise ValueError("the steps of a log must rise from line to line; give several logs one by one")
         first = int(len(log) > 0 and bool(spread[0] > kl[0]))
         steps, kl, beta, spread = steps[first:], kl[first:], beta[first:], spread[first:]
-        if len(steps) < _FEWEST_WINDOWS or not bool((kl > 0).all()):
+        if len(steps) < _FEWEST_WINDOWS:
+            raise ValueError(f"a plant needs {_FEWEST_WINDOWS} log lines or more, got {len(steps)}")
+        if not bool((kl > 0).all()):
+            line = int((kl <= 0).nonzero()[0])
             raise ValueError(
-                f"a plant needs {_FEWEST_WINDOWS} log lines or more with a positive {held}, got {len(steps)}"
+                f"a plant needs a positive {held}, whose logarithm it follows; step {steps[line]:g} has none"
             )
         size = -(-len(steps) // _MOST_WINDOWS)
         block = lambda values: torch.stack([each.mean() for each in values.split(size)])  # noqa: E731
@@ -179,7 +185,7 @@ def _responses(windows: _Windows, lags: Tensor) -> Tensor:
     # One state per lag and column, exact for a weight that stays the same within a window.
     state = torch.zeros(len(lags), 3, dtype=torch.float64)
     state[:, 2] = 1.0
-    means, before = [], 0.0
+    means, before = [], max(0.0, (2 * windows.ends[0] - windows.ends[1]).item())  # the log of a resumed run begins late
     for end, drive in zip(windows.ends.tolist(), windows.drive.tolist(), strict=True):
         length = end - before
         decay = torch.exp(-length / lags)[:, None]

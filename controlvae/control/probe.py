@@ -40,6 +40,12 @@ def probe_weights(beta_min: float, beta_max: float) -> list[float]:
 
 def advise_from(kls: Mapping[float, float], beta_max: float) -> Advice:
     """Advice from the KL measured at each of `probe_weights`; a weight without an upper bound can bring it to zero."""
+    for weight, kl in kls.items():
+        if not math.isfinite(kl):
+            raise ValueError(
+                f"training with a weight of {weight:g} ended with a KL of {kl}: it diverged; take a smaller learning "
+                f"rate, or clamp the log-variances"
+            )
     own = kls[1.0]
     lowest = 0.0 if math.isinf(beta_max) else kls[beta_max]
     return advise(own, min(lowest, own), max(own, kls[min(kls)]))

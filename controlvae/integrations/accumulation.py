@@ -32,6 +32,11 @@ class PerOptimiserStep:
         weight = after if alone else before
         return weight.to(kl.dtype) if isinstance(weight, Tensor) else kl.new_tensor(weight)
 
+    @property
+    def pending(self) -> bool:
+        """Whether anything was added since the law moved."""
+        return bool(self._pending)
+
     def add(self, kl: Tensor) -> None:
         self._pending.append(kl.detach())
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from controlvae.control import Law
+from controlvae.control import Controller, Law
 from controlvae.errors import UserError
 from controlvae.integrations.accumulation import PerOptimiserStep
 from controlvae.integrations.measured import on_the_kl
@@ -26,15 +26,22 @@ class ControlledTrainer(Trainer):
     >>> trainer = ControlledTrainer(model, args, train_dataset=data, law=cv.PI(target=18.0))
 
     The model returns `loss`, which is the reconstruction alone, and `kl`, both in nats per example. The law moves once
-    per optimiser step, on the mean over micro-batches and ranks. `kl`, `kl_target` and `beta` are logged beside the
-    loss. The state is in every checkpoint, and `train(resume_from_checkpoint=...)` goes on from it. Evaluation uses the
-    weight as it stands. In front of a trainer of one's own: `class Mine(ControlledTrainer, MyTrainer): ...`.
+    per optimiser step, on the mean over micro-batches and ranks. `kl` (after the law's moving average), `kl_target` and
+    `beta` are logged beside the loss. The state is in every checkpoint, and `train(resume_from_checkpoint=...)` goes on
+    from it; with a `model_init`, which makes a new model for every training, the law begins anew too. Evaluation uses
+    the weight as it stands. In front of a trainer of one's own: `class Mine(ControlledTrainer, MyTrainer): ...`.
     """
 
     def __init__(self, *args: Any, law: Law, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._steps = PerOptimiserStep(on_the_kl(law))
         self.controller = self._steps.controller
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        self._steps.start()
+        if self.model_init is not None:  # which makes a new model for every training
+            self.controller.load_state_dict(Controller(self.controller.laws[0]).state_dict())
+        return super().train(*args, **kwargs)
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -47,7 +54,8 @@ class ControlledTrainer(Trainer):
             weight = self._steps.weigh(kl, stepping=self.accelerator.sync_gradients)
         else:
             weight = torch.as_tensor(self.controller.beta, dtype=kl.dtype, device=kl.device)
-        loss = loss + weight * kl / self._divisor(num_items_in_batch)
+        # Training alone divides by the micro-batches of a step.
+        loss = loss + weight * kl / (self._divisor(num_items_in_batch) if model.training else 1)
         return (loss, outputs) if return_outputs else loss
 
     def _divisor(self, num_items_in_batch: Any) -> int:
@@ -59,7 +67,8 @@ class ControlledTrainer(Trainer):
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:
             stats = self.controller.stats()
-            logs.update(kl=stats["measured"], kl_target=stats["target"], beta=stats["beta"])
+            target = {} if stats["target"] is None else {"kl_target": stats["target"]}
+            logs.update(kl=stats["measured"], **target, beta=stats["beta"])
         super().log(logs, *args, **kwargs)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
@@ -74,5 +83,7 @@ class ControlledTrainer(Trainer):
         if checkpoint is not None:
             saved = Path(checkpoint) / _SAVED
             if not saved.exists():
-                raise UserError(f"{checkpoint} has no {_SAVED}: it was not saved by a ControlledTrainer")
+                raise UserError(
+                    f"{checkpoint} has no {_SAVED}: a ControlledTrainer writes it, unless save_only_model is set"
+                )
             self.controller.load_state_dict(json.loads(saved.read_text()))

@@ -59,7 +59,7 @@ class KLControl(keras.layers.Layer):
         return kl
 
     def stats(self) -> dict[str, float]:
-        """KL, β and the target, where there is one, of the last training batch.
+        """KL (after the law's moving average), β and the target, where there is one, after the last training batch.
 
         On the JAX backend, within `fit`, see `KLControlLog`.
         """

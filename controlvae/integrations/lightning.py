@@ -58,15 +58,19 @@ class KLControl(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        skipped = pl_module.automatic_optimization and not outputs  # training_step returned None, and may have no KL
         logged = trainer.callback_metrics
-        if self.kl not in logged:
-            raise UserError(
-                f"training_step logged no {self.kl!r}: write self.log({self.kl!r}, kl) there, with on_step=True"
-            )
-        self.steps.add(logged[self.kl])
+        if not skipped:
+            if self.kl not in logged:
+                raise UserError(
+                    f"training_step logged no {self.kl!r}: write self.log({self.kl!r}, kl) there, with on_step=True"
+                )
+            self.steps.add(logged[self.kl])
         if trainer.global_step == self._optimiser_steps:
             return
         self._optimiser_steps = trainer.global_step
+        if not self.steps.pending:
+            return
         self.steps.move()
         self._write(pl_module)
         state = self.controller.state

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from pythae.trainers import BaseTrainer
 
 from controlvae.control import Controller, Law
@@ -36,9 +35,10 @@ class ControlledTrainer(BaseTrainer):
 
     def _check(self, output: Any) -> None:
         model = getattr(self.model, "module", self.model)
-        whole = "recon_loss" in output and "reg_loss" in output and torch.allclose(
-            output.recon_loss + getattr(model, "beta", 1.0) * output.reg_loss, output.loss, rtol=1e-4
-        )  # fmt: skip
+        whole = "recon_loss" in output and "reg_loss" in output
+        if whole:  # held against the KL, which is small beside the reconstruction of a picture, and float32's rounding
+            rest = output.loss - output.recon_loss - getattr(model, "beta", 1.0) * output.reg_loss
+            whole = bool(rest.abs().max() <= 1e-3 * output.reg_loss.abs().max() + 1e-6 * output.loss.abs().max())
         if not whole:
             raise UserError(f"{type(model).__name__}'s loss is not reconstruction + weight * KL: it cannot be held")
         self._checked = True

@@ -86,7 +86,7 @@ class Health:
     last week's weights say nothing about today's.
 
     Give `update` the loss as well, and it says whether reconstruction and KL are in the same units. That is looked at
-    on the first batch alone, since it does not change.
+    on the first batch that brings it alone, since it does not change.
 
     Args:
         keep: how many of the last examples the mutual information is worked out from; log(keep) nats are the most that
@@ -127,14 +127,15 @@ class Health:
         """
         posterior = _posterior(mean, log_variance)
         batch, latents = posterior.mean.shape
-        if self._sums is None or self._kept is None:
+        first = self._first
+        if first is None and (kl is not None or reconstruction is not None):
             first = _first_batch(posterior, kl, reconstruction, x, output)
+        if self._sums is None or self._kept is None:
             size = max(2, min(self.keep, _MOST_KEPT // latents))
             dtype = widest_float(posterior.mean.device)  # keeps a long sum exact
             with lasting():
                 self._kept = torch.zeros(2, size, latents, device=posterior.mean.device)
                 self._sums = torch.zeros(4, latents, device=posterior.mean.device, dtype=dtype)
-            self._first = first
         if latents != self._sums.shape[1]:
             raise ValueError(f"this batch has {latents} latents, those before it had {self._sums.shape[1]}")
         values, variance = posterior.mean.to(self._sums.dtype), posterior.log_variance.exp()
@@ -142,6 +143,7 @@ class Health:
             [gaussian_kl(posterior).sum(0), values.sum(0), values.square().sum(0), variance.sum(0)]
         )
         self._keep(posterior)
+        self._first = first
         self._examples += batch
 
     def _keep(self, posterior: Posterior) -> None:
@@ -157,7 +159,7 @@ class Health:
     def read(self) -> Vitals:
         """Everything there is to say so far. Waits for the device."""
         if self._sums is None or self._kept is None or self._examples < 2:
-            raise ValueError("nothing to read: call update(mean, log_variance) on a batch first")
+            raise ValueError(f"nothing to read yet: two examples are the least, {self._examples} went into update()")
         kl, mean, square, variance = (self._sums / self._examples).double().cpu()
         means, log_variances = self._kept[:, : self._examples].double().cpu()
         spread = (square - mean.square()).clamp(min=0)
@@ -178,7 +180,7 @@ class Health:
         )
 
     def __str__(self) -> str:
-        return str(self.read()) if self._examples > 1 else "health: nothing seen yet"
+        return str(self.read()) if self._examples > 1 else f"health: {self._examples} examples seen, two are the least"
 
 
 def _posterior(mean: Tensor, log_variance: Tensor) -> Posterior:

@@ -54,7 +54,7 @@ def mutual_information(means: Any, log_variances: Any, seed: int = 0) -> MutualI
         means, log_variances: (examples, latents).
         seed: of the draws of z.
     """
-    mean, log_variance = (torch.as_tensor(host_array(given)).double() for given in (means, log_variances))
+    mean, log_variance = (torch.as_tensor(host_array(given), device="cpu").double() for given in (means, log_variances))
     if mean.ndim != 2 or len(mean) < 2 or mean.shape != log_variance.shape:
         raise ValueError(
             f"means and log_variances must both be (examples, latents) with two examples or more, "
@@ -63,7 +63,7 @@ def mutual_information(means: Any, log_variances: Any, seed: int = 0) -> MutualI
     if not bool(torch.isfinite(mean).all() & torch.isfinite(log_variance).all()):
         raise ValueError("means and log_variances must be finite")
     posterior = Posterior(mean, log_variance)
-    noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(seed), dtype=mean.dtype, device="cpu")
     z, precision = posterior.sample(noise), (-log_variance).exp()
     own = -0.5 * (noise.square() + log_variance).sum(1)
     distances = _distances(mean, precision)

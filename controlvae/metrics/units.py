@@ -14,6 +14,7 @@ from controlvae.models import Posterior
 from controlvae.objectives import bernoulli, gaussian_kl, squared_error
 
 _ALIKE = 0.01  # relative
+_NOTHING = 1e-6  # nats, of which no units can be told
 _ERRORS = ("squared error", "halved squared error", "squared error of sigmoid(output)", "cross-entropy of logits",
            "cross-entropy of probabilities", "absolute error")  # fmt: skip
 _TOKEN_ERRORS = ("cross-entropy of tokens", "cross-entropy of tokens other than 0", "cross-entropy of tokens from 0 up")
@@ -89,6 +90,8 @@ def kls_of(posterior: Posterior) -> Tensor:
 def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> Found:
     """What `given` is, as a multiple of the KL in nats per example."""
     true, doubled = kls
+    if abs(true) < _NOTHING:
+        return Found("KL", None, "zero on this batch, so its units cannot be told: reset() once it has grown")
     known = [
         (1.0, "in nats per example"),
         (1 / sizes.latents, f"a mean over {sizes.latents:,} latents: sum over them, or multiply by {sizes.latents:,}"),
