@@ -22,6 +22,7 @@ from controlvae.training.stacked.engine import StackedEngine
 from controlvae.training.stacked.network import StackedVAE
 
 CPU = torch.device("cpu")
+# In bfloat16 nothing can be compared: Triton's interpreter multiplies its bits as whole numbers.
 EXACT = products.Arithmetic("fp32")
 
 

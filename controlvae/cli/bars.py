@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from controlvae.experiments import Experiment
@@ -27,7 +28,7 @@ def simple_bar(title: str) -> Iterator[Callable[[float], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=1.0)
+        task = bar.add_task(escape(title), total=1.0)
         yield lambda share: bar.update(task, completed=share)
 
 
@@ -40,7 +41,7 @@ def training_bar(experiment: Experiment, start: int) -> Iterator[Callable[[Glanc
         return
     columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(experiment.name, total=experiment.training.steps, completed=start, state="starting")
+        task = bar.add_task(escape(experiment.name), total=experiment.training.steps, completed=start, state="starting")
 
         def show(glance: Glance) -> None:
             for line in glance.news:

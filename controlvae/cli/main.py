@@ -29,8 +29,11 @@ def main() -> None:
         _leave(2 if isinstance(error, UserError) else 1)
     except (KeyboardInterrupt, typer.Abort):
         _leave(130)
-    except BrokenPipeError:
-        _leave(141)
+    except PermissionError as error:
+        if debug:
+            raise
+        print(f"controlvae: {error.filename}: {error.strerror}", file=sys.stderr)
+        _leave(2)
     except Exception as error:
         if _out_of_memory(error) and not debug:
             print("controlvae: out of memory; a smaller training.batch, or for text data.longest, takes less",

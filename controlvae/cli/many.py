@@ -20,7 +20,7 @@ def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -
     """The run folders of an experiment's seeds, made where they are missing; one that is there must be like it."""
     planned = training.plan_seeds(experiment, path, max(2, seeds))  # a single seed has its folder too: more may join
     folders = []
-    for one, folder in list(zip(*planned, strict=True))[:seeds]:
+    for one, folder in list(zip(planned.experiments, planned.folders, strict=True))[:seeds]:
         try:
             if not folder.experiment_file.is_file():
                 folder.create(one, command)
@@ -46,6 +46,7 @@ def runs_in(path: Path) -> list[RunFolder]:
 def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
     """Trains what is not at its end yet, group by group, until all is done or the time is up."""
     deadline = time.monotonic() + how.time_limit
+    failed: RunError | None = None
     for together in side_by_side(folders):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -59,6 +60,9 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
                 raise
         except RunError as error:  # all of these diverged; those after them may not
             typer.echo(f"controlvae: {error}", err=True)
+            failed = error
+    if failed is not None and not any(folder.records() for folder in folders):
+        raise failed
 
 
 def side_by_side(folders: Sequence[RunFolder]) -> Iterator[list[RunFolder]]:

@@ -27,7 +27,7 @@ _LISTED = 10  # numbers of a list in a terminal
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of that name, the current one from now on; for `auto` a GPU where there is one."""
+    """The device of that name; for `auto` a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -35,8 +35,6 @@ def pick_device(name: str) -> torch.device:
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError("models are trained on cpu or cuda")
         torch.empty(1, device=device)
-        if device.type == "cuda":  # kernels and streams are those of the current device
-            torch.cuda.set_device(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0][:100]
         raise UserError(f"device {name!r} is not available here ({reason}); try --device auto") from None
@@ -98,7 +96,7 @@ def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:
     # By the line: each perplexity beside what it is of.
     of_all = {**{name: value for name, value in metrics.items() if name not in ("dialog", "text", "best")}, **spoken}
     for words, part in ((title, of_all), (f"{title}, the best by validation", best)):
-        table = Table(title=words, show_header=False, box=None, title_justify="left")
+        table = Table(title=escape(words), show_header=False, box=None, title_justify="left")
         for name, value in part.items():
             if name not in ("samples", "read_back") and (shown := _cell(name, value, said)):
                 table.add_row(name.replace("_", " "), escape(shown))

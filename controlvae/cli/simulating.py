@@ -26,6 +26,8 @@ def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) ->
         found = [run_law(law, plant, steps or records[-1]["step"], held=held) for law in tried.values()]
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
+    except OverflowError:
+        raise UserError(f"{run}: the weight moved too little in this log for its effect to show") from None
     typer.echo(
         f"{held.upper()} = {plant.kl_at_one:.3g} β^-{plant.slope:.2f}, a lag of {plant.lag:.0f} steps, "
         f"noise {plant.noise:.1%}; misses the log by {plant.misfit:.1%}"

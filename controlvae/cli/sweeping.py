@@ -39,10 +39,10 @@ def sweep(
         label: replace(experiment, name=f"{name} ({label})", about=f"{label}, in a sweep of {name}")
         for label, experiment in chosen.items()
     }
-    folders = {
-        label: seed_folders(experiment, run / re.sub(r"[^\w=.,()+-]", "_", label), seeds, command)
-        for label, experiment in chosen.items()
-    }
+    names = {label: re.sub(r"[^\w=.,()+-]", "_", label) for label in chosen}
+    if len(set(names.values())) < len(names):
+        raise UserError(f"two of these values give one folder name, out of {', '.join(names.values())}; rename one")
+    folders = {label: seed_folders(own, run / names[label], seeds, command) for label, own in chosen.items()}
     every = [folder for own in folders.values() for folder in own]
     train_all(every, how)
     for folder in every if evaluate or fid else []:
@@ -51,7 +51,7 @@ def sweep(
         typer.echo(line)
     pictures = isinstance(base.data, PictureSettings) and how.device.type == "cpu"  # where nobody gets FID unasked
     asked = ["--fid", fid or 1_000] if pictures else []
-    typer.echo(f"their curves and pictures side by side: {typed('report', run, *asked)}")
+    typer.echo(f"their curves and pictures side by side: {typed('report', run, *asked, *how.root_words)}")
 
 
 def assignments(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
 from controlvae.control import Capacity, Constant, Feedback
 from controlvae.control.probe import advise_from, probe_weights
-from controlvae.errors import UserError
+from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder, override, preset
 from controlvae.experiments.folder import last_tenth
 
@@ -26,12 +26,18 @@ def target(name: str, sets: list[str], steps: int, run: Path, how: training.How,
             f"the weight of {name} never goes below {low:g}, so its KL stays below the plain VAE's and the paper's "
             f"band does not apply; to measure the plain VAE all the same: --set 'control=PI(1)'"
         )
+    try:
+        weights = probe_weights(low, high)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     folders = {
         weight: seed_folders(replace(base, control=Constant(weight)), run / f"beta-{weight:g}", 1, command)[0]
-        for weight in probe_weights(low, high)
+        for weight in weights
     }
     train_all(list(folders.values()), how)
     for folder in folders.values():
+        if any(event["event"] == "diverged" for event in folder.events()):
+            raise RunError(f"{folder.path} diverged, and its KL says nothing; try a smaller optimiser.rate")
         if not folder.records():
             raise UserError(f"{folder.path} has no log yet; give it more time")
     measured = {weight: _last(folder) for weight, folder in folders.items()}
@@ -50,7 +56,7 @@ def target(name: str, sets: list[str], steps: int, run: Path, how: training.How,
     typer.echo(f"a set point to begin with: {advice.target:.3g} nats ({advice.words})")
     held = isinstance(base.control, Feedback) and not isinstance(base.control, Capacity)
     setting = f"control.target={advice.target:.3g}" if held else f"'control=PI({advice.target:.3g})'"
-    settings = [f"--set {quote(text)}" for text in sets]
+    settings = [*(f"--set {quote(text)}" for text in sets), *map(quote, how.root_words)]
     typer.echo(" ".join(["to train there: controlvae train", name, *settings, "--set", setting]))
     if held:
         typer.echo(" ".join(["or beside the plain VAE: controlvae sweep", name, *settings, "--vary", setting, "--vae"]))

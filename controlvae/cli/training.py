@@ -43,6 +43,11 @@ class How(NamedTuple):
     tensorboard: bool
     data_root: Path | None
 
+    @property
+    def root_words(self) -> list[str]:
+        """What a command needs to find the same data."""
+        return [] if self.data_root is None else ["--data-root", str(self.data_root)]
+
 
 def options(
     device: str, time_limit: str | None, checkpoint_every: str, tensorboard: bool, data_root: Path | None
@@ -60,6 +65,7 @@ class Plan(NamedTuple):
 
     experiments: list[Experiment]
     folders: list[RunFolder]
+    claimed: Path | None = None  # a folder that was made to keep its name from others
 
 
 def plan(name: str, sets: list[str], run: Path | None, seeds: int, replay: Path | None = None) -> Plan:
@@ -73,7 +79,10 @@ def plan(name: str, sets: list[str], run: Path | None, seeds: int, replay: Path 
             experiment = replace(experiment, control=recorded_weight(find_runs(replay)))
     for message in {str(warning.message) for warning in caught if sets}:
         print(f"controlvae: note: {message}", file=sys.stderr)
-    planned = plan_seeds(experiment, run or _free_folder(Path("runs") / name), seeds)
+    if run is None:
+        claimed = _claimed(Path("runs") / name)
+        return plan_seeds(experiment, claimed, seeds)._replace(claimed=claimed)
+    planned = plan_seeds(experiment, run, seeds)
     for folder in planned.folders:
         folder.must_be_free()
     return planned
@@ -89,7 +98,12 @@ def plan_seeds(experiment: Experiment, path: Path, seeds: int) -> Plan:
 
 def start(plan: Plan, how: How, command: str) -> None:
     """Trains from the beginning. The engine comes first: settings that do not fit together leave no folder behind."""
-    machinery = _machinery(plan.experiments, how)
+    try:
+        machinery = _machinery(plan.experiments, how)
+    except BaseException:
+        if plan.claimed is not None:
+            plan.claimed.rmdir()
+        raise
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
             folder.create(experiment, command)
@@ -107,7 +121,7 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     if len(folders) > 1:
         folders = [folder for folder in folders if not folder.ended()]
     if not folders:
-        typer.echo(f"every run in {home} has ended. See them with: {typed('report', home)}")
+        typer.echo(f"every run in {home} has ended. See them with: {typed('report', home, *how.root_words)}")
         return
     runs = [Run.open(folder) for folder in folders]
     machinery = _machinery([run.experiment for run in runs], how)
@@ -162,7 +176,7 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         for run in runs:
             if not run.folder.ended():  # killed between its last checkpoint and the word of it
                 run.journal.event("finished", step=began)
-        typer.echo(f"{home} is finished: step {steps:,}. See it with: {typed('report', home)}")
+        typer.echo(f"{home} is finished: step {steps:,}. See it with: {typed('report', home, *how.root_words)}")
         return
     for line in machinery.words:
         print(f"controlvae: {line}", file=sys.stderr)
@@ -181,8 +195,9 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         if run.diverged_at is None:
             run.journal.event("finished" if engine.step >= steps else "stopped", step=engine.step)
         run.journal.close()
-    again = again or typed("resume", home)
-    _last_words(home, runs, engine.step, steps, again, interrupted=stop.is_set())
+    again = again or typed("resume", home, *how.root_words)
+    look = typed("report", home, *how.root_words)
+    _last_words(runs, engine.step, steps, again, look, interrupted=stop.is_set())
 
 
 def _home(folders: Sequence[RunFolder]) -> Path:
@@ -190,7 +205,8 @@ def _home(folders: Sequence[RunFolder]) -> Path:
     return Path(os.path.commonpath([folder.path for folder in folders]))
 
 
-def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, again: str, interrupted: bool) -> None:
+def _last_words(runs: Sequence[Run], step: int, steps: int, again: str, look: str, interrupted: bool) -> None:
+    """`again` goes on with them, `look` shows them."""
     for run in runs:
         if run.diverged_at is not None:
             print(f"controlvae: {training_loop.divergence(run)}", file=sys.stderr)
@@ -203,7 +219,7 @@ def _last_words(home: Path, runs: Sequence[Run], step: int, steps: int, again: s
         typer.echo(f"stopped at step {step:,} of {steps:,}; go on with: {again}")
         raise typer.Exit(130 if interrupted else 0)
     ended = f": {_ending(runs[0])}" if len(runs) == 1 else ""
-    typer.echo(f"finished at step {step:,}{ended}; see it with: {typed('report', home)}")
+    typer.echo(f"finished at step {step:,}{ended}; see it with: {look}")
 
 
 def _ending(run: Run) -> str:
@@ -244,10 +260,16 @@ def _seconds(option: str, text: str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _free_folder(path: Path) -> Path:
-    """`runs/NAME`, or `runs/NAME-2` and so on where that is taken."""
+def _claimed(path: Path) -> Path:
+    """`runs/NAME`, or `runs/NAME-2` and so on where that is taken; made at once, so that nobody else takes it."""
     candidate, number = path, 1
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
+    while True:
+        try:
+            candidate.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            candidate = path.with_name(f"{path.name}-{number}")
+        except OSError as error:
+            raise UserError(f"cannot make the run folder {candidate}: {error.strerror}") from None
+        else:
+            return candidate

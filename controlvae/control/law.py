@@ -242,6 +242,7 @@ def check_target(target: Target, *, signed: bool = False, zero: bool = False) ->
     above = -LARGEST_MEASUREMENT if signed else 0
     if not ((lowest > above or (zero and lowest == 0)) and highest < LARGEST_MEASUREMENT):
         wanted = "a finite number" if signed else "zero or positive" if zero else "positive"
+        wanted += f" and below {LARGEST_MEASUREMENT:g}" if highest >= LARGEST_MEASUREMENT else ""
         raise ValueError(f"target must be {wanted}, got {target}; it is in nats per example")
 
 

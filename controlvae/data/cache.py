@@ -43,7 +43,11 @@ def fingerprint(files: Iterable[Path]) -> str:
             stat = file.stat()
         except OSError:  # a link to nowhere: whoever reads it says so
             stat = file.lstat()
-        digest.update(f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n".encode())
+        digest.update(
+            f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n".encode(
+                errors="surrogateescape"
+            )
+        )
     return digest.hexdigest()
 
 

@@ -118,7 +118,7 @@ class Order:
         count = count if among is None else len(among)
         if count < batch:
             raise UserError(
-                f"a batch of {batch} needs at least as many examples, the data set has {count}; set training.batch"
+                f"a batch of {batch} needs at least as many examples, there are {count} to train on; set training.batch"
             )
         self.count, self.batch, self.seed = count, batch, seed
         self.stream = stream  # of a seed's independent orders

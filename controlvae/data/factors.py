@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from controlvae.data.arrays import FAULTS
 from controlvae.errors import UserError, unknown
 
 _FILE = "file"  # the column that names pictures
@@ -31,7 +32,7 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     written = path.suffix.lower() in (".csv", ".tsv")
     try:
         columns = _from_csv(path) if written else _from_numpy(path, wanted)
-    except (OSError, ValueError, EOFError, csv.Error) as error:
+    except (*FAULTS, csv.Error) as error:
         raise UserError(f"{path} cannot be read as factors: {error}") from None
     named = columns.pop(_FILE, None)
     if wanted is not None and written:

@@ -1,5 +1,6 @@
 """Where data files are looked for: `--data-root`, `$CONTROLVAE_DATA`, then `./data`."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -35,7 +36,9 @@ def located(text: str, root: Path | None, beside: Path | None = None) -> tuple[P
     roots = data_roots(root)
     whole, _, part = text.rpartition(":")
     for path, name in ((text, None), (whole, part)) if whole else ((text, None),):
-        given = Path(path).expanduser()
+        given = Path(path)
+        with contextlib.suppress(RuntimeError):  # a name that begins with ~ and is nobody's
+            given = given.expanduser()
         for place in [given, *(folder / given for folder in roots), *([beside / given] if beside else [])]:
             if place.exists() and (name is None or place.suffix.lower() in _WITH_PARTS or is_copy(place)):
                 return place, name

@@ -5,6 +5,7 @@ Its text belongs to the LDC: it is read where it is found and never shipped.
 """
 
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,7 +195,7 @@ def _ptb_lines(place: Path, split: str) -> list[list[str]]:
         else:
             with zipfile.ZipFile(place) as archive:
                 data = archive.read(next(inner for inner in archive.namelist() if inner.split("/")[-1] == name))
-    except (OSError, zipfile.BadZipFile, StopIteration) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, StopIteration) as error:
         raise UserError(f"{name} cannot be read from {place}: {str(error) or 'it is not there'}") from None
     lines = _lines(_decoded(data, place / name))
     if len(lines) != COUNTS[split]:

@@ -46,7 +46,8 @@ def vocabulary(sentences: Iterable[Sequence[str]], words: int | None = None) -> 
 
 def to_numbers(sentences: Sequence[Sequence[str]], words: tuple[str, ...]) -> Numbers:
     """Every sentence whole, as long as the longest."""
-    number = {word: index for index, word in enumerate(words)}
+    # A name of a marker is a word like any other that is not known: text may be held out that nobody looked through.
+    number = {word: index for index, word in enumerate(words) if index >= len(SPECIAL)}
     lengths = np.array([len(sentence) + 1 for sentence in sentences], np.int64)
     longest = int(lengths.max(initial=1))
     if len(sentences) * longest * 4 > _MOST:

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import math
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ def writing(path: Path) -> Iterator[Path]:
 
     Its folder is made, and what goes wrong is said in one line.
     """
-    beside = path.parent / f"{PART}{path.name}"  # the same suffix: it says which kind of picture to write
+    # A name for each writer, and the same suffix: it says which kind of picture to write.
+    beside = path.parent / f"{PART}{uuid.uuid4().hex[:8]}-{path.name}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside

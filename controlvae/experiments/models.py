@@ -8,7 +8,7 @@ from controlvae.experiments.checks import require
 
 @dataclass(frozen=True)
 class ConvVAE:
-    """The appendix network: stride-2 convolutions down to 4x4, one hidden layer, and their mirror image.
+    """The appendix network: stride-2 convolutions down to a small map, one hidden layer, and their mirror image.
 
     `dense` adds hidden layers between that one and the latents, as in Burgess et al.'s network.
     """

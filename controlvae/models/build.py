@@ -33,6 +33,9 @@ def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -
         case ConvVAESettings(latents, channels, hidden, dense, initial):
             vae: VAE = _seeded(experiment, lambda: ConvVAE(shape, latents, channels, hidden, dense, initial))  # type: ignore[arg-type]
         case ImageVAESettings(latents, channels):
+            pixels = (shape[1] >> len(channels)) * (shape[2] >> len(channels))
+            if experiment.training.batch * pixels == 1:
+                raise ValueError("batch norm needs two values or more: larger training.batch, or fewer model.channels")
             vae = _seeded(experiment, lambda: ImageVAE(shape, latents, channels))  # type: ignore[arg-type]
         case _:
             raise TypeError(f"no model for {experiment.model!r}")

@@ -15,7 +15,7 @@ class ConvVAE(VAE):
     it (763,285 parameters): the printed "FC 256, FC 2x10" is a 4x4 convolution to 256 and one linear layer.
 
     Args:
-        shape: of a picture, (channels, height, width); height and width are 4 times a power of two.
+        shape: of a picture, (channels, height, width); square, divisible by 2 to the number of `channels`.
         latents: size of z.
         channels: widths of the stride-2 layers; the map left after them is convolved whole into `hidden`.
         hidden: width of the hidden layer.

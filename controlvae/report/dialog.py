@@ -154,7 +154,7 @@ def respond(
     prior = run.model.before(given)
     noise = torch.randn(count, *prior.mean.shape, generator=torch.Generator().manual_seed(seed)).to(run.device)
     z: Tensor = prior.sample(noise).transpose(0, 1).flatten(0, 1)
-    longest = run.examples.shape[1]
+    longest = run.shape[1]
     try:
         written = run.model.respond(
             z, given.repeat_interleave(count, 0), longest, temperature=temperature, seed=seed, **how

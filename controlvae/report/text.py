@@ -160,7 +160,7 @@ def _written(run: Trained, z: Tensor, **how: Any) -> list[str]:
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, Sentences)
     try:
-        made = run.model.generate(z, run.examples.shape[0], **how)
+        made = run.model.generate(z, run.shape[0], **how)
     except ValueError as error:
         raise UserError(str(error)) from None
     return [run.examples.words(row) for row in made.tokens]

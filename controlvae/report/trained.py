@@ -32,6 +32,7 @@ class Trained:
     root: Path | None = None  # where data files are looked for first
     among: Tensor | None = None  # the examples it was trained on, where some were kept for validation
     changed: bool = False  # its data is not what it was when training began
+    shape: tuple[int, ...] = ()  # of an example it was trained on: sentences are written up to this length
 
     @property
     def available(self) -> int:
@@ -56,7 +57,8 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     except RuntimeError:
         raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
     among = trained_on(experiment, len(examples))
-    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed)
+    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
+                   examples.shape)  # fmt: skip
 
 
 def best_by_validation(run: Trained) -> Trained | None:

@@ -155,12 +155,15 @@ class _Runner:
             answer = self._pipe.recv()
         except EOFError:
             raise UserError("a process of the bench was killed: most likely there is too little memory") from None
+        if isinstance(answer, ValueError):  # settings that do not fit together
+            raise UserError(str(answer)) from None
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def close(self) -> None:
         self._pipe.close()
+        self._process.terminate()  # it may be in the middle of a turn
         self._process.join()
 
 

@@ -9,10 +9,12 @@ import torch
 
 from controlvae.data.examples import Examples, Pictures
 from controlvae.errors import UserError
-from controlvae.experiments import ConvVAE, Experiment, ImageVAE
+from controlvae.experiments import ConvVAE, Experiment, ImageVAE, TotalCorrelation
 from controlvae.training.captured import CapturedEngine
 from controlvae.training.eager import EagerEngine
 from controlvae.training.loop import Engine
+
+_MOST_BESIDE_PICTURE = 128  # channels
 
 
 def make_engine(experiments: Sequence[Experiment], examples: Examples, device: torch.device) -> Engine:
@@ -20,7 +22,13 @@ def make_engine(experiments: Sequence[Experiment], examples: Examples, device: t
     check_alike(experiments)
     first = experiments[0]
     stackable = isinstance(examples, Pictures) and isinstance(first.model, ConvVAE | ImageVAE)
-    stackable = stackable and first.optimiser.clip is None  # a norm over all weights is the plain engine's alone
+    critics = [first.objective.critic_optimiser] if isinstance(first.objective, TotalCorrelation) else []
+    # A norm over all weights is the plain engine's alone.
+    stackable = stackable and all(adam.clip is None for adam in (first.optimiser, *critics))
+    # The kernel beside the picture takes all channels of its other side at once: more do not fit into a core's memory.
+    stackable = stackable and first.model.channels[0] <= _MOST_BESIDE_PICTURE  # type: ignore[union-attr]
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # kernels, streams and graphs are those of the current device
     try:
         if device.type != "cuda":
             return EagerEngine(experiments, examples, device)

@@ -107,6 +107,7 @@ def _start_again(run: Run) -> list[str]:
     if any(event["event"] in ("finished", "stopped", "resumed") for event in run.folder.events()):
         raise UserError(f"{path} has a log but no checkpoint any more; to train it again, give train another --run")
     run.journal.rewind(0)
+    checkpoint.set_aside(run.folder.best, 0)
     return [f"{path} was stopped before its first checkpoint; starting again"]
 
 
@@ -127,6 +128,7 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     run.saturated_lines = saved.numbers["saturated_lines"]
     run.collapsed_lines = saved.numbers.get("collapsed_lines", 0)  # older checkpoints did not count them
     checkpoint.set_aside(run.folder.checkpoints, saved.step)
+    checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
 
 
 def _identity(experiment: Experiment) -> str:

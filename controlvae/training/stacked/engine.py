@@ -35,6 +35,7 @@ from controlvae.training.stacked.network import StackedVAE
 from controlvae.training.stacked.parameters import Parameters
 
 _WARM_UP = 3
+_AT_ONCE = 16  # steps whose noise is made together: it takes twelve times its size in passing
 
 
 class StackedEngine:
@@ -42,6 +43,7 @@ class StackedEngine:
 
     def __init__(self, experiments: Sequence[Experiment], examples: Pictures, device: torch.device) -> None:
         first, count = experiments[0], len(experiments)
+        _check_size(first, examples.shape)
         self.device = device
         self.experiment = first  # what they share: all but seed and control
         models = [build(experiment, examples.shape) for experiment in experiments]
@@ -185,7 +187,8 @@ class StackedEngine:
         self.feed.load(block)
         first, steps = block * self.feed.block_steps, self.feed.block_steps
         times = torch.arange(first, first + steps, device=self.device)
-        self.noise.copy_(normal_noise(self.keys[None], times[:, None], noise_shape(self.experiment)))
+        for few, own in zip(times.split(_AT_ONCE), self.noise.split(_AT_ONCE), strict=True):
+            own.copy_(normal_noise(self.keys[None], few[:, None], noise_shape(self.experiment)))
         if self.critic is not None:  # a sort is many kernels: once for the block, not in every step
             self.noise[:, :, 2] = shuffling(self.noise[:, :, 2]).float()
         self.clock.copy_(torch.tensor([position, self.step]))
@@ -198,7 +201,8 @@ class StackedEngine:
             tensors |= {prefix + name: value for name, value in _exported(parameters, model, self.step).items()}
         for name, buffer in self.network.buffers.items():
             tensors[f"model.{name}"] = buffer[model].cpu().clone()
-            tensors[f"model.{name.rsplit('.', 1)[0]}.num_batches_tracked"] = torch.tensor(self.step)
+            batches = 2 if self.critic is not None and name.startswith("encoder.") else 1  # in a step
+            tensors[f"model.{name.rsplit('.', 1)[0]}.num_batches_tracked"] = torch.tensor(batches * self.step)
         control = self.control.state_dict()
         return tensors | {f"control.{name}": value[model].cpu().clone() for name, value in control.items()}
 
@@ -239,6 +243,16 @@ class Aside:
     def join(self) -> None:
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
+
+
+def _check_size(experiment: Experiment, shape: tuple[int, int, int]) -> None:
+    """Kernels count the values of one model's map in 32 bits."""
+    channels, height, width = shape
+    widths = (channels, *(wide / 4**layer for layer, wide in enumerate(experiment.model.channels, start=1)))  # type: ignore[union-attr]
+    if experiment.training.batch * height * width * max(widths) >= 2**31:
+        raise ValueError(
+            f"a batch of {experiment.training.batch} makes a map of over 2^31 values; lower training.batch"
+        )
 
 
 def _exported(parameters: Parameters, model: int, step: int) -> dict[str, Tensor]:
