@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -102,7 +102,8 @@ def start(plan: Plan, how: How, command: str) -> None:
         machinery = _machinery(plan.experiments, how)
     except BaseException:
         if plan.claimed is not None:
-            plan.claimed.rmdir()
+            with suppress(OSError):
+                plan.claimed.rmdir()
         raise
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from controlvae.control.arithmetic import widest_float
+
 _WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = 0.01**2, 0.03**2
 
@@ -62,4 +64,4 @@ def _pair(pictures_a: Any, pictures_b: Any) -> tuple[Tensor, Tensor]:
         raise ValueError(f"pictures must be two sets of (n, channels, height, width) alike, got {shapes}")
     if not (a.is_floating_point() and b.is_floating_point()):
         raise ValueError(f"pictures must be floats in [0, 1], got {a.dtype} and {b.dtype}; divide bytes by 255")
-    return (a, b) if a.device.type == "mps" else (a.double(), b.double())
+    return a.to(widest_float(a.device)), b.to(widest_float(b.device))

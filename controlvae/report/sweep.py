@@ -60,7 +60,7 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
             lines.append(f"{label}: nothing trained yet")
             continue
         mean, sd = own.mean(0), own.std(0, ddof=1) if len(own) > 1 else np.full(len(End._fields), np.nan)
-        steps = min(_last_step(folder) for folder in folders if folder.records())
+        steps = min(_measurable_step(folder) for folder in folders if folder.records())
         response = _response(folders)
         numbers = [value for pair in zip(mean, sd, strict=True) for value in pair]
         rows.append([label, len(own), steps, measured_on, *map(_rounded, [*numbers, *(response or [None] * 3)])])
@@ -115,13 +115,13 @@ def _draw_way(axis: Axes, runs: Runs) -> None:
 def _measured_on(runs: Runs) -> str:
     """What the numbers are of: the examples all runs were evaluated on, else the training batches."""
     folders = [folder for own in runs.values() for folder in own if folder.records()]
-    fresh = [folder.metrics() for folder in folders if folder.evaluated_step() == _last_step(folder)]
+    fresh = [folder.metrics() for folder in folders if folder.evaluated_step() == _measurable_step(folder)]
     words = {f"{metrics['examples']:,} examples ({metrics['split']})" for metrics in fresh if metrics}
     return words.pop() if len(fresh) == len(folders) and len(words) == 1 else _TRAINING
 
 
-def _last_step(folder: RunFolder) -> int:
-    """Of its newest checkpoint, which in a run that was stopped lies beyond the last line of the log."""
+def _measurable_step(folder: RunFolder) -> int:
+    """Of its newest checkpoint, wherever its log ends; of the log where checkpoints were deleted."""
     return latest_step(folder.checkpoints) or folder.records()[-1]["step"]
 
 
