@@ -172,6 +172,20 @@ def test_free_bits_cost_no_less_and_pull_no_harder():
         override(preset("shapes2d-quick"), ["objective.free_bits=0.5"])
 
 
+def test_prices_weigh_what_a_latent_pays_and_leave_what_is_held():
+    posterior = Posterior(torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2))
+    terms = elbo_terms(divergence(posterior), prices=torch.tensor([1.0, 3.0]))
+    assert terms.held.item() == pytest.approx(terms.divergence.kl.item())
+    (gradient,) = torch.autograd.grad(terms.held, posterior.mean)
+    torch.testing.assert_close(gradient, torch.tensor([[1.5, 0.15], [0.5, 0.45]]))  # mean / 2 examples x price
+    falling = override(preset("shapes2d-quick"), ["objective.prices=(1,Points((10,20),(3,1)))"]).objective
+    assert falling.prices_at(4, 15.0) == [1, 2, 2, 2]
+    too_many = ",".join(11 * "1")
+    for sets in (["prices=(1,0)"], ["prices=(1,)", "free_bits=0.1"], [f"prices=({too_many})"]):
+        with pytest.raises(UserError, match="prices"):
+            override(preset("shapes2d-quick"), [f"objective.{one}" for one in sets])
+
+
 def test_a_model_trains_the_same_alone_or_beside_others():
     experiments = [override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 2)]
     examples = load(experiments[0].data)

@@ -96,6 +96,8 @@ class Experiment:
             self.control.open_loop or not getattr(self.objective, "free_bits", 0.0),
             "free_bits set a floor of their own and need an open-loop weight, such as control=Constant(1)",
         )
+        prices = len(getattr(self.objective, "prices", ()))
+        require(prices <= self.model.latents, f"objective.prices are {prices} for {self.model.latents} latents")
 
     @property
     def holds(self) -> str:

@@ -48,6 +48,14 @@ def likelihood_words(likelihood: Likelihood) -> str:
     return f"Gaussian, variance {variance}: nats of a density over pixels in [0, 1]"
 
 
+def _range(setting: float | Schedule) -> tuple[float, float]:
+    return (setting.lowest(), setting.highest()) if isinstance(setting, Schedule) else (setting, setting)
+
+
+def _at(setting: float | Schedule, step: Value, xp: Arithmetic) -> Value:
+    return setting.at(step, xp) if isinstance(setting, Schedule) else setting
+
+
 @dataclass(frozen=True)
 class Adam:
     """Kingma & Ba, 2015. The released code's betas; the paper prints 0.99 for the second.
@@ -62,8 +70,7 @@ class Adam:
 
     def __post_init__(self) -> None:
         require(self.clip is None or 0 < self.clip < math.inf, f"clip must be positive and finite, got {self.clip}")
-        least = self.rate.lowest() if isinstance(self.rate, Schedule) else self.rate
-        most = self.rate.highest() if isinstance(self.rate, Schedule) else self.rate
+        least, most = _range(self.rate)
         require(0 < least <= most < math.inf, f"rate must be positive and finite, got {self.rate}")
         require(
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
@@ -72,7 +79,7 @@ class Adam:
 
     def at(self, step: Value, xp: Arithmetic = FLOATS) -> Value:
         """The rate of a step; steps count from one."""
-        return self.rate.at(step, xp) if isinstance(self.rate, Schedule) else self.rate
+        return _at(self.rate, step, xp)
 
 
 @dataclass(frozen=True)
@@ -81,10 +88,15 @@ class Elbo:
 
     likelihood: Likelihood = "bernoulli"
     free_bits: float = 0.0  # nats a latent may spend: the KL of each, averaged over the batch, costs no less than these
+    prices: tuple[float | Schedule, ...] = ()  # of a nat of each latent, the last also of those after it; all 1 if none
 
     def __post_init__(self) -> None:
         _check_likelihood(self.likelihood)
         require(0 <= self.free_bits < math.inf, f"free_bits must be zero or positive nats, got {self.free_bits}")
+        for price in self.prices:
+            least, most = _range(price)
+            require(0 < least <= most < math.inf, f"prices must be positive and finite, got {price}")
+        require(not (self.free_bits and self.prices), "free_bits and prices do not go together: choose one")
 
     @property
     def holds(self) -> str:
@@ -95,6 +107,10 @@ class Elbo:
     def extras(self) -> tuple[str, ...]:
         """Columns of the log beyond those of every objective."""
         return ()
+
+    def prices_at(self, latents: int, step: Value, xp: Arithmetic = FLOATS) -> list[Value]:
+        """What a nat of each latent costs at a step; steps count from one."""
+        return [_at(self.prices[min(latent, len(self.prices) - 1)], step, xp) for latent in range(latents)]
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,18 @@ def divergence(posterior: Posterior) -> Divergence:
     return Divergence(kl.sum(-1).mean(-1), kl.mean(-2))
 
 
-def elbo_terms(divergence: Divergence, free_bits: float = 0.0) -> Terms:
+def elbo_terms(divergence: Divergence, free_bits: float = 0.0, prices: Tensor | None = None) -> Terms:
     """ELBO = -(reconstruction + KL); the weight multiplies the KL.
 
     With free bits it multiplies Σ max(λ, KL of a latent): a latent has λ nats to spend before it pays for more
     (Kingma et al., *Improved variational inference with inverse autoregressive flow*, 2016, appendix C.8).
+
+    With `prices`, (latents,), it multiplies Σ price x KL of a latent in the gradient alone: what is held, and to be
+    held at a set point, is the KL itself.
     """
+    if prices is not None:
+        paid = (divergence.per_latent * prices).sum(-1)
+        return Terms(divergence, held=paid + (divergence.kl - paid).detach(), given=0.0)
     floored = divergence.per_latent.clamp(min=free_bits).sum(-1) if free_bits else divergence.kl
     return Terms(divergence, held=floored, given=0.0)
 

@@ -102,6 +102,8 @@ class Learner:
         self.reconstruction = reconstruction_of(experiment.objective)
         self.orders = orders(experiment, examples)
         self.key = torch.tensor(noise_key(experiment.training.seed), device=device)
+        priced = isinstance(experiment.objective, Elbo) and len(experiment.objective.prices) > 0
+        self.prices = torch.ones(experiment.model.latents, device=device) if priced else None
 
     def advance(self, first: int, steps: int) -> Tensor:
         """Takes so many steps from the step `first`; returns their rows of measurements, (steps, columns)."""
@@ -121,6 +123,10 @@ class Learner:
         """What the host does before a step. Returns the width of its batch: steps of one width have one shape."""
         for network in self.networks.values():
             network.prepare(number)
+        if self.prices is not None:
+            objective = self.experiment.objective
+            assert isinstance(objective, Elbo)
+            self.prices.copy_(torch.tensor(objective.prices_at(len(self.prices), number + 1.0)))
         return self.examples.shape[-1]
 
     def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
@@ -143,7 +149,8 @@ class Learner:
         self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
     ) -> tuple[Terms, dict[str, Tensor]]:
         """What the objective makes of the code, and the losses of networks beside the model, by their prefixes."""
-        return code_terms(self.experiment.objective, self.model, x, posterior, z, len(self.examples)), {}
+        objective, count = self.experiment.objective, len(self.examples)
+        return code_terms(objective, self.model, x, posterior, z, count, self.prices), {}
 
     def inputs(self, width: Width, indices: Tensor) -> Any:
         """The batch of a step."""
@@ -170,8 +177,9 @@ class Learner:
 
 
 def code_terms(
-    objective: ObjectiveSettings, model: Model, x: Any, posterior: Posterior, z: Tensor, examples: int
-) -> Terms:
+    objective: ObjectiveSettings, model: Model, x: Any, posterior: Posterior, z: Tensor, examples: int,
+    prices: Tensor | None = None,
+) -> Terms:  # fmt: skip
     """What an objective without a critic makes of the code."""
     match objective:
         case BetaTC():
@@ -180,7 +188,7 @@ def code_terms(
             logits = model.bag_logits(z, x, posterior.given)  # type: ignore[operator]
             return bag_terms(divergence(posterior), bag_of_words(logits, x.response), weight)
         case Elbo(free_bits=floor):
-            return elbo_terms(divergence(posterior), floor)
+            return elbo_terms(divergence(posterior), floor, prices)
     raise TypeError(f"no terms for {objective!r}")
 
 

@@ -85,6 +85,7 @@ class StackedEngine:
         self._latent = _fused(_latent, device)
         self._reconstruction = _fused(_reconstruction(first.objective.likelihood), device)
         self._minibatch = _fused(_minibatch(len(examples)), device)
+        self._prices = _fused(_prices(first), device)
         self._second_latent, self._critic_step = _fused(_second_latent, device), _fused(_critic_step, device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -151,7 +152,8 @@ class StackedEngine:
         if isinstance(objective, BetaTC):
             return self._minibatch(divergence, encoded, z), None
         assert isinstance(objective, Elbo)
-        return elbo_terms(divergence, objective.free_bits), None
+        prices = self._prices(self.clock[1:].double() + 1) if objective.prices else None
+        return elbo_terms(divergence, objective.free_bits, prices), None
 
     def _write_row(self, reconstruction: Tensor, kl: Tensor, per_latent: Tensor, extras: tuple[Tensor, ...]) -> None:
         """This step's row of measurements, where the host will find it."""
@@ -294,6 +296,17 @@ def _minibatch(examples: int) -> Callable[..., Terms]:
         return minibatch_terms(divergence, Posterior.of(encoded), z, examples)
 
     return terms
+
+
+def _prices(experiment: Experiment) -> Callable[[Tensor], Tensor]:
+    objective, latents = experiment.objective, experiment.model.latents
+
+    def prices(step: Tensor) -> Tensor:
+        """What a nat of each latent costs at a step, (1,): (latents,)."""
+        assert isinstance(objective, Elbo)
+        return torch.cat([0 * step + price for price in objective.prices_at(latents, step, TENSORS)]).float()
+
+    return prices
 
 
 def _second_latent(encoded: Tensor, noise: Tensor) -> Tensor:
