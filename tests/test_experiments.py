@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from controlvae.experiments import (
     preset,
     to_plain,
 )
-from controlvae.experiments.files import writing
+from controlvae.experiments.files import write_text, writing
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -134,3 +135,12 @@ def test_an_estimate_with_an_offset_is_no_set_point():
     with pytest.raises(UserError, match=r"open-loop weight"):
         override(preset("shapes2d-quick"), ["objective=BetaTC()", "control=PI(0.3)"])
     override(preset("shapes2d-quick"), ["objective=BetaTC()", "control=Constant(6)"])
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_writing_and_a_living_ones_stays(tmp_path):
+    killed, living = tmp_path / ".part-1-table.md", tmp_path / ".part-2-table.md"
+    for path in (killed, living):
+        path.write_text("| half")
+    os.utime(killed, (0, 0))
+    write_text(tmp_path / "table.md", "| whole |")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [living.name, "table.md"]

@@ -159,7 +159,7 @@ def simulate(
     run: RunArgument,
     laws: Annotated[list[str], typer.Option("--law", metavar="LAW", help="A law to try, e.g. 'Auto(18)'. Repeatable.")],
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="How long; by default as long as the run.")
+        int | None, typer.Option("--steps", min=1, max=10_000_000, help="How long; by default as long as the run.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The picture to write; by default figures/simulation.png of the run.")

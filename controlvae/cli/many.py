@@ -1,5 +1,6 @@
 """Many runs of one command: made where they are missing, grouped by what one engine can train, trained in turn."""
 
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -61,6 +62,7 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
         except RunError as error:  # all of these diverged; those after them may not
             typer.echo(f"controlvae: {error}", err=True)
             failed = error
+        gc.collect()  # an engine and its compiled steps know each other, and the next group needs their memory
     if failed is not None and not any(folder.records() for folder in folders):
         raise failed
 

@@ -144,10 +144,12 @@ def reconstruct(
     from controlvae.data.text import Sentences
     from controlvae.report import reconstructions, save_figure
     from controlvae.report.text import read_back
+    from controlvae.report.trained import on_unseen_examples
 
     opened = open_at(run, device, data_root)
     if isinstance(opened.examples, Sentences):
-        typer.echo("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in read_back(opened, columns)))
+        pairs = read_back(on_unseen_examples(opened), columns)
+        typer.echo("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs))
         return
     typer.echo(save_figure(reconstructions(opened, columns), opened.folder.figures / "reconstruction.png"))
 

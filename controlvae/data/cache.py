@@ -5,7 +5,6 @@ import hashlib
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from controlvae.experiments.files import clear_torn
+
 _VERSION = 1  # of what the loaders make of a source: a higher number leaves older files unused
 _WORTH = 64 << 20  # bytes; below this, decoding again is as quick as looking
 _UNFINISHED = ".controlvae-"  # how the name of a file begins that is not whole yet
-_ABANDONED = 600  # seconds in which nothing was written to it: its writer was killed
 
 Chunks = Callable[[], Iterator[np.ndarray]]
 
@@ -105,10 +105,7 @@ def _open(path: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray | None:
 
 def _write(path: Path, shape: tuple[int, ...], dtype: Any, chunks: Iterator[np.ndarray]) -> None:
     """Under a temporary name until it is whole. Plain writes: a full disk is an error there, and a crash in a map."""
-    for torn in path.parent.glob(f"{_UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - torn.stat().st_mtime > _ABANDONED:
-                torn.unlink()
+    clear_torn(path.parent, f"{_UNFINISHED}*")
     handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -2,8 +2,10 @@
 
 import contextlib
 import csv
+import glob
 import io
 import math
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 from controlvae.errors import UserError
 
 PART = ".part-"  # how the name of an unfinished file begins; one is left behind by a crash alone
+_ABANDONED = 600  # seconds in which nothing was written to it: its writer was killed
 
 
 @contextlib.contextmanager
@@ -24,6 +27,7 @@ def writing(path: Path) -> Iterator[Path]:
     beside = path.parent / f"{PART}{uuid.uuid4().hex[:8]}-{path.name}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        clear_torn(path.parent, f"{PART}*-{glob.escape(path.name)}")
         yield beside
         beside.replace(path)
     except (OSError, ValueError) as error:  # the second for a kind of picture that nobody knows
@@ -31,6 +35,14 @@ def writing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             beside.unlink()
+
+
+def clear_torn(folder: Path, pattern: str) -> None:
+    """Unlinks unfinished files whose writers were killed."""
+    for torn in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if time.time() - torn.stat().st_mtime > _ABANDONED:
+                torn.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

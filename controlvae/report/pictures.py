@@ -1,6 +1,5 @@
 """Pictures in rows: how a grid of them is drawn and saved, and reconstructions."""
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from controlvae.errors import UserError
 from controlvae.experiments.files import writing
-from controlvae.report.trained import Trained, on_test_examples, picture_model, some_examples
+from controlvae.report.trained import Trained, on_unseen_examples, picture_model, some_examples
 
 CELL = 0.44  # inches a picture takes up, its gap included
 _GAP = 1 / 16  # between pictures, as a share of their size
@@ -35,8 +33,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
 @torch.no_grad()
 def reconstructions(run: Trained, columns: int = 12) -> Figure:
     """Examples above, of the test part where it is at hand; their reconstructions (from the posterior mean) below."""
-    with contextlib.suppress(UserError):  # the test part is not here
-        run = on_test_examples(run) or run
+    run = on_unseen_examples(run)
     x = run.examples.batch(some_examples(run, columns))
     rebuilt = torch.sigmoid(picture_model(run).decode(run.model.encode(x).mean))
     figure = Figure(figsize=(CELL * len(x) + 1.2, 2 * CELL + 0.4), layout="constrained")

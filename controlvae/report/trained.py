@@ -1,5 +1,6 @@
 """A trained run opened for looking at: its experiment, its data, and its model at the last good checkpoint."""
 
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,6 +95,13 @@ def on_test_examples(run: Trained) -> Trained | None:
     if len(examples) < 2:
         raise UserError(f"the test part of {run.folder.path} is a single example, which says little")
     return replace(run, examples=examples.to(run.device), among=None)
+
+
+def on_unseen_examples(run: Trained) -> Trained:
+    """The same run over its test part where that is at hand, and as it is elsewhere."""
+    with contextlib.suppress(UserError):
+        return on_test_examples(run) or run
+    return run
 
 
 def affordable(device: torch.device, on_a_gpu: int, elsewhere: int) -> int:
