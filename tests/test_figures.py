@@ -16,6 +16,7 @@ from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
+from controlvae.report.sweep import sweep_figure
 from controlvae.report.traversal import traverse
 
 LATENTS = [0.001, 3.0, 1.5]  # nats
@@ -46,6 +47,15 @@ def logged_run(path, name, seed, steps, evaluated=True, **columns):
     if evaluated:
         folder.metrics_file.write_text(json.dumps(METRICS))
     return folder
+
+
+def test_a_spike_in_the_first_steps_leaves_the_way_to_the_set_point_legible(tmp_path):
+    folder = logged_run(tmp_path, "shapes2d-quick", 1, 20_000)
+    first, *rest = folder.log_file.read_text().splitlines()
+    folder.log_file.write_text("\n".join([json.dumps({**json.loads(first), "kl": 60_000.0}), *rest]) + "\n")
+    low, high = sweep_figure({"one": [folder]}, {"one": [None]}, "the training batches").axes[-1].get_ylim()
+    assert 4 < low < 4.5  # all else lies between the KL of 4.5 and its target of 5
+    assert 5 < high < 5.5
 
 
 @pytest.fixture(scope="module")

@@ -105,8 +105,11 @@ def _draw_way(axis: Axes, runs: Runs) -> None:
         axis.plot(steps, trace.column(trace.steered), color=colour, linewidth=1)
         axis.plot(steps, trace.column("target"), "--", color=colour, linewidth=0.8)
     if traces:
-        peak = max(late_peak(trace.column(name)) for _, trace in traces for name in (trace.steered, "target"))
-        axis.set_ylim(top=peak + 0.15 * abs(peak))  # a reconstruction may lie below zero
+        columns = [trace.column(name) for _, trace in traces for name in (trace.steered, "target")]
+        shown = [column for column in columns if np.isfinite(column).any()]  # a plain VAE has no set point
+        low, peak = min(np.nanmin(column) for column in shown), max(map(late_peak, shown))
+        margin = 0.15 * (peak - low) or 1.0  # of what is shown: the first steps may lie far above it
+        axis.set_ylim(low - margin, peak + margin)
     held = dict.fromkeys(HELD[trace.steered] for _, trace in traces)
     axis.set_ylabel(f"{' or '.join(held)} (nats per example)")
     step_axis(axis)
