@@ -159,6 +159,7 @@ _TABLES += [
             Row("VAE", "celeba-vae", _images(-472.21, 0.52, 89.33, 0.51)),
             Row("VAE with KL warm-up", "celeba-warm-up"),
             Row("ControlVAE (KL = 155)", "celeba-control-155", _images(-468.93, 0.71, 86.91, 0.49)),
+            Row("ControlVAE (KL = 190)", "celeba-control-190"),
             Row("Lagrange multiplier (KL = 155)", "celeba-lagrange-155", _images(-469.09, 0.85, 87.01, 0.37)),
             Row("β-VAE (KL = 155)", "celeba-beta-155", _images(-494.06, 0.80, 90.27, 0.40)),
         ),
