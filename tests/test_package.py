@@ -3,8 +3,11 @@
 import ast
 import doctest
 import importlib
+import os
+import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,20 @@ def test_no_pickle_anywhere():
 
 def test_every_file_opens_with_a_sentence():
     assert all(ast.get_docstring(ast.parse(p.read_text())) for p in ROOT.rglob("*.py"))
+
+
+def test_chains_share_a_gpu_each_with_the_time_left_and_their_finds_come_home_without_weights(tmp_path):
+    seed = tmp_path / "runs" / "seed-1"
+    for name in ("log.jsonl", "metrics.json", "checkpoint/step-1/tensors.safetensors", "figures/samples.png"):
+        (seed / name).parent.mkdir(parents=True, exist_ok=True)
+        (seed / name).write_text("{}")
+    words = ["-t", "900", "train one; evaluate runs/one", "reproduce two --only 'a b'"]
+    subprocess.run(
+        ["bash", ROOT.parent / "examples" / "share_gpu.sh", *words],
+        cwd=tmp_path, env={**os.environ, "CONTROLVAE": "echo ran", "PATH": "/usr/bin:/bin"}, check=True, timeout=60,
+    )  # fmt: skip
+    logs = [(tmp_path / "found" / f"chain-{number}.txt").read_text() for number in (1, 2)]
+    ran = [re.sub(r"(900|89\d)s", "15m", line) for log in logs for line in re.findall("^ran (.*)", log, re.MULTILINE)]
+    assert ran == ["train one --time-limit 15m", "evaluate runs/one", "reproduce two --only a b --time-limit 15m"]
+    with tarfile.open(tmp_path / "found" / "found.tgz") as archive:
+        assert sorted(archive.getnames()) == ["runs/seed-1/log.jsonl", "runs/seed-1/metrics.json"]
