@@ -47,7 +47,7 @@ def per_model(function, maps, *weights):
     return torch.stack(each).movedim(2, -1)
 
 
-@pytest.mark.parametrize(("large", "small"), [(1, 16), (3, 8), (16, 24), (32, 16)])
+@pytest.mark.parametrize(("large", "small"), [(1, 16), (3, 8), (3, 136), (16, 24), (32, 16)])
 def test_the_three_products_are_convolutions_and_their_gradients(large, small):
     torch.manual_seed(0)
     x, dy, weight = maps(2, 3, 8, large), maps(2, 3, 4, small), torch.randn(2, 4, 4, large, small)

@@ -14,8 +14,6 @@ from controlvae.training.captured import CapturedEngine
 from controlvae.training.eager import EagerEngine
 from controlvae.training.loop import Engine
 
-_MOST_BESIDE_PICTURE = 128  # channels
-
 
 def make_engine(experiments: Sequence[Experiment], examples: Examples, device: torch.device) -> Engine:
     """The fastest engine that can train these side by side."""
@@ -25,8 +23,6 @@ def make_engine(experiments: Sequence[Experiment], examples: Examples, device: t
     critics = [first.objective.critic_optimiser] if isinstance(first.objective, TotalCorrelation) else []
     # A norm over all weights is the plain engine's alone.
     stackable = stackable and all(adam.clip is None for adam in (first.optimiser, *critics))
-    # The kernel beside the picture takes all channels of its other side at once: more do not fit into a core's memory.
-    stackable = stackable and first.model.channels[0] <= _MOST_BESIDE_PICTURE  # type: ignore[union-attr]
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # kernels, streams and graphs are those of the current device
     try:

@@ -128,16 +128,17 @@ def spread_few_kernel(
     position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = position < positions
     example, h, w = _split_position(position, H, W)
-    channel = tl.arange(0, DEPTH)
     column = tl.arange(0, TILE)  # (parity, large channel)
     a = column // CL // 2
     b = column // CL % 2
     small += model * positions * CS
     weight += model * weight_model
     acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
-    for near in range(9):
-        i = near // 3
-        j = near % 3
+    slices = (CS + DEPTH - 1) // DEPTH
+    for turn in range(9 * slices):  # over the pixels near by, and the slices of their channels
+        channel = turn % slices * DEPTH + tl.arange(0, DEPTH)
+        i = turn // slices // 3
+        j = turn // slices % 3
         # Small row h - 1 + i meets large row 2h + a at kernel row a + 3 - 2i, where there is one.
         r = a + 3 - 2 * i
         c = b + 3 - 2 * j

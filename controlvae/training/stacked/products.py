@@ -77,7 +77,7 @@ def spread(
     kernel = kernels.spread_few_kernel if few else kernels.spread_kernel
     kernel[(blocks, 1 if few else 4 * triton.cdiv(cl, _tile(cl)), models)](
         small, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
-        height, width, CL=cl, CS=cs, DEPTH=_padded(cs) if few else _tile(cs), TILE=16 if few else _tile(cl), **config,
+        height, width, CL=cl, CS=cs, DEPTH=_tile(cs), TILE=16 if few else _tile(cl), **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
     return out
