@@ -129,7 +129,7 @@ def loss_of(kind, x, logits, mean, log_variance):
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("right", None), ("mean over pixels", "β = 48"), ("mean squared error", "β = 48"), ("sign", "β = -1"),
+    [("right", None), ("mean over pixels", "β = 48"), ("mean squared error", "β = 48"), ("sign", "wrong sign"),
      ("mean over latents", "β = 0.1667"), ("sum over the batch", "β = 32"), ("both per pixel", "scaled alike")],
 )  # fmt: skip
 def test_units_are_recognised(kind, words):

@@ -361,7 +361,7 @@ def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on
 def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
     run = small_run(tmp_path, np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8))
     (tmp_path / "x.npy").rename(tmp_path / "y.npy")
-    with pytest.raises(UserError, match=r"no .*x.npy here"):
+    with pytest.raises(UserError, match=r"no .*x.npy' here"):
         evaluate_run(run.folder.path, run.device, None)
     (tmp_path / "y.npy").rename(tmp_path / "x.npy")
     before = evaluate(run, 10_000, importance_samples=0)

@@ -428,7 +428,7 @@ def test_factors_of_an_array(three):
         ("a,b\n1,nan\n2,1\n1,1\n", "t.csv", "'b' has no value in row 1"),
         ("filename,a\na.png,1\nb.png,2\nd/c.png,1\n", "t.csv", "'filename' has 3 values in 3 rows.*'file'"),
         ("", "t.csv", "no column of factors"),
-        ("", "u.csv", "no u.csv here"),
+        ("", "u.csv", "no file or folder .u.csv. here"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused_in_one_line(three, table, factors, message):

@@ -102,5 +102,8 @@ def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():
     assert advice.band.low < advice.target < advice.band.high
     assert f"{advice.target:.3g} nats" in str(advice)
     assert cv.measure_target(train, beta_max=math.inf).reachable.low == 0.0
+    assert cv.measure_target(train, law=cv.Auto(1.0)).reachable.low == 0.0
+    with pytest.raises(ValueError, match="train returned None"):
+        cv.measure_target(lambda weight: None)
     with pytest.raises(ValueError, match="beta_min"):
         cv.measure_target(train, beta_min=2.0)

@@ -8,6 +8,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are decorated
 import pytest
 import torch
 import torch.nn.functional as F
+from small import OBJECTIVES, TINY
 
 pytest.importorskip("triton")
 
@@ -122,20 +123,6 @@ def test_gradients_and_adam_are_those_of_the_plain_modules(build):
             torch.testing.assert_close(exported[name][told], parameter.detach()[told], rtol=1e-5, atol=1e-6)
         for name, buffer in stack.buffers.items():
             close(buffer[number], model.state_dict()[name])
-
-
-TINY = [
-    "data.images=64", "training.batch=4", "model.channels=(4,4,4)", "training.precision=fp32", "model.latents=3",
-]  # fmt: skip
-OBJECTIVES = {
-    "elbo": ["model.hidden=16"],
-    "falling rate": ["model.hidden=16", "optimiser.rate=Points((1,3),(1e-2,1e-4))"],
-    "free bits": ["model.hidden=16", "objective.free_bits=0.1", "control=Constant(0.5)"],
-    "prices": ["model.hidden=16", "objective.prices=(1,Points((1,3),(3,2)))"],
-    "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
-    "beta-tc": ["model.hidden=16", "objective=BetaTC()", "control=Constant(6)"],
-    "batch norm, learnt variance": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=Gaussian(0.05,learnt=true)"],
-}
 
 
 @pytest.mark.parametrize("sets", OBJECTIVES.values(), ids=OBJECTIVES)

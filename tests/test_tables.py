@@ -128,6 +128,19 @@ def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere):
     assert bare["dci"] == found["dci"] | {"per_factor": bare["dci"]["per_factor"]}
 
 
+def test_factors_of_codes_may_stand_in_a_table_of_words(tmp_path, elsewhere):
+    means, log_variances, factors = elsewhere
+    np.savez(tmp_path / "alone.npz", means=means, log_variances=log_variances)
+    lines = [f"{size},{'abcd'[kind]}" for size, kind in factors.tolist()]
+    (tmp_path / "table.csv").write_text("\n".join(["size,kind", *lines]))
+    done = within("score", "alone.npz", "--factors", "table.csv", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found, same = (json.loads((tmp_path / f"{name}.scores.json").read_text()) for name in ("alone", "codes/theirs-1"))
+    assert [found[name] for name in ("mig_sampled", "dci")] == [same[name] for name in ("mig_sampled", "dci")]
+    twice = within("score", "codes/theirs-1.npz", "--factors", "table.csv", "--device", "cpu", cwd=tmp_path)
+    assert "holds factor_names, factors, unordered already" in twice.stderr
+
+
 def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     evaluated_run(tmp_path / "runs", 1, 0.61)
     words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=codes", "--beside", "my own=runs"]
@@ -233,6 +246,8 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
              "--set", "model.channels=(8,8,8)", "--set", "model.hidden=32", "--device", "cpu"]  # fmt: skip
     stopped = controlvae(*words, "--time-limit", "0.5s")
     assert stopped.returncode == 0
+    assert "/6.00  β" in stopped.stderr  # of the plain VAE and those that hold something, the first of these
+    assert "x6 models, these numbers of shapes2d-quick (target=6)" in stopped.stderr
     assert "go on with: the same command" in stopped.stdout
     done = controlvae(*words)
     assert done.returncode == 0, done.stderr
@@ -273,16 +288,17 @@ def test_a_command_put_right_takes_up_folders_that_never_began(tmp_path):
         Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
     (tmp_path / "photos" / "torn.png").write_bytes(b"not a picture")
     words = ["target", "pictures", "--steps", "20", "--device", "cpu", "--run", "there"]
-    sets = ["data.path=photos", "data.size=16", "model.channels=4,4", "training.batch=4", "training.validation=4",
+    sets = ["data.path=photos", "data.size=16", "model.channels=4,4", "training.batch=4", "training.validation=0.15",
             "training.log_every=5", "training.validate_every=0"]  # fmt: skip
     words += [word for text in sets for word in ("--set", text)]
     refused = within(*words, cwd=tmp_path)
     assert refused.returncode == 2
     assert "torn.png" in refused.stderr
+    assert not (tmp_path / "there").exists()
     done = within(*words, "--set", "data.unreadable=skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 25 left out as unreadable (torn.png)" in done.stderr
-    assert "of 3x16x16, 4 of them for validation" in done.stderr
+    assert "22 examples of 3x16x16, 19 of them to train on and 3 for validation" in done.stderr
     assert "controlvae sweep pictures --set data.path=photos" in done.stdout
 
 

@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -33,11 +33,11 @@ def simple_bar(title: str) -> Iterator[Callable[[float], None]]:
 
 
 @contextmanager
-def training_bar(experiment: Experiment, start: int) -> Iterator[Callable[[Glance], None]]:
+def training_bar(experiments: Sequence[Experiment], start: int) -> Iterator[Callable[[Glance], None]]:
     """Step, what is held against its target, β, reconstruction, speed and time left, live or as lines."""
-    console = Console(stderr=True)
+    console, experiment = Console(stderr=True), experiments[0]
     if not console.is_terminal:
-        yield _lines(experiment)
+        yield _lines(experiments)
         return
     columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console) as bar:
@@ -46,12 +46,12 @@ def training_bar(experiment: Experiment, start: int) -> Iterator[Callable[[Glanc
         def show(glance: Glance) -> None:
             for line in glance.news:
                 bar.console.print(f"controlvae: {line}", markup=False, highlight=False)
-            bar.update(task, completed=glance.step, state=describe(glance, experiment))
+            bar.update(task, completed=glance.step, state=describe(glance, experiments))
 
         yield show
 
 
-def _lines(experiment: Experiment) -> Callable[[Glance], None]:
+def _lines(experiments: Sequence[Experiment]) -> Callable[[Glance], None]:
     last = -math.inf
 
     def show(glance: Glance) -> None:
@@ -59,20 +59,25 @@ def _lines(experiment: Experiment) -> Callable[[Glance], None]:
         now = time.monotonic()
         for line in glance.news:
             print(f"controlvae: {line}", file=sys.stderr, flush=True)
-        if now - last >= _LINE_SECONDS or glance.step == experiment.training.steps:
+        if now - last >= _LINE_SECONDS or glance.step == experiments[0].training.steps:
             last = now
-            print(describe(glance, experiment), file=sys.stderr, flush=True)
+            print(describe(glance, experiments), file=sys.stderr, flush=True)
 
     return show
 
 
-def describe(glance: Glance, experiment: Experiment) -> str:
-    """One glance in one line; of several models, the first and how many there are."""
-    row, steps, weighed = named(glance.latest[0], experiment), experiment.training.steps, experiment.objective.holds
+def describe(glance: Glance, experiments: Sequence[Experiment]) -> str:
+    """One glance in one line; of several models, the first that holds something, which it is, and how many."""
+    held = [number for number, own in enumerate(experiments) if not own.control.open_loop]
+    shown = held[0] if held else 0
+    experiment = experiments[shown]
+    row, steps, weighed = named(glance.latest[shown], experiment), experiment.training.steps, experiment.objective.holds
     target = {experiment.holds: f"/{row['target']:.2f}"} if not experiment.control.open_loop else {}
     left = (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
     bound = "  β at its bound" if row["saturated"] else ""
-    beside = f"  x{len(glance.latest)} models" if len(glance.latest) > 1 else ""
+    beside = f"  x{len(experiments)} models" if len(experiments) > 1 else ""
+    if len({own.name for own in experiments}) > 1:
+        beside += f", these numbers of {experiment.name}"
     return (
         f"step {glance.step:,}/{steps:,}  {weighed.upper()} {row[weighed]:.2f}{target.get(weighed, '')}  "
         f"β {row['beta']:.3f}  rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "

@@ -16,6 +16,7 @@ from controlvae.cli.bars import simple_bar, wide_console
 from controlvae.data.examples import Pictures
 from controlvae.errors import UserError, typed
 from controlvae.experiments import RunFolder
+from controlvae.experiments.folder import look_up
 from controlvae.report import Trained, open_run, save_figure
 from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
@@ -24,6 +25,7 @@ from controlvae.training.checkpoint import latest_step
 
 EXAMPLES = 10_000  # that a run is measured on unless a command says otherwise
 _LISTED = 10  # numbers of a list in a terminal
+_FEATURES = 2_048  # of Inception
 
 
 def pick_device(name: str) -> torch.device:
@@ -49,6 +51,11 @@ def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int =
     """Every metric that applies, with a bar, and the heat map of what latents tell."""
     with simple_bar(f"evaluating {opened.folder.path}") as progress:
         metrics = report.evaluate(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
+    measured = look_up(metrics, "fid.pictures")
+    if fid and measured is not None and measured < fid:
+        few = f"; of fewer than {_FEATURES:,} it says little" if measured < _FEATURES else ""
+        split = metrics["fid"]["split"]
+        typer.echo(f"controlvae: note: FID is of {measured:,} pictures, all there are ({split}){few}", err=True)
     if (figure := information_figure(metrics)) is not None:
         save_figure(figure, opened.folder.figures / "information.png")
     return metrics
@@ -67,7 +74,9 @@ def evaluate_run(
         print(f"controlvae: {path}: measured before, kept: {error}", file=sys.stderr)
         return
     if report.suffices(opened.folder.metrics(), opened.step, examples, fid, device):
-        print(f"controlvae: {path}: measured before, kept; anew with: {typed('evaluate', path)}", file=sys.stderr)
+        asked = [] if fid is None else ["--fid", fid]
+        anew = typed("evaluate", path, *asked)
+        print(f"controlvae: {path}: measured before, kept; anew with: {anew}", file=sys.stderr)
     else:
         evaluate(opened, examples, fid)
     if isinstance(opened.examples, Pictures):  # sentences are in metrics.json

@@ -73,23 +73,33 @@ def evaluate(
     """Every metric that applies, into metrics.json; on the test part of the data where there is one."""
     from controlvae.cli import runs
     from controlvae.experiments import find_runs
+    from controlvae.training.checkpoint import latest_step
 
-    for folder in find_runs(run):
+    found = find_runs(run)
+    begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]
+    for folder in found if len(found) == 1 or not begun else begun:
         metrics = runs.evaluate(runs.open_at(folder.path, device, data_root), examples, fid, iwae)
         runs.show_metrics(str(folder.path), metrics)
         typer.echo(f"written to {folder.metrics_file}")
+    if 0 < len(begun) < len(found):
+        others = ", ".join(str(folder.path) for folder in found if folder not in begun)
+        typer.echo(f"controlvae: not measured, for they have no checkpoint yet: {others}", err=True)
 
 
 @app.command(rich_help_panel=_LOOK)
 def score(
     codes: Annotated[list[Path], typer.Argument(help="Files that numpy.savez wrote.", show_default=False)],
+    factors: Annotated[
+        str | None, typer.Option("--factors", metavar="FILE[:A,B]", help="A table of factors, a row for each code.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Every disentanglement score of codes that any model gave, into NAME.scores.json beside NAME.npz.
 
     A file holds `means`, (examples, latents), `log_variances` where there are
     any, and `factors`, (examples, factors), as whole numbers, with
-    `factor_names`; those named in `unordered` are no quantities. Codes of all
+    `factor_names`; those named in `unordered` are no quantities. Or a CSV file
+    has them, named in its first line: `--factors table.csv`. Codes of all
     737,280 pictures of 2D Shapes, in their order, need no factors.
     `reconstruction` is one number in nats. A CPU takes 20,000 examples, a GPU
     all. `reproduce --beside` sets the scores in a table.
@@ -100,7 +110,7 @@ def score(
 
     for path in codes:
         with simple_bar(f"scoring {path}") as progress:
-            file, metrics = score_codes(path, pick_device(device), progress)
+            file, metrics = score_codes(path, pick_device(device), progress, factors=factors)
         show_metrics(str(path), metrics)
         typer.echo(f"written to {file.path}")
 

@@ -13,7 +13,7 @@ from controlvae.cli.runs import evaluate_new
 from controlvae.control import Constant
 from controlvae.errors import UserError, typed
 from controlvae.experiments import override, preset
-from controlvae.experiments.data import PictureSettings
+from controlvae.experiments.data import PictureSettings, Shapes2D
 from controlvae.report.sweep import write_sweep
 
 PLAIN = "plain VAE"
@@ -49,7 +49,8 @@ def sweep(
         evaluate_new(folder, how.device, how.data_root, fid)
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
-    pictures = isinstance(base.data, PictureSettings) and how.device.type == "cpu"  # where nobody gets FID unasked
+    photographs = isinstance(base.data, PictureSettings) and not isinstance(base.data, Shapes2D)
+    pictures = photographs and how.device.type == "cpu"  # where nobody gets FID unasked
     asked = ["--fid", fid or 1_000] if pictures else []
     typer.echo(f"their curves and pictures side by side: {typed('report', run, *asked, *how.root_words)}")
 

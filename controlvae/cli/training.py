@@ -31,6 +31,7 @@ from controlvae.training import Engine, Run, make_engine, restore, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard, require_tensorboard
+from controlvae.training.sampling import validated
 from controlvae.training.validation import Validator
 
 
@@ -151,13 +152,18 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
 
 def _what(experiment: Experiment, examples: Examples) -> list[str]:
     """What is trained on and in what its reconstruction is counted; a note where the two do not suit each other."""
-    shape, kept = "x".join(map(str, examples.shape)), experiment.training.validation
+    shape, validation = "x".join(map(str, examples.shape)), experiment.training.validation
     size = f"{len(examples):,} examples" + (f" of {shape}" if isinstance(examples, Pictures) else "")
-    of = "of its validation part" if validation_part(experiment.data) is not None else "of them"
     never = "" if experiment.training.validate_every else ", never looked at: set training.validate_every"
-    validation = f", {kept:,} {of} for validation{never}" if kept else ""
+    if not validation:
+        kept = ""
+    elif validation_part(experiment.data) is not None:
+        kept = f", {validation:,} of its validation part for validation{never}"
+    else:
+        count = validated(len(examples), validation)
+        kept = f", {len(examples) - count:,} of them to train on and {count:,} for validation{never}"
     lines = [
-        f"data: {examples.source}; {examples.split}; {size}{validation}",
+        f"data: {examples.source}; {examples.split}; {size}{kept}",
         f"reconstruction: {likelihood_words(experiment.objective.likelihood)}",
     ]
     if isinstance(examples, BinaryImages) and experiment.objective.likelihood != "bernoulli":
@@ -183,7 +189,7 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         print(f"controlvae: {line}", file=sys.stderr)
     for run in runs:
         run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
-    with _stop_signal() as stop, training_bar(experiment, began) as show:
+    with _stop_signal() as stop, training_bar([run.experiment for run in runs], began) as show:
         limits = {"time_limit": how.time_limit, "checkpoint_every": how.checkpoint_every}
         for glance in train(runs, engine, **limits, stop=stop.is_set, validator=validator):
             show(glance)

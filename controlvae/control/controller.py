@@ -73,7 +73,12 @@ class Controller:
         """Takes in what was measured on this batch, in nats per example, and returns the weight to use for it."""
         if isinstance(measured, Tensor):
             return self._step_tensor(measured)
-        return self._step_float(float(measured))
+        try:
+            number = float(measured)
+        except TypeError:
+            wanted = "a number or a tensor" if self.models is None else f"a tensor of shape ({self.models},)"
+            raise TypeError(f"measured must be {wanted}, nats per example, got {measured!r}") from None
+        return self._step_float(number)
 
     def _step_float(self, measured: float) -> float:
         if self.models is not None:

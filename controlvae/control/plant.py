@@ -1,6 +1,7 @@
 """A model of how the KL answers its weight, fitted to a log: to try a law in a second instead of an hour."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,9 +62,9 @@ class Plant:
         Without `kl_sd` a line is taken for that of one batch, and the noise for what neighbours differ by. A first
         window whose own spread exceeds its mean is the leap of an untrained network and is left out.
         """
-        windows = [_Windows.of(log, held) for log in logs]
-        if not windows:
+        if not logs or any(isinstance(log, str | os.PathLike) for log in logs):
             raise ValueError("give the records of a log, e.g. RunFolder(path).records()")
+        windows = [_Windows.of(log, held) for log in logs]
         coarse = torch.logspace(0, math.log10(max(each.ends[-1].item() for each in windows)), 33, dtype=torch.float64)
         best = _least_squares(windows, coarse)
         factor = (coarse[1] / coarse[0]).item()

@@ -5,18 +5,25 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from controlvae.control.law import Law
 from controlvae.control.tuning import Advice, advise
 
 
 def measure_target(
-    train: Callable[[float], float | Sequence[float]], *, beta_min: float = 0.0, beta_max: float = 1.0
+    train: Callable[[float], float | Sequence[float]],
+    *,
+    law: Law | None = None,
+    beta_min: float = 0.0,
+    beta_max: float = 1.0,
 ) -> Advice:
     """A set point for a training function of one's own: trains two or three times, and advises.
 
     Args:
         train: trains a fresh model with this fixed weight before the KL, for a short budget, the same each time.
             Returns the KL it ends with, or that of all its steps, of which the last tenth counts; nats per example.
-        beta_min, beta_max: the bounds of the law that will hold the set point.
+        law: the law that will hold the set point, whose bounds say what is within reach: `Auto(1.0)`, whatever its
+            target.
+        beta_min, beta_max: those bounds, where no law is given; these are `PI`'s.
 
     >>> print(measure_target(lambda weight: 12.0 * (weight + 0.1) ** -0.4))
     begin with a target of 21 nats
@@ -25,7 +32,8 @@ def measure_target(
       within reach        11.6 to 30.1
       four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above
     """
-    return advise_from({weight: _last(train(weight)) for weight in probe_weights(beta_min, beta_max)}, beta_max)
+    low, high = (beta_min, beta_max) if law is None else law.bounds
+    return advise_from({weight: _last(train(weight)) for weight in probe_weights(low, high)}, high)
 
 
 def probe_weights(beta_min: float, beta_max: float) -> list[float]:
@@ -52,6 +60,8 @@ def advise_from(kls: Mapping[float, float], beta_max: float) -> Advice:
 
 
 def _last(kls: float | Sequence[float]) -> float:
+    if kls is None:
+        raise ValueError("train returned None; it must return the KL it ended with, or those of all steps")
     values = torch.as_tensor(kls, dtype=torch.float64, device="cpu").reshape(-1)
     if not len(values):
         raise ValueError("train returned no KL; it must return the last one, or those of all steps")

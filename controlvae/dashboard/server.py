@@ -155,6 +155,8 @@ def serve(
         number = listening.getsockname()[1]
         ready(f"http://{f'[{host}]' if ':' in host else host}:{number}/")
         server.run(sockets=[listening])
+    if server.should_exit:  # by Ctrl-C, which uvicorn passes on most of the time
+        raise KeyboardInterrupt
 
 
 def _bound(host: str, port: int) -> socket.socket:

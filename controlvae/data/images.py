@@ -49,9 +49,18 @@ def encoded(path: Path) -> tuple[Encoded, str]:
 def found(root: Path | None = None) -> str:
     """What in the data folders may hold pictures, for people."""
     near = [place for folder in data_roots(root) for depth in ("*", "*/*") for place in sorted(folder.glob(depth))]
-    files = [str(place) for place in near if place.suffix in (".zip", ".npy", ".npz")]
+    files = [str(place) for place in near if place.suffix in (".npy", ".npz") or _holds_pictures(place)]
     folders = sorted({str(place.parent) for place in near if _is_picture(place.name)})
     return ", ".join(folders + files) or "no file"
+
+
+def _holds_pictures(path: Path) -> bool:
+    """Whether it is a zip with a picture in it, by the names within."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(_is_picture(name) for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _from_copy(settings: Images, path: Path, column: str | None, root: Path | None) -> ByteImages | BinaryImages:

@@ -43,4 +43,7 @@ def located(text: str, root: Path | None, beside: Path | None = None) -> tuple[P
             if place.exists() and (name is None or place.suffix.lower() in _WITH_PARTS or is_copy(place)):
                 return place, name
     places = ", ".join(map(str, roots))
-    raise UserError(f"no {text} here, nor in {places}; give its path from here, or the folder it is in by --data-root")
+    raise UserError(
+        f"no file or folder {text!r} here, nor in {places}; give its path from here, data of your own by "
+        f"--set data.path=..., or the folder it is in by --data-root"
+    )

@@ -40,19 +40,23 @@ class Training:
     log_every: int = 500  # steps averaged into one line of the log
     precision: Precision = "bf16"  # of the products on a GPU; a CPU computes in float32 whatever it says
     delayed: bool = False  # a batch is weighed by the KL of those before it, as in the released text program
-    validation: int = 0  # examples to tell when to stop: a fixed random choice of the data's own validation part where
-    # it has one (Penn Treebank, Switchboard, CelebA), else of the training part, and then not trained on
+    validation: int | float = 0  # examples to tell when to stop, or below 1 their share: a fixed random choice of the
+    # data's own validation part where it has one (Penn Treebank, Switchboard, CelebA), else of the training part, and
+    # then not trained on
     validate_every: int = 0  # steps between looks at them; 0 is never. The best model so far is kept beside the last
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "log_every"):
             value = getattr(self, name)
             require(0 < value <= 10**12, f"{name} must be positive and at most 10**12, got {value}")
-        require(self.validation >= 0, f"validation must be zero or a number of examples, got {self.validation}")
+        require(
+            0 <= self.validation < 1 or (self.validation > 0 and self.validation % 1 == 0),
+            f"validation must be a number of examples, or a share of them below 1, got {self.validation}",
+        )
         require(self.validate_every >= 0, f"validate_every must be zero or positive, got {self.validate_every}")
         require(
             self.validate_every == 0 or self.validation > 0,
-            "validate_every needs validation, a number of examples; without them set training.validate_every=0",
+            "validate_every needs validation, examples or a share of them; without it set training.validate_every=0",
         )
         require(
             self.validate_every % self.log_every == 0,

@@ -101,6 +101,14 @@ class RunFolder:
         }
         write_text(self.experiment_file, json.dumps(content, indent=2) + "\n")
 
+    def withdraw(self) -> None:
+        """Takes a run that never began away again, and the two folders around it where nothing else is in them."""
+        with contextlib.suppress(OSError):
+            for file in (self.experiment_file, self.log_file, self.events_file, self.lock_file):
+                file.unlink(missing_ok=True)
+            for folder in (self.path, *self.path.parents[:2]):
+                folder.rmdir()
+
     def manifest(self) -> dict[str, Any]:
         """experiment.json as it stands."""
         if not self.path.is_dir():

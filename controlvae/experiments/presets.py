@@ -70,7 +70,7 @@ CELEBA_128 = replace(
 PICTURES = Experiment(
     "pictures", data=Images("pictures", size=64, held_out=0.1), objective=Elbo("squared-error"),
     model=ImageVAE(latents=100, channels=(32, 64, 64, 256)), optimiser=Adam(rate=5e-4),
-    training=Training(steps=10_000, batch=64, log_every=100, validation=100, validate_every=1_000),
+    training=Training(steps=10_000, batch=64, log_every=100, validation=0.1, validate_every=1_000),
 )  # fmt: skip
 
 

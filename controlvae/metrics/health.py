@@ -243,6 +243,8 @@ def _alarms(kl: float, active: int, apart: float, terms: list[Found]) -> list[st
                 "clamp the log-variances to [-20, 20]"]  # fmt: skip
     alarms = []
     beta = _effective_beta(terms)
+    if any(found.factor is not None and found.factor < 0 for found in terms):
+        return ["a term of the loss has the wrong sign, so training drives it away from zero, see above"]
     if beta is not None and abs(beta - 1) > 0.01:
         alarms.append(
             f"reconstruction and KL are in different units: a weight of 1 before this KL acts as β = {beta:.4g}"

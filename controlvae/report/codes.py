@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from controlvae.data.arrays import FAULTS
+from controlvae.data.factors import read_factors
+from controlvae.data.roots import located
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.errors import UserError, typed
 from controlvae.experiments.files import write_text
@@ -62,10 +64,19 @@ def score_files(path: Path) -> list[ScoreFile]:
 
 
 def score_codes(
-    path: Path, device: torch.device, progress: Callable[[float], None] = lambda share: None
+    path: Path,
+    device: torch.device,
+    progress: Callable[[float], None] = lambda share: None,
+    *,
+    factors: str | None = None,
 ) -> tuple[ScoreFile, dict[str, Any]]:
-    """Scores the codes of an `.npz` file and writes `NAME.scores.json` beside it."""
+    """Scores the codes of an `.npz` file and writes `NAME.scores.json` beside it.
+
+    `factors` is a table of them in a file of its own, `table.csv` or `table.csv:shape,scale`, a row per code.
+    """
     arrays = _read(path)
+    if factors is not None:
+        arrays |= _table(factors, path, arrays)
     if not os.access(path.parent, os.W_OK):  # not after minutes of work
         raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
     try:
@@ -91,6 +102,16 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if "means" not in arrays:
         raise UserError(f"{path} has no array `means`; it should hold {NEEDS}")
     return arrays
+
+
+def _table(given: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Factors from a file of their own, as the arrays of a file of codes."""
+    if double := sorted({"factors", "factor_names", "unordered"} & arrays.keys()):
+        raise UserError(f"{codes} holds {', '.join(double)} already; leave --factors out, or those")
+    table, wanted = located(given, None)
+    found = read_factors(table, wanted, len(arrays["means"]), None)
+    words = {"factor_names": np.array(found.names), "unordered": np.array(found.unordered, dtype=str)}
+    return {"factors": found.classes, **words}
 
 
 def _scored(

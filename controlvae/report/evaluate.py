@@ -44,7 +44,7 @@ def evaluate(
     shown = tested or run
     bound = _bound(shown, examples, lambda share: progress(0.2 * share))
     seen = lambda share: progress(0.2 + 0.4 * share)  # noqa: E731
-    pictures = image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, seen)
+    pictures = image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, seen, examples=examples)
     metrics = {
         "step": run.step,
         "device": run.device.type,  # a GPU measures on more examples
@@ -83,7 +83,7 @@ def _best(
         return {}
     if best.step != run.step:
         bound = _bound(best, examples, lambda share: None)
-        pictures = image_metrics(best, bound["elbo"], importance_samples, fid_pictures)
+        pictures = image_metrics(best, bound["elbo"], importance_samples, fid_pictures, examples=examples)
     perplexities = {} if isinstance(best.examples, Pictures) else bound_perplexities(best, bound, importance_samples)
     chosen = {"step": best.step, "chosen": "by the ELBO on validation examples"}
     return {"best": {**chosen, **bound, **pictures, **perplexities}}

@@ -6,6 +6,7 @@ from typing import Any
 
 from controlvae.experiments.folder import look_up
 from controlvae.report.images import fid_words
+from controlvae.report.trained import so_many
 
 # Heading, and where the number is in metrics.json, and how it is written.
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
@@ -13,7 +14,8 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("ELBO, training part", "train.elbo", "{:.2f}".format),
     ("ELBO, best by validation", "best.elbo", "{:.2f}".format),
     ("IWAE", "iwae.bound", "{:.2f}".format),
-    ("bits per dimension", "bits_per_dimension.iwae", "{:.4f}".format),
+    ("ELBO, examples of the IWAE", "iwae.elbo_of_the_same", "{:.2f}".format),
+    ("bits per dimension", "bits_per_dimension.elbo", "{:.4f}".format),
     ("SSIM", "likeness.ssim", "{:.3f}".format),
     ("PSNR, dB", "likeness.psnr", "{:.2f}".format),
     ("FID, samples", "fid.samples.score", "{:.2f}".format),
@@ -43,17 +45,17 @@ def image_table(names: Sequence[str], measured: Sequence[Mapping[str, Any] | Non
 
 def _notes(metrics: Mapping[str, Any]) -> list[str]:
     """Sentences on what was measured and how."""
-    notes = [f"ELBO: {metrics['examples']:,} examples ({metrics['split']})."]
+    notes = [f"ELBO: {so_many(metrics['examples'], metrics['split'])}."]
     if "train" in metrics:
-        notes.append(f"Training part: {metrics['train']['examples']:,} examples ({metrics['train']['split']}).")
+        notes.append(f"Training part: {so_many(metrics['train']['examples'], metrics['train']['split'])}.")
     if "best" in metrics:
         words = metrics["best"].get("skipped", "the weights that had the best ELBO on the validation examples")
         notes.append(f"Best by validation: {words}.")
     if "iwae" in metrics:
         bound = metrics["iwae"]
-        notes.append(f"{bound['estimator']}: {bound['examples']:,} examples ({bound['split']}).")
+        notes.append(f"{bound['estimator']}: {so_many(bound['examples'], bound['split'])}.")
     if "how" in metrics.get("bits_per_dimension", {}):
-        notes.append(f"Bits per dimension: {metrics['bits_per_dimension']['how']}.")
+        notes.append(f"Bits per dimension: by the ELBO, {metrics['bits_per_dimension']['how']}.")
     likeness = metrics["likeness"]
     if "ssim" in likeness:
         words = f"{likeness['examples']:,} reconstructions from {likeness['from']} ({likeness['split']})"

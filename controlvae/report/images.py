@@ -25,7 +25,13 @@ Progress = Callable[[float], None]
 
 
 def image_metrics(
-    run: Trained, elbo: float, samples: int, pictures: int | None, progress: Progress = lambda share: None
+    run: Trained,
+    elbo: float,
+    samples: int,
+    pictures: int | None,
+    progress: Progress = lambda share: None,
+    *,
+    examples: int | None = None,
 ) -> dict[str, Any]:
     """Of the examples `run` holds, which are the test part where there is one.
 
@@ -35,6 +41,7 @@ def image_metrics(
         samples: importance samples per example; 0 leaves that bound out.
         pictures: of each set for FID and KID; 0 leaves them out, None lets the device decide.
         progress: told the share that is done.
+        examples: at most so many for SSIM and PSNR; None lets the device decide.
     """
     if not isinstance(run.examples, Pictures):
         return {}
@@ -43,7 +50,7 @@ def image_metrics(
     results = {
         **({"iwae": bound} if bound else {}),
         "bits_per_dimension": _bits(run, elbo, bound),
-        "likeness": _likeness(run, lambda share: progress(0.3 + 0.2 * share)),
+        "likeness": _likeness(run, examples or run.available, lambda share: progress(0.3 + 0.2 * share)),
         **_distances(run, network, pictures, lambda share: progress(0.5 + 0.5 * share)),
     }
     progress(1.0)
@@ -62,17 +69,17 @@ def _bits(run: Trained, elbo: float, bound: dict[str, Any] | None) -> dict[str, 
             names = {"bernoulli": "a cross-entropy of grey values", "squared-error": "the squared error"}
             kind = "a Gaussian density" if isinstance(likelihood, Gaussian) else names[likelihood]
             return {"skipped": f"{kind} is not a likelihood of {'black and white' if binary else '8-bit'} pictures"}
-    bounds = {"elbo": elbo, **({"iwae": bound["bound"]} if bound else {})}
-    bits = {name: bits_per_dimension(nats + offset, pixels) for name, nats in bounds.items()}
+    tighter = {"iwae": bound["bound"], "elbo_of_the_same": bound["elbo_of_the_same"]} if bound else {}
+    bits = {name: bits_per_dimension(nats + offset, pixels) for name, nats in {"elbo": elbo, **tighter}.items()}
     return {**bits, "dimensions": pixels, "how": how}
 
 
 @torch.no_grad()
-def _likeness(run: Trained, progress: Progress) -> dict[str, Any]:
+def _likeness(run: Trained, most: int, progress: Progress) -> dict[str, Any]:
     """SSIM and PSNR of reconstructions from the posterior mean, each a mean over pictures."""
     if min(run.examples.shape[1:]) < 11:
         return {"skipped": f"SSIM's window is 11 x 11, pictures are {run.examples.shape[2]} x {run.examples.shape[1]}"}
-    count = min(affordable(run.device, *_LIKENESS_EXAMPLES), run.available)
+    count = min(affordable(run.device, *_LIKENESS_EXAMPLES), most, run.available)
     sums = torch.zeros(2, dtype=torch.float64)
     for done, (x, rebuilt) in enumerate(_rebuilt(run, count), start=1):
         # An error below half a grey level counts as that, 54 dB: one perfect picture must not make the mean infinite.

@@ -31,6 +31,7 @@ from controlvae.report.image_table import image_table
 from controlvae.report.information import information_figure, latent_factors
 from controlvae.report.pictures import as_written
 from controlvae.report.responses import perplexities, responses_section
+from controlvae.report.trained import so_many
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -232,9 +233,10 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     counts = {(m["examples"], m["split"]) for m in found}
     note = (
         f"Nats per example. ELBO, reconstruction, KL and active units (variance of the mean above 0.01): on "
-        f"{', '.join(_examples(*each) for each in sorted(counts))} with the weights of the last step, one sample of z "
+        f"{', '.join(so_many(*each) for each in sorted(counts))} with the weights of the last step, one sample of z "
         f"each. "
-        f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches."
+        f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches, where a "
+        f"set point is held; the KL of examples that were not trained on may lie off it."
     )
     estimators = {m[name]["estimator"] for m in found for name in scores if "score" in m.get(name, ())}
     likelihoods = {m["likelihood"] for m in found}
@@ -242,11 +244,6 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     note = " ".join([note, *(f"{sentence}." for sentence in sentences)])
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
-
-
-def _examples(count: int, split: str) -> str:
-    """`10,000 examples (the test set)`"""
-    return f"{count:,} examples" + ("" if split == "all" else f" ({split})")
 
 
 def _row(folder: RunFolder, scores: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from controlvae.report.figures import COLOURS, HELD, Trace, late_peak, step_axis
 from controlvae.report.images import fid_words
 from controlvae.report.pictures import save_figure
 from controlvae.report.theorem import Pair, write_theorem
+from controlvae.report.trained import so_many
 from controlvae.training.checkpoint import latest_step
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each setting's seeds
@@ -119,7 +120,7 @@ def _measured_on(runs: Runs) -> str:
     """What the numbers are of: the examples all runs were evaluated on, else the training batches."""
     folders = [folder for own in runs.values() for folder in own if folder.records()]
     fresh = [folder.metrics() for folder in folders if folder.evaluated_step() == _measurable_step(folder)]
-    words = {f"{metrics['examples']:,} examples ({metrics['split']})" for metrics in fresh if metrics}
+    words = {so_many(metrics["examples"], metrics["split"]) for metrics in fresh if metrics}
     return words.pop() if len(fresh) == len(folders) and len(words) == 1 else _TRAINING
 
 

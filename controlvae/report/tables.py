@@ -13,6 +13,7 @@ from controlvae.experiments.paper import PaperTable, Printed, Row
 from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
 from controlvae.report.spread import sample_sd
+from controlvae.report.trained import so_many
 
 Measured = RunFolder | ScoreFile
 
@@ -91,7 +92,7 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
     """What the numbers of one run were measured on, and whether it is what its row says."""
     notes, columns = [], set(table.columns.values())
     if "elbo" in columns and "elbo" in metrics:
-        on = f"{metrics['examples']:,} examples ({metrics['split']})"
+        on = so_many(metrics["examples"], metrics["split"])
         notes.append(f"ELBO: nats per example, {on}, reconstruction: {metrics['likelihood']}.")
     if "fid.samples.score" in columns and (words := fid_words(metrics)) is not None:
         notes.append(f"{words}.")

@@ -62,7 +62,7 @@ def theorem_figure(pairs: Sequence[Pair], measured_on: str) -> Figure:
     left.plot(d, [gain_bound(kl_vae, value) for value in d], color="black", linewidth=1, label="bound, √(4(2·KL + d))")
     left.plot(d, d, "--", color="#55656f", linewidth=1, label="what the KL costs, d")
     right.axhline(0, color="black", linewidth=1)
-    right.axvspan(0, min(end, furthest), color="#dde4e8", alpha=0.5, linewidth=0, label="the paper's band")
+    right.axvspan(0, min(end, furthest), color="#dde4e8", alpha=0.8, linewidth=0, label="the paper's band")
     for number, (setting, own) in enumerate(_by_setting(pairs).items(), start=1):  # the plain VAE has the first colour
         look = {"s": 18, "color": COLOURS[number % len(COLOURS)], "zorder": 3}
         left.scatter([pair.d for pair in own], [pair.gain for pair in own], label=setting, **look)
@@ -71,8 +71,8 @@ def theorem_figure(pairs: Sequence[Pair], measured_on: str) -> Figure:
         axis.set(xlabel=f"d: KL above the plain VAE's {kl_vae:.1f} nats", ylabel=label)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
-        axis.legend(frameon=False, fontsize=7)
-    right.set_title(f"measured on {measured_on}", loc="right", fontsize=7, color="#55656f")
+        axis.legend(facecolor="white", edgecolor="none", framealpha=1, fontsize=7)  # the band may fill the panel
+    figure.suptitle(f"measured on {measured_on}", x=0.99, ha="right", fontsize=7, color="#55656f")
     return figure
 
 

@@ -109,6 +109,11 @@ def affordable(device: torch.device, on_a_gpu: int, elsewhere: int) -> int:
     return on_a_gpu if device.type == "cuda" else elsewhere
 
 
+def so_many(count: int, split: str) -> str:
+    """`10,000 examples (the test set)`"""
+    return f"{count:,} examples" + ("" if split == "all" else f" ({split})")
+
+
 def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
     """A fixed random choice of examples, the same at every call: indices (count,)."""
     generator = torch.Generator().manual_seed(stream_key(0, stream))

@@ -14,7 +14,9 @@ from controlvae.experiments import Shapes2D
 from controlvae.experiments.paper import SEED_IMAGES
 from controlvae.report.information import SHOWN, latent_factors, latent_name
 from controlvae.report.pictures import CELL, channels_last, draw_grid
-from controlvae.report.trained import Trained, decoded, latent_kl, some_examples
+from controlvae.report.trained import Trained, decoded, latent_kl, so_many, some_examples
+
+_OVER = 1_000  # examples that latents are ranked by
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Traversal(Ranked):
 
 def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
     """By the KL over some examples."""
-    kl = latent_kl(run, some_examples(run, 1000))
+    kl = latent_kl(run, some_examples(run, min(_OVER, run.available)))
     order = torch.argsort(kl, descending=True)[:rows].tolist()
     # Latents can change places while training goes on: names of an earlier step are not used.
     factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
@@ -97,7 +99,8 @@ def traversals(
     draw_traversal(axis, shown)
     count = len(shown.latents)
     which = f"; the {count} latents of largest KL out of {shown.among}" if count < shown.among else ""
-    axis.set_xlabel(f"value of the latent{which}", fontsize=8)
+    over = f"KL over {so_many(min(_OVER, run.available), run.examples.split)}"
+    axis.set_xlabel(f"value of the latent{which}\n{over}", fontsize=8)
     return figure
 
 

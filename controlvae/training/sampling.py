@@ -33,14 +33,20 @@ def trained_on(experiment: Experiment, examples: int) -> Tensor | None:
     return parts(examples, validation)[0]
 
 
-def parts(examples: int, validation: int) -> tuple[Tensor, Tensor]:
+def parts(examples: int, validation: float) -> tuple[Tensor, Tensor]:
     """Which examples to train on and which to validate with: a fixed random choice, the same for every seed."""
-    if validation >= examples:
+    count = validated(examples, validation)
+    if count >= examples:
         raise UserError(
             f"training.validation={validation:,} leaves nothing of {examples:,} examples to train on; set it lower"
         )
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(stream_key(0, _VALIDATION)))
-    return order[validation:].sort().values, order[:validation].sort().values
+    return order[count:].sort().values, order[:count].sort().values
+
+
+def validated(examples: int, validation: float) -> int:
+    """How many of these examples `training.validation` asks for: a number, or below 1 a share, of at least one."""
+    return max(1, round(validation * examples)) if 0 < validation < 1 else int(validation)
 
 
 def noise_shape(experiment: Experiment) -> tuple[int, int, int]:

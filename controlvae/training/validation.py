@@ -17,7 +17,7 @@ from controlvae.experiments.files import write_text
 from controlvae.models import build_for
 from controlvae.objectives import measure_bound
 from controlvae.training import checkpoint
-from controlvae.training.sampling import parts
+from controlvae.training.sampling import parts, validated
 
 _PICTURES, _SENTENCES = 500, 50  # measured at once
 
@@ -34,7 +34,7 @@ class Validator:
         training, own = experiments[0].training, validation_part(experiments[0].data)
         self.every, self.trained, self.device = training.validate_every, examples, device
         self.examples = examples if own is None else load(own, root).to(device)
-        if own is not None and training.validation >= len(self.examples):
+        if own is not None and validated(len(self.examples), training.validation) >= len(self.examples):
             self.indices = torch.arange(len(self.examples), device=device)
         else:
             self.indices = parts(len(self.examples), training.validation)[1].to(device)

@@ -1,0 +1,84 @@
+"""The engines for a GPU on a real one, against the plain engine on the host. By itself: `pytest tests/test_gpu.py`."""
+
+import math
+import os
+
+import pytest
+import torch
+from small import OBJECTIVES, TINY
+
+from controlvae.data.examples import BinaryImages
+from controlvae.data.load import load
+from controlvae.experiments import override, preset
+from controlvae.training import EagerEngine, make_engine
+from controlvae.training.measurements import columns
+
+interpreted = os.environ.get("TRITON_INTERPRET") == "1"  # set by tests that run kernels on the host, for good
+pytestmark = pytest.mark.skipif(
+    interpreted or not torch.cuda.is_available(), reason="needs a CUDA device, and a process of its own"
+)
+HOST, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def engines(experiments):
+    """The plain engine on the host, and what trains the same on a GPU."""
+    examples = load(experiments[0].data)
+    return EagerEngine(experiments, examples, HOST), make_engine(experiments, examples, GPU)
+
+
+def close(got, expected):
+    """Within what products in TF32 and sums in another order leave."""
+    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+
+
+def small(name, *sets):
+    return override(preset(name), [*TINY, "training.precision=tf32", *sets])
+
+
+@pytest.mark.parametrize("sets", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_a_gpu_trains_as_the_host_does_and_goes_on_from_its_checkpoint(sets):
+    laws = enumerate(["PI(18)", "Geco(100)"], start=1)
+    experiments = [small("shapes2d-quick", f"training.seed={seed}", f"control={law}", *sets) for seed, law in laws]
+    host, gpu = engines(experiments)
+    close(gpu.advance(3), host.advance(3))
+    _, resumed = engines(experiments)
+    for model in range(2):
+        resumed.restore(model, 3, host.snapshot(model))
+    expected = host.advance(2)
+    close(gpu.advance(2), expected)
+    close(resumed.advance(2), expected)
+
+
+@pytest.mark.parametrize("name", ["text-quick", "dialog-quick"])
+def test_captured_steps_are_those_of_the_host(name):
+    sets = ["training.precision=fp32", "training.batch=8", "model.latents=4"]
+    experiments = [override(preset(name), [*sets, f"training.seed={seed}"]) for seed in (1, 2)]
+    host, gpu = engines(experiments)
+    close(gpu.advance(40), host.advance(40))
+
+
+def test_a_target_moved_while_training_is_that_of_its_model_alone():
+    experiments = [small("shapes2d-quick", f"training.seed={seed}", "control=PI(18)") for seed in (1, 2)]
+    host, gpu = engines(experiments)
+    for engine in (host, gpu):
+        engine.advance(2)
+        engine.set_target(1, 12.0)
+    rows = gpu.advance(2)
+    close(rows, host.advance(2))
+    assert rows[:, :, columns(experiments[0]).index("target")].tolist() == [[18, 12], [18, 12]]
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 24, 24), (1, 64, 64)], ids=str)
+def test_bits_are_unpacked_in_order(shape):
+    from controlvae.training.stacked import products
+
+    bits, indices = torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
+    expected = BinaryImages(bits, shape, "random").batch(indices).movedim(2, -1)
+    assert products.unpack(bits.to(GPU), indices.to(GPU), shape, torch.bfloat16).cpu().float().equal(expected)
+
+
+@pytest.mark.parametrize("channels", [64, 160, 256])
+def test_layers_of_any_width_stand_beside_the_picture(channels):
+    sets = [f"model=ImageVAE(4,({channels},16,16))", "objective.likelihood=squared-error"]
+    host, gpu = engines([small("shapes2d-quick", *sets)])
+    close(gpu.advance(2), host.advance(2))
