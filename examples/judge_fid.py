@@ -4,7 +4,7 @@ Papers seldom say. For each run this takes the FID of what a model makes in ever
 N(0, I) or reconstructions, whose codes are posterior means or draws; at the size that the model was trained at or at
 the size that the pictures had before they were made larger, both sets alike; as they are or through a JPEG file;
 against pictures of the test part or of the training part. Only the features are the same throughout: the Inception of
-2015. Compare within a column alone.
+2015. Compare within a row of the table alone.
 
 A CPU takes 0.2 s for each picture and way: begin with --pictures 200.
 """
@@ -12,7 +12,6 @@ A CPU takes 0.2 s for each picture and way: begin with --pictures 200.
 import argparse
 import csv
 import io
-import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -37,8 +36,7 @@ Made = Callable[[Trained, Tensor], Iterator[Tensor]]
 class Found(NamedTuple):
     """An FID and how it was taken."""
 
-    preset: str
-    seed: int
+    run: str
     made: str
     against: str
     way: str
@@ -86,8 +84,8 @@ def through_jpeg(x: Tensor) -> Tensor:
     back = []
     for picture in (x.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy():
         file = io.BytesIO()
-        Image.fromarray(picture).save(file, "JPEG", quality=75)
-        back.append(np.asarray(Image.open(file)))
+        Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture).save(file, "JPEG", quality=75)
+        back.append(np.asarray(Image.open(file)).reshape(picture.shape))
     return torch.from_numpy(np.stack(back)).permute(0, 3, 1, 2).to(x.device) / 255
 
 
@@ -106,7 +104,6 @@ def features(
 def judge(path: Path, count: int, size: int, device: torch.device) -> Iterator[Found]:
     """Every FID of one run."""
     trained = open_run(RunFolder(path), device=device)
-    name, seed = trained.experiment.name, trained.experiment.training.seed
     tested = on_test_examples(trained)
     parts = {"test": tested, "training": trained} if tested is not None else {"training": trained}
     network = load_inception(root=trained.root).to(device)
@@ -118,7 +115,7 @@ def judge(path: Path, count: int, size: int, device: torch.device) -> Iterator[F
         made = features(network, make(parts[first], chosen[first]), ways)
         for part, reference in references.items():
             for way in ways:
-                yield Found(name, seed, what, part, way, fid(reference[way], made[way]).score)
+                yield Found(str(path), what, part, way, fid(reference[way], made[way]).score)
 
 
 def main() -> None:
@@ -133,14 +130,14 @@ def main() -> None:
     for path in given.runs:
         for one in judge(path, given.pictures, given.size, device):
             found.append(one)
-            print(*one[:5], f"{one.fid:.2f}", sep="  ", flush=True)
+            print(*one[:4], f"{one.fid:.2f}", sep="  ", flush=True)
     with given.out.open("w", newline="") as file:
         csv.writer(file).writerows([Found._fields, *found])
-    names = list(dict.fromkeys(one.preset for one in found))
-    print(f"\n| made | against | way | {' | '.join(names)} |\n| --- | --- | --- |{' ---: |' * len(names)}")
-    for kind in dict.fromkeys(one[2:5] for one in found):
-        scores = {name: [one.fid for one in found if one.preset == name and one[2:5] == kind] for name in names}
-        print(f"| {' | '.join(kind)} | {' | '.join(f'{statistics.fmean(each):.1f}' for each in scores.values())} |")
+    scores = {(one.run, *one[1:4]): f"{one.fid:.1f}" for one in found}
+    heads = ["made", "against", "way", *map(str, given.runs)]
+    print(f"\n| {' | '.join(heads)} |\n| --- | --- | --- |{' ---: |' * len(given.runs)}")
+    for kind in dict.fromkeys(one[1:4] for one in found):
+        print(f"| {' | '.join(kind)} | {' | '.join(scores.get((str(run), *kind), '–') for run in given.runs)} |")
 
 
 if __name__ == "__main__":

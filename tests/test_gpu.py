@@ -13,11 +13,15 @@ from controlvae.experiments import override, preset
 from controlvae.training import EagerEngine, make_engine
 from controlvae.training.measurements import columns
 
-interpreted = os.environ.get("TRITON_INTERPRET") == "1"  # set by tests that run kernels on the host, for good
-pytestmark = pytest.mark.skipif(
-    interpreted or not torch.cuda.is_available(), reason="needs a CUDA device, and a process of its own"
-)
 HOST, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def on_a_real_gpu():
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    if os.environ.get("TRITON_INTERPRET") == "1":  # set by tests that run kernels on the host, for good
+        pytest.skip("needs a process of its own: pytest tests/test_gpu.py")
 
 
 def engines(experiments):
@@ -79,6 +83,11 @@ def test_bits_are_unpacked_in_order(shape):
 
 @pytest.mark.parametrize("channels", [64, 160, 256])
 def test_layers_of_any_width_stand_beside_the_picture(channels):
-    sets = [f"model=ImageVAE(4,({channels},16,16))", "objective.likelihood=squared-error"]
-    host, gpu = engines([small("shapes2d-quick", *sets)])
+    from controlvae.training.stacked.engine import StackedEngine
+
+    sets = ["model=ImageVAE(4)", f"model.channels=({channels},16,16)", "objective.likelihood=squared-error"]
+    experiment = small("shapes2d-quick", *sets)
+    host, gpu = engines([experiment])
+    assert experiment.model.channels[0] == channels
+    assert isinstance(gpu, StackedEngine)
     close(gpu.advance(2), host.advance(2))

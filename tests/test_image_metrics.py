@@ -458,7 +458,7 @@ def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photogr
     assert fewer["samples"]["score"] != first["samples"]["score"]
 
 
-def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch):
+def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, capsys):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
     cpu, path = torch.device("cpu"), photographs.folder.metrics_file
     evaluate(photographs, 10_000, fid_pictures=12, importance_samples=3)
@@ -468,6 +468,9 @@ def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch):
     assert path.read_bytes() == richer
     evaluate_run(photographs.folder.path, cpu, None, fid=15)
     assert json.loads(path.read_text())["fid"]["pictures"] == 15
+    assert "note: FID" not in capsys.readouterr().err
+    evaluate_run(photographs.folder.path, cpu, None, fid=1_000)
+    assert "note: FID is of 20 pictures, all there are" in capsys.readouterr().err
     evaluate(photographs, 10, importance_samples=0)
     evaluate_run(photographs.folder.path, cpu, None)
     assert json.loads(path.read_text())["examples"] == 20

@@ -5,6 +5,7 @@ import doctest
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -116,10 +117,14 @@ def test_chains_share_a_gpu_each_with_the_time_left_and_their_finds_come_home_wi
     for name in ("log.jsonl", "metrics.json", "checkpoint/step-1/tensors.safetensors", "figures/samples.png"):
         (seed / name).parent.mkdir(parents=True, exist_ok=True)
         (seed / name).write_text("{}")
-    words = ["-t", "900", "train one; evaluate runs/one", "reproduce two --only 'a b'"]
+    tools = tmp_path / "tools"  # and nothing beside them, a GPU's least of all
+    tools.mkdir()
+    for name in ("bash", "cat", "date", "find", "gzip", "ls", "mkdir", "tar", "tr"):
+        (tools / name).symlink_to(shutil.which(name))
+    words = ["-t", "900", "train one;\n  evaluate runs/one", "reproduce two --only 'a b'"]
     subprocess.run(
-        ["bash", ROOT.parent / "examples" / "share_gpu.sh", *words],
-        cwd=tmp_path, env={**os.environ, "CONTROLVAE": "echo ran", "PATH": "/usr/bin:/bin"}, check=True, timeout=60,
+        [tools / "bash", ROOT.parent / "examples" / "share_gpu.sh", *words],
+        cwd=tmp_path, env={**os.environ, "CONTROLVAE": "echo ran", "PATH": str(tools)}, check=True, timeout=60,
     )  # fmt: skip
     logs = [(tmp_path / "found" / f"chain-{number}.txt").read_text() for number in (1, 2)]
     ran = [re.sub(r"(900|89\d)s", "15m", line) for log in logs for line in re.findall("^ran (.*)", log, re.MULTILINE)]

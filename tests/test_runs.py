@@ -326,7 +326,10 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     assert [look["step"] for look in looks] == [*range(35, 400, 35), 400]
     best = max(looks, key=lambda look: look["elbo"])
     assert [path.name for path in (one / "best").glob("step-*")] == [f"step-{best['step']:010d}"]
-    controlvae("evaluate", one, "--device", "cpu")
+    RunFolder(tmp_path / "unbegun").create(RunFolder(one).experiment(), "")
+    measured = controlvae("evaluate", tmp_path, "--device", "cpu")
+    assert measured.returncode == 0
+    assert measured.stderr.endswith(f"no checkpoint yet: {tmp_path / 'unbegun'}\n")
     assert json.loads((one / "metrics.json").read_text())["best"]["step"] == best["step"]
     for damaged in (one / "best").rglob("*.safetensors"):
         damaged.write_bytes(damaged.read_bytes()[:1000])

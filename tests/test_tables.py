@@ -11,14 +11,16 @@ import pytest
 from command import controlvae, within
 from PIL import Image
 
-from controlvae.cli.many import seed_folders, side_by_side
+from controlvae.cli.many import seed_folders, side_by_side, train_all
 from controlvae.cli.sweeping import assignments
+from controlvae.cli.training import options
 from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.paper import TABLES
 from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.tables import write_table
+from controlvae.training import Run
 
 MIGS = [0.5, 0.56, 0.53]
 
@@ -139,6 +141,13 @@ def test_factors_of_codes_may_stand_in_a_table_of_words(tmp_path, elsewhere):
     assert [found[name] for name in ("mig_sampled", "dci")] == [same[name] for name in ("mig_sampled", "dci")]
     twice = within("score", "codes/theirs-1.npz", "--factors", "table.csv", "--device", "cpu", cwd=tmp_path)
     assert "holds factor_names, factors, unordered already" in twice.stderr
+    names, table = ["x", "y", "shape", "scale", "orientation"], np.random.default_rng(0).integers(0, 3, (300, 5))
+    np.savez(tmp_path / "within.npz", means=means, log_variances=log_variances, factors=table, factor_names=names)
+    np.savetxt(tmp_path / "shapes.csv", table, fmt="%d", delimiter=",", header=",".join(names), comments="")
+    assert within("score", "within.npz", "--device", "cpu", cwd=tmp_path).returncode == 0
+    assert within("score", "alone.npz", "--factors", "shapes.csv", "--device", "cpu", cwd=tmp_path).returncode == 0
+    beside, inside = (json.loads((tmp_path / f"{name}.scores.json").read_text()) for name in ("alone", "within"))
+    assert beside["factors"] == inside["factors"] == "x, y, shape (no quantity), scale, orientation"
 
 
 def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
@@ -294,12 +303,21 @@ def test_a_command_put_right_takes_up_folders_that_never_began(tmp_path):
     refused = within(*words, cwd=tmp_path)
     assert refused.returncode == 2
     assert "torn.png" in refused.stderr
-    assert not (tmp_path / "there").exists()
+    assert list((tmp_path / "there").iterdir()) == []
     done = within(*words, "--set", "data.unreadable=skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 25 left out as unreadable (torn.png)" in done.stderr
     assert "22 examples of 3x16x16, 19 of them to train on and 3 for validation" in done.stderr
     assert "controlvae sweep pictures --set data.path=photos" in done.stdout
+
+
+def test_a_run_that_another_process_begins_is_left_to_it(tmp_path):
+    experiment = override(preset("shapes2d-quick"), ["data.images=500"])
+    (folder,) = seed_folders(experiment, tmp_path / "run", 1, "")
+    beginning = Run.open(folder)  # its data is being made: no event yet
+    with pytest.raises(UserError, match="trained by another process"):
+        train_all([folder], options("cpu", None, "1m", False, None))
+    assert folder.experiment() == beginning.experiment
 
 
 def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):

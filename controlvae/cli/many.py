@@ -59,10 +59,6 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise
-        except UserError:  # their data is not there, say: what was never begun is in the way of other commands
-            for folder in (one for one in folders if not one.events()):
-                folder.withdraw()
-            raise
         except RunError as error:  # all of these diverged; those after them may not
             typer.echo(f"controlvae: {error}", err=True)
             failed = error

@@ -117,7 +117,8 @@ def start(plan: Plan, how: How, command: str) -> None:
 def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> None:
     """Goes on from the last good checkpoints. Of several runs, those that are finished or diverged are left alone.
 
-    `again` says what to do if they are stopped, where it is not `controlvae resume`.
+    `again` says what to do if they are stopped, where it is not `controlvae resume` but a command that makes the
+    folders it needs: those it cannot begin, because their data is not there, are then not left behind.
     """
     home = _home(folders)
     if len(folders) > 1:
@@ -125,8 +126,14 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     if not folders:
         typer.echo(f"every run in {home} has ended. See them with: {typed('report', home, *how.root_words)}")
         return
-    runs = [Run.open(folder) for folder in folders]
-    machinery = _machinery([run.experiment for run in runs], how)
+    runs = [Run.open(folder) for folder in folders]  # and from here on nobody else may
+    try:
+        machinery = _machinery([run.experiment for run in runs], how)
+    except BaseException:
+        for folder in folders if again else ():
+            if not folder.events():
+                folder.withdraw()
+        raise
     for run in runs:
         run.data = machinery.data
     _go(runs, machinery, how, again)
@@ -144,9 +151,9 @@ class Machinery(NamedTuple):
 def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     check_alike(experiments)
     examples = load(experiments[0].data, how.data_root).to(how.device)
-    validated = experiments[0].training.validate_every > 0
+    looked_at = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
-    validator = Validator(experiments, examples, how.device, how.data_root) if validated else None
+    validator = Validator(experiments, examples, how.device, how.data_root) if looked_at else None
     return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples))
 
 
@@ -158,7 +165,8 @@ def _what(experiment: Experiment, examples: Examples) -> list[str]:
     if not validation:
         kept = ""
     elif validation_part(experiment.data) is not None:
-        kept = f", {validation:,} of its validation part for validation{never}"
+        share = f"{validation:.0%}" if validation < 1 else f"{validation:,}"
+        kept = f", {share} of its validation part for validation{never}"
     else:
         count = validated(len(examples), validation)
         kept = f", {len(examples) - count:,} of them to train on and {count:,} for validation{never}"

@@ -104,7 +104,7 @@ def _from_numpy(path: Path, wanted: str | None) -> dict[str, np.ndarray]:
 def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndarray:
     """For each picture the row that names it; each must have one, and each row a picture."""
     if files is None:
-        raise UserError(f"{path} names files, and the pictures of an array have no names; leave out the column 'file'")
+        raise UserError(f"{path} names files, and what it is about comes from none; leave out the column {_FILE!r}")
     rows = {name.replace("\\", "/").removeprefix("./"): row for row, name in enumerate(named)}
     if len(rows) != len(named):
         raise UserError(f"{path} names {len(named) - len(rows):,} pictures twice")

@@ -21,12 +21,13 @@ from controlvae.experiments import Images
 
 _MANY = 1_000  # pictures whose sizes are worth remembering
 _NAMED = 5  # unreadable ones that are named
+_ADVICE = "give its path by --set data.path=..., or the folder it is in by --data-root"
 _NOTHING = Factors((), np.empty((0, 0), np.int64))
 
 
 def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImages:
     """The pictures a run asks for, as bytes, or as bits where they are black and white."""
-    path, key = located(settings.path, root)
+    path, key = located(settings.path, root, advice=_ADVICE)
     if hub.is_copy(path):
         return _from_copy(settings, path, key, root)
     if path.suffix not in (".npy", ".npz"):

@@ -28,7 +28,12 @@ def find_file(names: list[str], given: Path | None = None) -> Path | None:
     return None
 
 
-def located(text: str, root: Path | None, beside: Path | None = None) -> tuple[Path, str | None]:
+def located(
+    text: str,
+    root: Path | None,
+    beside: Path | None = None,
+    advice: str = "give its path from here, or the folder it is in by --data-root",
+) -> tuple[Path, str | None]:
     """A path as it is given, else in a data folder, else in the one `beside`; and what of it `path:name` names.
 
     An array of `pictures.npz:imgs`, columns of `factors.csv:shape,scale` or of a data set of `datasets`.
@@ -43,7 +48,4 @@ def located(text: str, root: Path | None, beside: Path | None = None) -> tuple[P
             if place.exists() and (name is None or place.suffix.lower() in _WITH_PARTS or is_copy(place)):
                 return place, name
     places = ", ".join(map(str, roots))
-    raise UserError(
-        f"no file or folder {text!r} here, nor in {places}; give its path from here, data of your own by "
-        f"--set data.path=..., or the folder it is in by --data-root"
-    )
+    raise UserError(f"no file or folder {text!r} here, nor in {places}; {advice}")

@@ -102,11 +102,11 @@ class RunFolder:
         write_text(self.experiment_file, json.dumps(content, indent=2) + "\n")
 
     def withdraw(self) -> None:
-        """Takes a run that never began away again, and the two folders around it where nothing else is in them."""
+        """Takes a run that never began away again, and the folder of its seeds where no other is in it."""
         with contextlib.suppress(OSError):
             for file in (self.experiment_file, self.log_file, self.events_file, self.lock_file):
                 file.unlink(missing_ok=True)
-            for folder in (self.path, *self.path.parents[:2]):
+            for folder in (self.path, self.path.parent):
                 folder.rmdir()
 
     def manifest(self) -> dict[str, Any]:

@@ -75,11 +75,11 @@ def score_codes(
     `factors` is a table of them in a file of its own, `table.csv` or `table.csv:shape,scale`, a row per code.
     """
     arrays = _read(path)
-    if factors is not None:
-        arrays |= _table(factors, path, arrays)
     if not os.access(path.parent, os.W_OK):  # not after minutes of work
         raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
     try:
+        if factors is not None:
+            arrays |= _table(factors, path, arrays)
         metrics = _scored(arrays, device, progress)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
@@ -108,10 +108,10 @@ def _table(given: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> dict[st
     """Factors from a file of their own, as the arrays of a file of codes."""
     if double := sorted({"factors", "factor_names", "unordered"} & arrays.keys()):
         raise UserError(f"{codes} holds {', '.join(double)} already; leave --factors out, or those")
-    table, wanted = located(given, None)
-    found = read_factors(table, wanted, len(arrays["means"]), None)
-    words = {"factor_names": np.array(found.names), "unordered": np.array(found.unordered, dtype=str)}
-    return {"factors": found.classes, **words}
+    table, wanted = located(given, None, advice="give its path from here")
+    found = read_factors(table, wanted, len(code_table("means", arrays["means"])), None)
+    unordered = {"unordered": np.array(found.unordered)} if found.unordered else {}  # else the names decide
+    return {"factors": found.classes, "factor_names": np.array(found.names), **unordered}
 
 
 def _scored(

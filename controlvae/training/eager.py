@@ -102,8 +102,9 @@ class Learner:
         self.reconstruction = reconstruction_of(experiment.objective)
         self.orders = orders(experiment, examples)
         self.key = torch.tensor(noise_key(experiment.training.seed), device=device)
-        priced = isinstance(experiment.objective, Elbo) and len(experiment.objective.prices) > 0
-        self.prices = torch.ones(experiment.model.latents, device=device) if priced else None
+        self.prices: Tensor | None = None
+        if isinstance(experiment.objective, Elbo) and experiment.objective.prices:
+            self.prices = torch.tensor(experiment.objective.prices_at(experiment.model.latents, 1.0)).to(device)
 
     def advance(self, first: int, steps: int) -> Tensor:
         """Takes so many steps from the step `first`; returns their rows of measurements, (steps, columns)."""
@@ -123,11 +124,17 @@ class Learner:
         """What the host does before a step. Returns the width of its batch: steps of one width have one shape."""
         for network in self.networks.values():
             network.prepare(number)
-        if self.prices is not None:
-            objective = self.experiment.objective
-            assert isinstance(objective, Elbo)
-            self.prices.copy_(torch.tensor(objective.prices_at(len(self.prices), number + 1.0)))
+        self._set_prices(number)
         return self.examples.shape[-1]
+
+    def _set_prices(self, number: int) -> None:
+        """What the latents of a step pay, where that is scheduled; where a captured step reads it, without waiting."""
+        objective = self.experiment.objective
+        if self.prices is None or not isinstance(objective, Elbo):
+            return
+        if any(isinstance(price, Schedule) for price in objective.prices):
+            now = torch.tensor(objective.prices_at(len(self.prices), number + 1.0))
+            self.prices.copy_(now.pin_memory() if self.prices.is_cuda else now, non_blocking=True)
 
     def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
         """One optimiser step on indices (batches, batch) and noise (draws, batch, latents). All on the device."""
