@@ -238,14 +238,14 @@ def _last_words(runs: Sequence[Run], step: int, steps: int, again: str, look: st
 
 
 def _ending(run: Run) -> str:
-    """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents in use`."""
+    """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents with nats`."""
     record, held = run.folder.last_record(), run.experiment.holds
     assert record is not None
     nats, aim = record["kl_per_latent"], ""
     if record["target"] is not None:
         value = "" if held == "kl" else f", {HELD[held]} {record[held]:.2f}"
         aim = f"{value} (target {record['target']:.2f})"
-    return f"KL {record['kl']:.2f} nats{aim}, {in_use(nats)} of {len(nats)} latents in use"
+    return f"KL {record['kl']:.2f} nats{aim}, {in_use(nats)} of {len(nats)} latents with nats"
 
 
 @contextmanager

@@ -9,6 +9,14 @@ REMEDY = (
 )
 
 
+def says_nothing(kl: float) -> str:
+    """Of a code with nats whose means are the same for every example: away from the prior, and told apart by none."""
+    return (
+        f"the code tells nothing: {kl:.2f} nats, and no latent whose mean differs from example to example; train "
+        f"longer, or begin with a weight near 1"
+    )
+
+
 def in_use(kl_per_latent: list[float]) -> int:
-    """How many latents carry anything."""
+    """How many latents have nats. Whether they tell examples apart is for active units to say."""
     return sum(nats >= UNUSED for nats in kl_per_latent)

@@ -100,7 +100,7 @@ def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Adv
         )
     if kl_vae < COLLAPSED:
         start = min(3.0, highest)
-        words = "the code has collapsed: any set point within reach is better than none; begin low and raise it"
+        words = "the code has collapsed: a set point brings it into use, for some of the ELBO; begin low and raise it"
         return Advice(start, band, TargetRange(lowest, highest), words)
     wanted, ceiling = band.low + 0.8 * (band.high - band.low), kl_vae + 0.8 * (highest - kl_vae)
     if ceiling < wanted:

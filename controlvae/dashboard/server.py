@@ -107,7 +107,7 @@ class Dashboard:
 
     async def target(self, request: Request) -> Response:
         """Moves a set point. Only this page may ask: a form elsewhere cannot send JSON."""
-        if request.headers.get("content-type") != "application/json":
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(415, "send JSON")
         folder = await run_in_threadpool(self.folder, request)
         try:

@@ -51,7 +51,7 @@ class Split:
         """The rows of a column, a line each."""
         strings = ("string", "large_string")
         named = self._column("text", column, lambda feature: getattr(feature, "dtype", None) in strings)
-        return "\n".join(row or "" for row in self.rows[named])
+        return "\n".join(" ".join((row or "").splitlines()) for row in self.rows[named])
 
     def _column(self, kind: str, wanted: str | None, fits: Callable[[Any], bool]) -> str:
         there = ", ".join(self.rows.column_names)

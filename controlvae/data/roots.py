@@ -32,7 +32,7 @@ def located(
     text: str,
     root: Path | None,
     beside: Path | None = None,
-    advice: str = "give its path from here, or the folder it is in by --data-root",
+    advice: str = "name the folder it is in by --data-root",
 ) -> tuple[Path, str | None]:
     """A path as it is given, else in a data folder, else in the one `beside`; and what of it `path:name` names.
 

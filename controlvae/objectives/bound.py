@@ -31,15 +31,16 @@ class Bound(NamedTuple):
 @torch.no_grad()
 def measure_bound(
     model: Model, objective: ObjectiveSettings, batches: Iterable[Any], noise: torch.Generator,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None, *, draws: int = 1,
 ) -> Bound:  # fmt: skip
-    """With one sample of z per example, from a generator on the host; `progress` is told how many examples are done."""
+    """With so many samples of z per example, from a generator on the host; `progress` is told how many are done."""
     error, posteriors = reconstruction_of(objective), []
     reconstruction, kl = 0.0, torch.zeros(model.latents, dtype=torch.float64)
     for x in batches:
         posterior = model.encode(x)
-        z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(x.device))
-        reconstruction += error(model, z, x, posterior.given).cpu().double().sum().item()
+        for _ in range(draws):
+            z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(x.device))
+            reconstruction += error(model, z, x, posterior.given).cpu().double().sum().item() / draws
         kl += gaussian_kl(posterior).cpu().double().sum(0)
         posteriors.append(torch.stack(posterior.standard[:2]).cpu())
         progress(sum(each.shape[1] for each in posteriors))

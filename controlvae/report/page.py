@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from controlvae import __version__
-from controlvae.control.collapse import REMEDY
+from controlvae.control.collapse import COLLAPSED, REMEDY, says_nothing
 from controlvae.control.logarithmic import Logarithmic
 from controlvae.experiments import PRESETS, Experiment, RunFolder, to_plain
 from controlvae.experiments.files import write_text
@@ -125,14 +125,18 @@ def troubles_of(folder: RunFolder) -> list[str]:
     code = [event for event in folder.events() if event["event"].startswith("code ")]
     if code and code[-1]["event"] == "code collapsed":
         e = code[-1]
-        lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {e['step']:,} on; {REMEDY}")
+        since = e.get("since", e["step"])
+        lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {since:,} on; {REMEDY}")
     target = last.get("target") if last else None
     if last is not None and target is not None and last.get("tc_sd", -math.inf) > target:
         lines.append(
             f"the target {target:g} lies below the noise of the estimate, whose standard deviation from "
             f"batch to batch is {last['tc_sd']:.2g}: the mean is held, a single batch says little"
         )
-    untested = ((folder.metrics() or {}).get("test") or {}).get("skipped")
+    metrics = folder.metrics() or {}
+    if metrics.get("active_units") == 0 and metrics["kl"] >= COLLAPSED:
+        lines.append(says_nothing(metrics["kl"]))
+    untested = (metrics.get("test") or {}).get("skipped")
     if untested:
         lines.append(f"measured on what it was trained on and on no test part: {untested}")
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
@@ -173,7 +177,7 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
             _drawing(beta_figure([trace], logarithmic), f"The weight of the {HELD[trace.held]}{beside}."),
             _drawing(reconstruction_figure([trace]), _RECONSTRUCTION + lengths),
             *([_drawing(critic_figure(trace), _CRITIC)] if "critic_accuracy" in trace.records[-1] else []),
-            _drawing(latents_figure(trace, factors), f"KL of each latent: one in use lifts off zero.{named}"),
+            _drawing(latents_figure(trace, factors), f"KL of each latent: one with nats lifts off zero.{named}"),
         ]
     if (heat := information_figure(metrics)) is not None:
         parts.append(_drawing(heat, "Mutual information of each factor with each latent; latents are ordered by KL."))
@@ -226,15 +230,16 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     scores = {
         name: head for name, head in _SCORES.items() if any("score" in metrics.get(name, ()) for metrics in found)
     }
-    heads = ["run", "step", "ELBO", "reconstruction", "KL", "target", "active units", "settled at step", "overshoot",
-             "steady-state error", *scores.values()]  # fmt: skip
+    heads = ["run", "step", "ELBO", "reconstruction", "KL", "target", "active units", "mutual information",
+             "settled at step", "overshoot", "steady-state error", *scores.values()]  # fmt: skip
     rows = [[html.escape(name), *_row(folder, list(scores))] for name, folder in zip(names, folders, strict=True)]
     table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     counts = {(m["examples"], m["split"]) for m in found}
     note = (
-        f"Nats per example. ELBO, reconstruction, KL and active units (variance of the mean above 0.01): on "
+        f"Nats per example. ELBO, reconstruction, KL, active units (variance of the mean above 0.01) and the mutual "
+        f"information of example and code (its lower bound, of at most 4,096): on "
         f"{', '.join(so_many(*each) for each in sorted(counts))} with the weights of the last step, one sample of z "
-        f"each. "
+        f"each, more where examples are fewer than 5,000. "
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches, where a "
         f"set point is held; the KL of examples that were not trained on may lie off it."
     )
@@ -249,12 +254,13 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
 def _row(folder: RunFolder, scores: Sequence[str]) -> list[str]:
     metrics = folder.metrics()
     if metrics is None:
-        return ["–"] * (9 + len(scores))
+        return ["–"] * (10 + len(scores))
     response, records = metrics["step_response"], folder.records()
     target = records[-1]["target"] if records else None
     steered = Trace("", records).steered
     of = "" if steered == "kl" else f" ({HELD[steered]})"
     settled = "" if response is None else response["settling_time"]
+    told = metrics.get("mutual_information")  # older measurements lack it
     return [
         f"{metrics['step']:,}",
         f"{metrics['elbo']:.2f}",
@@ -262,6 +268,7 @@ def _row(folder: RunFolder, scores: Sequence[str]) -> list[str]:
         f"{metrics['kl']:.2f}",
         "–" if target is None else f"{target:.2f}{of}",
         f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}",
+        "–" if told is None or told["lower"] is None else f"{told['lower']:.2f}",
         "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
         "–" if response is None else f"{100 * response['overshoot']:.1f} %",
         "–" if response is None else f"{100 * response['steady_state_error']:+.2f} %",

@@ -71,7 +71,7 @@ def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dic
         "tokens_per_sentence": tokens / count,
         "elbo_per_token": bound["elbo"] * count / tokens,
         "perplexity": _perplexity(run, -bound["elbo"], count),
-        "perplexity_of": "the ELBO: an upper bound of the model's own",
+        "perplexity_of": f"the ELBO, per {_unit(run)}: an upper bound of the model's own",
     }
     if not samples:
         return {"text": text}
@@ -83,6 +83,11 @@ def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dic
         f"the same ones the ELBO's is {looser:.2f}",
     }
     return {"iwae": tighter, "text": text}
+
+
+def _unit(run: Trained) -> str:
+    """What a perplexity is of one of. That of a piece is lower than that of a word, and neither tells of the other."""
+    return "piece of a word or end" if getattr(run.experiment.data, "pieces", None) else "word or end"
 
 
 def tokens_of(run: Trained, count: int) -> int:

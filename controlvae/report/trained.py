@@ -47,7 +47,8 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     experiment = folder.experiment()
     saved, _ = checkpoint.load(folder.checkpoints)
     if saved is None:
-        raise UserError(f"{folder.path} has no checkpoint yet; train it first: {typed('resume', folder.path)}")
+        first = "in training, its first is half a minute away; else train it"
+        raise UserError(f"{folder.path} has no checkpoint yet: {first}: {typed('resume', folder.path)}")
     examples = load(experiment.data, root).to(device)
     changed = saved.numbers.get("data", "") not in ("", examples.fingerprint())
     if changed and isinstance(examples, Sentences | Dialogs):

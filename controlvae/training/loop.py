@@ -287,7 +287,9 @@ def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
     """Says once when the code has carried next to nothing for long, with the remedy, and once when it is back."""
     run.collapsed_lines, long, over = _spell(run.collapsed_lines, record["kl"] < COLLAPSED)
     if long:
-        numbers = {"step": record["step"], "kl": record["kl"], "in_use": in_use(record["kl_per_latent"])}
+        since = max(1, record["step"] - (_LONG - 1) * run.experiment.training.log_every)
+        found = {"kl": record["kl"], "in_use": in_use(record["kl_per_latent"])}
+        numbers = {"step": record["step"], "since": since, **found}
         run.journal.event("code collapsed", **numbers)
         run.news.append(
             f"{run.folder.path}: the code has collapsed: KL {record['kl']:.3f} nats with {numbers['in_use']} of "
