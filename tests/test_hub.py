@@ -102,6 +102,16 @@ def test_text_is_read_as_from_a_file_of_the_same_lines(tmp_path, layout):
         assert (whole.fingerprint(), whole.split) == (file.fingerprint(), file.split)
 
 
+def test_the_validation_split_is_tested_with_where_there_is_no_other_and_a_row_is_a_sentence(tmp_path):
+    train, validation = (datasets.Dataset.from_dict({"text": rows}) for rows in (["a b\nc", "a"], ["c\r\nb"]))
+    datasets.DatasetDict(train=train, validation=validation).save_to_disk(tmp_path / "copy")
+    settings = TextFile(str(tmp_path / "copy"))
+    trained, tested = load(settings), load(held_out(settings))
+    assert [trained.words(row) for row in trained.tokens] == ["a b c", "a"]
+    assert [tested.words(row) for row in tested.tokens] == ["c b"]
+    assert tested.split.startswith("its own validation part")
+
+
 def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
     pictures(pixels[:3]).save_to_disk(tmp_path / "copy")
     texts = datasets.Dataset.from_dict({"premise": ["a b"], "hypothesis": ["c d"], "label": [1]})

@@ -14,6 +14,7 @@ from controlvae.errors import UserError
 NEEDS = "a folder of Hugging Face's datasets (save_to_disk, or parquet files)"
 # data/train-00000-of-00001.parquet, or plain_text/train/0000.parquet
 _PARQUET = ("*.parquet", "*/*.parquet", "*/*/*.parquet")
+_TESTED = ("test", "validation")  # what a model is tested with, the first that is there
 _SAVED = (("dataset_dict.json",), ("dataset_info.json", "state.json"))  # several splits, or one
 
 
@@ -75,10 +76,13 @@ class Copy:
 
     @property
     def parted(self) -> bool:
-        """Whether it brings a training and a test part of its own."""
-        return {"train", "test"} <= self.splits.keys()
+        """Whether it brings a training part of its own, and one to test with."""
+        return "train" in self.splits and any(name in self.splits for name in _TESTED)
 
     def split(self, name: str) -> Split:
+        """A split by its name; `test` is the validation part where there is no other."""
+        if name == "test":
+            name = next((held for held in _TESTED if held in self.splits), name)
         if name not in self.splits:
             raise UserError(f"{self.path} has no split {name!r}; it has {', '.join(self.splits)}")
         return Split(self.path if len(self.splits) == 1 else self.path / name, self.splits[name])

@@ -68,8 +68,8 @@ def _from_copy(settings: Images, path: Path, column: str | None, root: Path | No
     copy, stamp = hub.open_copy(path), fingerprint(hub.files(path))
     if not copy.parted:
         return _from_files(settings, copy.whole().pictures(column), stamp, root)
-    pictures, undivided = copy.split(settings.part).pictures(column), replace(settings, held_out=0.0, part="train")
-    return replace(_from_files(undivided, pictures, stamp, root), split=f"its own {settings.part} part")
+    own, undivided = copy.split(settings.part), replace(settings, held_out=0.0, part="train")
+    return replace(_from_files(undivided, own.pictures(column), stamp, root), split=f"its own {own.where.name} part")
 
 
 def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | None) -> ByteImages | BinaryImages:

@@ -150,7 +150,8 @@ def text_file(
         return _short_enough(_lines(text, lower), longest, str(where))
 
     if copy is not None and copy.parted:
-        own, split = {name: copy.split(name) for name in ("train", part)}, f"its own {part} part"
+        own = {name: copy.split(name) for name in ("train", part)}
+        split = f"its own {own[part].where.name} part"
         rows: dict[str, Chosen] = {name: chosen(each.text(column), each.where) for name, each in own.items()}
     else:
         text = _decoded(_contents(place), place) if copy is None else copy.whole().text(column)
