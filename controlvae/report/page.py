@@ -170,7 +170,7 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
     factors = latent_factors(metrics)
     if trace.records:
         logarithmic = isinstance(experiment.control, Logarithmic)
-        beside = "" if logarithmic else " and, under feedback, its two parts"
+        beside = "" if logarithmic or experiment.control.open_loop else " and its two parts"
         lengths = f" {_LENGTHS}" if experiment.objective.likelihood == "tokens" else ""
         named = f" Named by the factor it tells most about at step {metrics['step']:,}." if factors else ""
         parts += [
