@@ -392,7 +392,25 @@ def test_text_that_changed_under_a_run_is_noticed(tmp_path):
     assert controlvae(*words).returncode == 0
     assert controlvae("sample", tmp_path / "run", "--count", "2", "--device", "cpu").returncode == 0
     text.write_text(text.read_text().replace("mat", "another mat"))
-    for verb in ("sample", "evaluate"):
+    for verb in ("reconstruct", "evaluate"):
         refused = controlvae(verb, tmp_path / "run", "--device", "cpu")
         assert refused.returncode == 2
         assert "not what it was" in refused.stderr
+
+
+def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_path):
+    text = tmp_path / "my.txt"
+    text.write_text("\n".join(f"The {'tall ' * (number % 3)}house number {number % 7} ." for number in range(80)))
+    sets = ["data=TextFile('my.txt', lower=true)", "training.steps=20", "training.batch=8", "model.width=16"]
+    words = [word for one in sets for word in ("--set", one)]
+    assert controlvae("train", "text-quick", *words, "--device", "cpu", "--run", "run", cwd=tmp_path).returncode == 0
+    looks = [["sample", "run"], ["interpolate", "run", "--from", "The tall house", "--to", "number 3 ."]]
+    before = [within(*look, cwd=tmp_path).stdout for look in looks]
+    for other in ("\n".join(20 * ["another text altogether ."]), None):
+        text.unlink() if other is None else text.write_text(other)
+        assert [within(*look, cwd=tmp_path).stdout for look in looks] == before
+        reason = "no file or folder 'my.txt'" if other is None else "is not what it was when training began"
+        for look in (["evaluate", "run"], ["reconstruct", "run"], ["interpolate", "run"]):
+            refused = within(*look, cwd=tmp_path)
+            assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+            assert reason in refused.stderr

@@ -23,8 +23,10 @@ from controlvae.control.collapse import in_use
 from controlvae.data.examples import BinaryImages, Examples, Pictures
 from controlvae.data.load import load, validation_part
 from controlvae.data.roots import data_roots
+from controlvae.data.text import Sentences
 from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
+from controlvae.experiments.files import write_text
 from controlvae.experiments.recorded import recorded_weight
 from controlvae.report.figures import HELD
 from controlvae.training import Engine, Run, make_engine, restore, train
@@ -146,6 +148,7 @@ class Machinery(NamedTuple):
     validator: Validator | None
     data: str  # its fingerprint
     words: list[str]  # what it is, for people
+    vocabulary: str | None  # of text, to be kept with the run
 
 
 def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
@@ -154,7 +157,8 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     looked_at = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device, how.data_root) if looked_at else None
-    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples))
+    known = examples.words_kept() if isinstance(examples, Sentences) else None
+    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples), known)
 
 
 def _what(experiment: Experiment, examples: Examples) -> list[str]:
@@ -195,6 +199,7 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         return
     for line in machinery.words:
         print(f"controlvae: {line}", file=sys.stderr)
+    _keep(runs, machinery.vocabulary)
     for run in runs:
         run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
     with _stop_signal() as stop, training_bar([run.experiment for run in runs], began) as show:
@@ -213,6 +218,14 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
     again = again or typed("resume", home, *how.root_words)
     look = typed("report", home, *how.root_words)
     _last_words(runs, engine.step, steps, again, look, interrupted=stop.is_set())
+
+
+def _keep(runs: Sequence[Run], vocabulary: str | None) -> None:
+    """The words a model knows stay with it: it writes without the text it was trained on."""
+    if vocabulary is None:
+        return
+    for run in runs:
+        write_text(run.folder.words_file, vocabulary)
 
 
 def _home(folders: Sequence[RunFolder]) -> Path:

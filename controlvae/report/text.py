@@ -139,8 +139,8 @@ def two_sentences(run: Trained, start: str | None, end: str | None) -> Ends:
     assert isinstance(run.examples, Sentences)
     given = (start, end)
     numbers = [int(one) if one is not None and one.removeprefix("-").isdecimal() else None for one in given]
-    indices = endpoints(run, *numbers)
     own = [one if number is None else None for one, number in zip(given, numbers, strict=True)]
+    indices = endpoints(run, *numbers) if None in own else (0, 0)
     if any(one is not None and not one.split() for one in own):
         raise UserError("--from and --to take a sentence or the index of an example, got neither")
     rows = [run.examples.tokens[index].long().cpu() if one is None else run.examples.row(one)

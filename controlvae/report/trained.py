@@ -49,18 +49,39 @@ def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.devic
     if saved is None:
         first = "in training, its first is half a minute away; else train it"
         raise UserError(f"{folder.path} has no checkpoint yet: {first}: {typed('resume', folder.path)}")
-    examples = load(experiment.data, root).to(device)
-    changed = saved.numbers.get("data", "") not in ("", examples.fingerprint())
-    if changed and isinstance(examples, Sentences | Dialogs):
-        raise UserError(f"the text of {folder.path} is not what it was when training began: words would be mistaken")
+    examples, changed = _examples(folder, experiment, saved.numbers.get("data", ""), root)
+    examples = examples.to(device)
     model = build_for(experiment, examples)
     try:
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
         raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
-    among = trained_on(experiment, len(examples))
+    among = trained_on(experiment, len(examples)) if len(examples) else None
     return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
                    examples.shape)  # fmt: skip
+
+
+def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path | None) -> tuple[Examples, bool]:
+    """What a run was trained on, and whether it has changed since; of a text that is gone or another, its words."""
+    try:
+        examples = load(experiment.data, root)
+        changed = known not in ("", examples.fingerprint())
+        if changed and isinstance(examples, Sentences | Dialogs):
+            raise UserError(
+                f"the text of {folder.path} is not what it was when training began: words would be mistaken"
+            )
+    except UserError as error:
+        if not folder.words_file.is_file():
+            raise
+        return _words_alone(folder, str(error)), False
+    return examples, changed
+
+
+def _words_alone(folder: RunFolder, reason: str) -> Sentences:
+    try:
+        return Sentences.of_words(folder.words_file.read_text(encoding="utf-8"), reason)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder.words_file} cannot be read: {error}; and {reason}") from None
 
 
 def best_by_validation(run: Trained) -> Trained | None:
@@ -84,6 +105,7 @@ def _with_weights(run: Trained, path: Path) -> Trained | None:
 
 def on_test_examples(run: Trained) -> Trained | None:
     """The same run over the held-out part of its data; None where there is none."""
+    _must_have_examples(run)
     settings = held_out(run.experiment.data, run.root)
     if run.changed and isinstance(settings, Images):  # its parts are drawn by the number of pictures
         raise UserError(
@@ -105,6 +127,11 @@ def on_unseen_examples(run: Trained) -> Trained:
     return run
 
 
+def _must_have_examples(run: Trained) -> None:
+    if not len(run.examples):  # its words alone are here: a text that is there now may number them otherwise
+        raise UserError(run.examples.source)
+
+
 def affordable(device: torch.device, on_a_gpu: int, elsewhere: int) -> int:
     """How many examples, or draws, a measurement takes: what is a second on a GPU is minutes on a CPU."""
     return on_a_gpu if device.type == "cuda" else elsewhere
@@ -117,6 +144,7 @@ def so_many(count: int, split: str) -> str:
 
 def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
     """A fixed random choice of examples, the same at every call: indices (count,)."""
+    _must_have_examples(run)
     generator = torch.Generator().manual_seed(stream_key(0, stream))
     among = torch.arange(len(run.examples)) if run.among is None else run.among
     return among[torch.randperm(len(among), generator=generator)[:count]].to(run.device)
