@@ -16,6 +16,7 @@ from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
+from controlvae.report.page import troubles_of
 from controlvae.report.sweep import sweep_figure
 from controlvae.report.traversal import traverse
 
@@ -56,6 +57,13 @@ def test_a_spike_in_the_first_steps_leaves_the_way_to_the_set_point_legible(tmp_
     low, high = sweep_figure({"one": [folder]}, {"one": [None]}, "the training batches").axes[-1].get_ylim()
     assert 4 < low < 4.5  # all else lies between the KL of 4.5 and its target of 5
     assert 5 < high < 5.5
+
+
+@pytest.mark.parametrize(("kl", "active", "told"), [(2.4, 0, True), (2.4, 3, False), (0.01, 0, False)])
+def test_a_code_with_nats_that_are_alike_for_all_examples_is_called_out(tmp_path, kl, active, told):
+    folder = logged_run(tmp_path, "shapes2d-quick", 1, 3_000, evaluated=False)
+    folder.metrics_file.write_text(json.dumps({"step": 3_000, "kl": kl, "active_units": active}))
+    assert ("the code tells nothing" in " ".join(troubles_of(folder))) == told
 
 
 @pytest.fixture(scope="module")

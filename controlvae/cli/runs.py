@@ -13,7 +13,7 @@ from rich.table import Table
 
 from controlvae import report
 from controlvae.cli.bars import simple_bar, wide_console
-from controlvae.control.collapse import COLLAPSED, says_nothing
+from controlvae.control.collapse import says_nothing
 from controlvae.data.examples import Pictures
 from controlvae.errors import UserError, typed
 from controlvae.experiments import RunFolder
@@ -52,8 +52,8 @@ def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int =
     """Every metric that applies, with a bar, and the heat map of what latents tell."""
     with simple_bar(f"evaluating {opened.folder.path}") as progress:
         metrics = report.evaluate(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
-    if metrics["active_units"] == 0 and metrics["kl"] >= COLLAPSED:
-        typer.echo(f"controlvae: {opened.folder.path}: {says_nothing(metrics['kl'])}", err=True)
+    if (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
+        typer.echo(f"controlvae: {opened.folder.path}: {words}", err=True)
     measured = look_up(metrics, "fid.pictures")
     if fid and measured is not None and measured < fid:
         few = f"; of fewer than {_FEATURES:,} it says little" if measured < _FEATURES else ""

@@ -77,11 +77,11 @@ def evaluate(
 
     found = find_runs(run)
     begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]
-    for folder in found if len(found) == 1 or not begun else begun:
+    for folder in begun or found:
         metrics = runs.evaluate(runs.open_at(folder.path, device, data_root), examples, fid, iwae)
         runs.show_metrics(str(folder.path), metrics)
         typer.echo(f"written to {folder.metrics_file}")
-    if 0 < len(begun) < len(found):
+    if len(begun) < len(found):
         others = ", ".join(str(folder.path) for folder in found if folder not in begun)
         typer.echo(f"controlvae: not measured, for they have no checkpoint yet: {others}", err=True)
 

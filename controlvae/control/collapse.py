@@ -9,8 +9,10 @@ REMEDY = (
 )
 
 
-def says_nothing(kl: float) -> str:
-    """Of a code with nats whose means are the same for every example: away from the prior, and told apart by none."""
+def says_nothing(kl: float, active_units: int) -> str | None:
+    """A word on a code with nats whose means are the same for every example; None where it is not so."""
+    if active_units > 0 or kl < COLLAPSED:
+        return None
     return (
         f"the code tells nothing: {kl:.2f} nats, and no latent whose mean differs from example to example; train "
         f"longer, or begin with a weight near 1"

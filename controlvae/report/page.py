@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from controlvae import __version__
-from controlvae.control.collapse import COLLAPSED, REMEDY, says_nothing
+from controlvae.control.collapse import REMEDY, says_nothing
 from controlvae.control.logarithmic import Logarithmic
 from controlvae.experiments import PRESETS, Experiment, RunFolder, to_plain
 from controlvae.experiments.files import write_text
@@ -134,8 +134,8 @@ def troubles_of(folder: RunFolder) -> list[str]:
             f"batch to batch is {last['tc_sd']:.2g}: the mean is held, a single batch says little"
         )
     metrics = folder.metrics() or {}
-    if metrics.get("active_units") == 0 and metrics["kl"] >= COLLAPSED:
-        lines.append(says_nothing(metrics["kl"]))
+    if "active_units" in metrics and (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
+        lines.append(words)
     untested = (metrics.get("test") or {}).get("skipped")
     if untested:
         lines.append(f"measured on what it was trained on and on no test part: {untested}")
@@ -235,11 +235,12 @@ def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     rows = [[html.escape(name), *_row(folder, list(scores))] for name, folder in zip(names, folders, strict=True)]
     table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     counts = {(m["examples"], m["split"]) for m in found}
+    draws = " or ".join(str(number) for number in sorted({m.get("draws", 1) for m in found}))  # older ones had one
     note = (
         f"Nats per example. ELBO, reconstruction, KL, active units (variance of the mean above 0.01) and the mutual "
         f"information of example and code (its lower bound, of at most 4,096): on "
-        f"{', '.join(so_many(*each) for each in sorted(counts))} with the weights of the last step, one sample of z "
-        f"each, more where examples are fewer than 5,000. "
+        f"{', '.join(so_many(*each) for each in sorted(counts))} with the weights of the last step, samples of z for "
+        f"each: {draws}. "
         f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches, where a "
         f"set point is held; the KL of examples that were not trained on may lie off it."
     )

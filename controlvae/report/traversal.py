@@ -43,7 +43,7 @@ class Traversal(Ranked):
 
 def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
     """By the KL over some examples."""
-    kl = latent_kl(run, some_examples(run, min(_OVER, run.available)))
+    kl = latent_kl(run, some_examples(run, _OVER))
     order = torch.argsort(kl, descending=True)[:rows].tolist()
     # Latents can change places while training goes on: names of an earlier step are not used.
     factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []

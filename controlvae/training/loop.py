@@ -288,8 +288,8 @@ def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
     run.collapsed_lines, long, over = _spell(run.collapsed_lines, record["kl"] < COLLAPSED)
     if long:
         since = max(1, record["step"] - (_LONG - 1) * run.experiment.training.log_every)
-        found = {"kl": record["kl"], "in_use": in_use(record["kl_per_latent"])}
-        numbers = {"step": record["step"], "since": since, **found}
+        used = in_use(record["kl_per_latent"])
+        numbers = {"step": record["step"], "since": since, "kl": record["kl"], "in_use": used}
         run.journal.event("code collapsed", **numbers)
         run.news.append(
             f"{run.folder.path}: the code has collapsed: KL {record['kl']:.3f} nats with {numbers['in_use']} of "
