@@ -350,6 +350,21 @@ def test_chat_answers_every_line_the_same_way_each_time(run, monkeypatch, capsys
         samples(run)
 
 
+def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp_path):
+    file, place = tmp_path / "talk.jsonl", tmp_path / "run"
+    dialogs(file, *(20 * TALK))
+    sets = [f"data=DialogFile('{file}')", *TINY[1:]]
+    done = controlvae("train", "dialog-quick", *(word for pair in sets for word in ("--set", pair)), "--run", place)
+    assert done.returncode == 0, done.stderr
+    talk = ["chat", place, "--topic", "rain", "--device", "cpu"]
+    heard = controlvae(*talk, input="a cat\n").stdout
+    file.unlink()
+    assert controlvae(*talk, input="a cat\n").stdout == heard != ""
+    refused = controlvae("evaluate", place, "--device", "cpu")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "talk.jsonl" in refused.stderr
+
+
 def test_the_papers_table_and_examples_from_run_folders(tmp_path):
     sample = {"topic": "pets", "context": ["A: a cat", "B: yes"], "reference": "old | cat", "responses": ["x|y", "z"]}
     runs = {}

@@ -395,10 +395,13 @@ def test_text_that_changed_under_a_run_is_noticed(tmp_path):
         assert "not what it was" in refused.stderr
 
 
-def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_path):
+@pytest.mark.parametrize("more", ["", ", pieces=40"])
+def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_path, more):
+    if more:
+        pytest.importorskip("tokenizers")
     text = tmp_path / "my.txt"
     text.write_text("\n".join(f"The {'tall ' * (number % 3)}house number {number % 7} ." for number in range(80)))
-    sets = ["data=TextFile('my.txt', lower=true)", "training.steps=20", "training.batch=8", "model.width=16"]
+    sets = [f"data=TextFile('my.txt', lower=true{more})", "training.steps=20", "training.batch=8", "model.width=16"]
     words = [word for one in sets for word in ("--set", one)]
     assert controlvae("train", "text-quick", *words, "--device", "cpu", "--run", "run", cwd=tmp_path).returncode == 0
     looks = [["sample", "run"], ["interpolate", "run", "--from", "The tall house", "--to", "number 3 ."]]

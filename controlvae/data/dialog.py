@@ -1,5 +1,6 @@
 """Dialogs as examples: every utterance that answers others, with those before it, who spoke, its act and its topic."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -129,6 +130,19 @@ class Dialogs:
     def fingerprint(self) -> str:
         numbers = f"{len(self)} {self.window} {self.names.topics} {self.names.acts}"
         return digest(f"{numbers} {' '.join(self.vocabulary)}", self.tokens)
+
+    def words_kept(self) -> str:
+        """What a model needs of them to respond, as JSON."""
+        return json.dumps({**self.names._asdict(), "window": self.window, "longest": self.shape[1]}, ensure_ascii=False)
+
+    @classmethod
+    def of_words(cls, kept: str, reason: str) -> "Dialogs":
+        """No dialogs, and the names in those that `words_kept` was of; `reason` says why they are not here."""
+        found = json.loads(kept)
+        names = Names(*(tuple(found[kind]) for kind in Names._fields))
+        none, tokens = torch.zeros(0, dtype=torch.int64), torch.zeros(0, found["longest"], dtype=torch.int32)
+        parts = tokens, none.view(0, 4), none, torch.zeros(0, 2, PROFILE), none, none.view(0, 2)
+        return cls(*parts, names, found["window"], reason)
 
     def words(self, row: Tensor | Iterable[int]) -> str:
         """A row of tokens back as text."""

@@ -3,8 +3,8 @@
 Needs the tokenizers package: `pip install 'controlvae[text]'`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from controlvae.errors import UserError
 
@@ -12,7 +12,28 @@ START = "▁"  # stands before the first piece of a word
 _UNKNOWN = "<UNK>"
 
 
-Cut = Callable[[Sequence[str]], list[str]]  # a sentence of words into their pieces
+class Cut:
+    """Cuts a sentence of words into their pieces."""
+
+    def __init__(self, learnt: Any) -> None:
+        self._learnt = learnt
+
+    def __call__(self, words: Sequence[str]) -> list[str]:
+        return list(self._learnt.encode(" ".join(words)).tokens)
+
+    def kept(self) -> str:
+        """What was learnt, as JSON."""
+        return str(self._learnt.to_str())
+
+    @classmethod
+    def of(cls, kept: str) -> "Cut":
+        """The one that `kept` was of."""
+        try:
+            return cls(_tokenizers().Tokenizer.from_str(kept))
+        except UserError:
+            raise
+        except Exception as error:  # the package raises nothing narrower
+            raise ValueError(f"its pieces are damaged ({error})") from None
 
 
 class Pieces(NamedTuple):
@@ -24,19 +45,24 @@ class Pieces(NamedTuple):
 
 def learn_pieces(sentences: Sequence[Sequence[str]], most: int) -> Pieces:
     """Byte-pair encoding (Sennrich et al. 2016) learnt from these sentences. Every letter of them is a piece."""
-    try:
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    except ImportError:
-        raise UserError("data.pieces needs the tokenizers package: pip install 'controlvae[text]'") from None
-    learner = Tokenizer(models.BPE(unk_token=_UNKNOWN))
-    learner.pre_tokenizer = pre_tokenizers.Metaspace(replacement=START)
-    trainer = trainers.BpeTrainer(vocab_size=most, special_tokens=[_UNKNOWN], show_progress=False)
+    tokenizers = _tokenizers()
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=_UNKNOWN))
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(replacement=START)
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=most, special_tokens=[_UNKNOWN], show_progress=False)
     learner.train_from_iterator((" ".join(words) for words in sentences), trainer)
     names = sorted(learner.get_vocab(), key=learner.get_vocab().__getitem__)
     if len(names) - 1 > most:
         letters = sum(len(name) == 1 for name in names)
         raise UserError(f"pieces={most:,} is fewer than the letters of this text, {letters:,}; set data.pieces higher")
-    return Pieces(tuple(names[1:]), lambda words: learner.encode(" ".join(words)).tokens)
+    return Pieces(tuple(names[1:]), Cut(learner))
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise UserError("data.pieces needs the tokenizers package: pip install 'controlvae[text]'") from None
+    return tokenizers
 
 
 def whole(pieces: str) -> str:

@@ -74,17 +74,18 @@ class Sentences:
     def fingerprint(self) -> str:
         return digest(f"{len(self)} {' '.join(self.vocabulary)}", self.tokens)
 
-    def words_kept(self) -> str | None:
-        """What a model needs of them to write, as JSON; None where tokens are pieces, which are learnt anew."""
+    def words_kept(self) -> str:
+        """What a model needs of them to write, as JSON."""
         kept = {"vocabulary": self.vocabulary, "lower": self.lower, "longest": self.shape[0]}
-        return None if self.cut else json.dumps(kept, ensure_ascii=False)
+        return json.dumps(kept | ({"pieces": self.cut.kept()} if self.cut else {}), ensure_ascii=False)
 
     @classmethod
     def of_words(cls, kept: str, reason: str) -> "Sentences":
         """No sentences, and the words of those that `words_kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         none = torch.zeros(0, found["longest"], dtype=torch.int32), torch.zeros(0, dtype=torch.int64)
-        return cls(*none, tuple(found["vocabulary"]), reason, lower=found["lower"])
+        cut = Cut.of(found["pieces"]) if "pieces" in found else None
+        return cls(*none, tuple(found["vocabulary"]), reason, cut=cut, lower=found["lower"])
 
     def row(self, sentence: str) -> Tensor:
         """A sentence of one's own, its words between white space, as its tokens and EOS: int64 (T,)."""

@@ -65,7 +65,7 @@ def override(value: T, assignments: list[str]) -> T:
         if not equals or not path:
             raise UserError(f"--set takes part.field=value, got {assignment!r}")
         changes.append(_Change(path.strip().split("."), text.strip(), path.strip()))
-    return _changed(value, changes) if changes else value
+    return _changed(value, changes, type(value)) if changes else value
 
 
 class _Change(NamedTuple):
@@ -74,14 +74,14 @@ class _Change(NamedTuple):
     full: str  # the path as it was given
 
 
-def _changed(value: Any, changes: list[_Change]) -> Any:
+def _changed(value: Any, changes: list[_Change], hint: Any) -> Any:
     first = changes[0]
     if not is_dataclass(value) or isinstance(value, type):
         raise UserError(f"--set {first.full}: {first.path[0]!r} is not a field of {value!r}, which is a plain value")
     hints, names, made = get_type_hints(type(value)), [f.name for f in fields(value)], {}
     for name in dict.fromkeys(change.path[0] for change in changes):
         if name not in names:
-            raise unknown(f"field of {type(value).__name__}", name, names)
+            raise _no_field(value, next(change for change in changes if change.path[0] == name), hint)
         made[name] = getattr(value, name)
         own = [change for change in changes if change.path[0] == name]
         for change in own:
@@ -89,9 +89,22 @@ def _changed(value: Any, changes: list[_Change]) -> Any:
                 made[name] = _structure(hints[name], _read(hints[name], change.text), change.full)
         inner = [change._replace(path=change.path[1:]) for change in own if len(change.path) > 1]
         if inner:
-            made[name] = _changed(made[name], inner)
+            made[name] = _changed(made[name], inner, hints[name])
     blamed = first.full if len(changes) == 1 else type(value).__name__
     return _build(lambda: replace(value, **made), blamed)
+
+
+def _no_field(value: Any, change: _Change, hint: Any) -> UserError:
+    """That there is no such field; which other settings that could stand here have it, or what it may have meant."""
+    name, part = change.path[0], change.full.removesuffix("." + ".".join(change.path))
+    others = [kind for kind in _settings_classes(_options(hint)) if name in (f.name for f in fields(kind))]
+    if not others:
+        return unknown(f"field of {type(value).__name__}", name, [f.name for f in fields(value)])
+    written = ", ".join(f"{kind.__name__}({name}=...)" for kind in others)
+    return UserError(
+        f"no field of {type(value).__name__} {name!r}; other kinds of {part} have it: --set '{part}=KIND', "
+        f"KIND one of {written}"
+    )
 
 
 def _read(hint: Any, text: str) -> Any:

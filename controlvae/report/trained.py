@@ -12,6 +12,7 @@ from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError, typed
+from controlvae.experiments import DialogVAE as DialogSettings
 from controlvae.experiments import Experiment, Gaussian, Images, RunFolder
 from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
@@ -73,13 +74,14 @@ def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path 
     except UserError as error:
         if not folder.words_file.is_file():
             raise
-        return _words_alone(folder, str(error)), False
+        return _words_alone(folder, experiment, str(error)), False
     return examples, changed
 
 
-def _words_alone(folder: RunFolder, reason: str) -> Sentences:
+def _words_alone(folder: RunFolder, experiment: Experiment, reason: str) -> Sentences | Dialogs:
+    kind = Dialogs if isinstance(experiment.model, DialogSettings) else Sentences
     try:
-        return Sentences.of_words(folder.words_file.read_text(encoding="utf-8"), reason)
+        return kind.of_words(folder.words_file.read_text(encoding="utf-8"), reason)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder.words_file} cannot be read: {error}; and {reason}") from None
 
