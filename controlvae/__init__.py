@@ -4,29 +4,55 @@ The names below load on first use, so that `controlvae --help` starts without im
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors
+    from controlvae import control, data, experiments, metrics, models, objectives, report, training
+    from controlvae.control import (
+        PI,
+        PID,
+        Auto,
+        Capacity,
+        Constant,
+        Controller,
+        Cyclical,
+        Geco,
+        LagrangeMultiplier,
+        Linear,
+        Plant,
+        Points,
+        Sigmoid,
+        Staircase,
+        TuningWarning,
+        advise,
+        gain_bound,
+        kp_limit,
+        measure_target,
+        simulate,
+        target_range,
+    )
+    from controlvae.metrics import Health
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Geco", "Health", "LagrangeMultiplier",
+    "Linear", "Plant", "Points", "Sigmoid", "Staircase", "TuningWarning", "__version__", "advise", "control", "data",
+    "experiments", "gain_bound", "kp_limit", "measure_target", "metrics", "models", "objectives", "report", "simulate",
+    "target_range", "training",
+]  # fmt: skip
 _ROOMS = ("control", "experiments", "data", "models", "objectives", "training", "metrics", "report")
-_FROM_CONTROL = (
-    "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Geco", "LagrangeMultiplier", "Linear",
-    "Plant", "Points", "Sigmoid", "Staircase", "TuningWarning", "advise", "gain_bound", "kp_limit", "measure_target",
-    "simulate", "target_range",
-)  # fmt: skip
-_FROM_METRICS = ("Health",)
-
-__all__ = [*_FROM_CONTROL, *_FROM_METRICS, *_ROOMS, "__version__"]  # noqa: PLE0604
 
 
-def __getattr__(name: str) -> Any:
-    if name in _FROM_CONTROL:
-        return getattr(importlib.import_module("controlvae.control"), name)
-    if name in _FROM_METRICS:
-        return getattr(importlib.import_module("controlvae.metrics"), name)
-    if name in _ROOMS:
-        return importlib.import_module(f"controlvae.{name}")
-    raise AttributeError(f"module 'controlvae' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a checker would believe that it knows every name
+
+    def __getattr__(name: str) -> Any:
+        if name in _ROOMS:
+            return importlib.import_module(f"controlvae.{name}")
+        if name in __all__:
+            room = "metrics" if name == "Health" else "control"
+            return getattr(importlib.import_module(f"controlvae.{room}"), name)
+        raise AttributeError(f"module 'controlvae' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -103,7 +103,7 @@ def test_jax_models_side_by_side_and_no_gradient_through_the_weight():
 # --- Lightning --------------------------------------------------------------------------------------------------------
 
 
-def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, skipped=None, **trainer_settings):
+def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, skipped=None, unlogged=(), **trainer_settings):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the weight each was given, the callback)."""
     pytest.importorskip("lightning")
     import lightning.pytorch as lightning
@@ -125,7 +125,8 @@ def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, skipped=None, **
                 return None
             kl = 2 * self.layer(x).square().sum(dim=1).mean()
             self.seen.append((kl.item(), float(self.beta)))
-            self.log("kl", kl)
+            if number not in unlogged:
+                self.log("kl", kl)
             loss = (self.layer(x) - 3).square().sum(dim=1).mean() + self.beta * kl
             assert loss.dtype == torch.float32
             return loss
@@ -159,6 +160,13 @@ def test_lightning_counts_no_kl_of_a_batch_that_was_skipped(skipped):
     seen, control, _ = lightning_fit(7, skipped=skipped, enable_checkpointing=False)
     assert len(seen) == 6
     assert float(control.controller.beta) == pytest.approx(replayed([[kl] for kl, _ in seen])[-1], rel=1e-6)
+
+
+def test_lightning_rests_where_no_kl_was_logged():
+    seen, control, trainer = lightning_fit(14, unlogged=(1, 2, 5), enable_checkpointing=False)
+    logged = [kl for number, (kl, _) in enumerate(seen) if number % 7 not in (1, 2, 5)]
+    assert (trainer.global_step, float(control.controller.state.step)) == (14, 8)
+    assert float(control.controller.beta) == pytest.approx(replayed([[kl] for kl in logged])[-1], rel=1e-6)
 
 
 def test_lightning_resumes_as_if_never_stopped(tmp_path):

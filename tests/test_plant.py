@@ -1,8 +1,10 @@
 """A plant fitted to a log, laws tried on it, and set points measured with a training function."""
 
 import math
+import warnings
 
 import pytest
+import torch
 
 import controlvae as cv
 
@@ -107,3 +109,25 @@ def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():
         cv.measure_target(lambda weight: None)
     with pytest.raises(ValueError, match="beta_min"):
         cv.measure_target(train, beta_min=2.0)
+
+
+@pytest.mark.parametrize(
+    ("train", "law", "message"),
+    [
+        (lambda weight: [(100.0, 9.0)] * 20, None, r"the KL it ended with, or those of all steps, got \(100.0, 9.0\)"),
+        (lambda weight: [], None, "returned no KL"),
+        (lambda weight: 9.0, None, "did not rise as the weight fell, from 9 at 1 to 9 at 0: does the training use"),
+        (lambda weight: 9.0 / (weight + 1), cv.Geco(100.0), "one that holds the KL"),
+        (lambda weight: 9.0 / (weight + 1), cv.Constant(1.0), "one that holds the KL"),
+    ],
+)
+def test_a_training_function_that_cannot_be_measured_is_refused(train, law, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        cv.measure_target(train, law=law)
+
+
+def test_a_training_function_may_return_tensors_with_gradients():
+    kls = [torch.tensor(kl, requires_grad=True) for kl in (50.0, 9.0)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cv.measure_target(lambda weight: [kl / (weight + 0.1) for kl in kls]).band.low == pytest.approx(9 / 1.1)

@@ -18,7 +18,7 @@ from controlvae.experiments import RunFolder, Shapes2D, override, preset
 from controlvae.models import ConvVAE, Posterior, build
 from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
 from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian
-from controlvae.training import EagerEngine, Run, train
+from controlvae.training import EagerEngine, Run, loop, train
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.noise import noise_key, normal_noise
 
@@ -201,6 +201,17 @@ def test_asked_to_stop_at_its_last_step_a_run_still_leaves_a_checkpoint_of_it(tm
     engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
     assert list(train([Run.open(folder)], engine, stop=lambda: engine.step == 12))[-1].step == 12
     assert latest_step(folder.checkpoints) == 12
+
+
+def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.create(preset("celeba-control-155"), "")
+    run = Run.open(folder)
+    line = {"saturated": 0.85, "target": 155.0, "beta": 0.9997}
+    for step in range(1, 31):
+        loop._watch_reach(run, {**line, "step": step, "kl": 160.9 if step < 21 else 156.0})
+    run.journal.close()
+    assert [event["event"] for event in folder.events()] == ["target out of reach", "target in reach again"]
 
 
 def test_feedback_comes_from_the_same_batch():

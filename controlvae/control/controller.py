@@ -7,6 +7,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from controlvae.control.arithmetic import FLOATS, TENSORS, lasting, widest_float
 from controlvae.control.law import Feedback, Law, State
@@ -15,6 +16,9 @@ Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
 _MOVING = (*State._fields, "pending_sum", "pending_count")
 _YOUNGER = {"last", "spread", "law"}  # states saved before these were kept do without
+
+
+Pending = tuple[float, int]  # the sum of an optimiser step's measurements so far, and their number
 
 
 class Controller:
@@ -26,13 +30,15 @@ class Controller:
 
     Python numbers in, a Python float out, at a few microseconds a step. Tensors in, a tensor of the same dtype and
     device out: detached, never synchronised with the host, the state written in place, so that a CUDA graph or
-    `torch.compile` may contain the call. The state is saved with `state_dict()`, like an lr_scheduler's.
+    `torch.compile` may contain the call. A tensor on the host costs little more than a number. The state is saved with
+    `state_dict()`, like an lr_scheduler's.
 
     Args:
         law: what to compute; or a sequence of laws, one for each model of a vector.
         models: hold a vector of so many independent models under one law. Measurements then have shape `(models,)`.
         accumulate: micro-batches in one optimiser step. Call `step` on each; the law moves once per optimiser step, on
-            their mean, and every micro-batch of a step is given the same weight.
+            their mean, and every micro-batch of a step is given the same weight. `step(kl, last=True)` ends a shorter
+            one, such as the last of an epoch.
         sync_ranks: average the measurement over `torch.distributed` ranks where a process group is up, so that every
             rank ends with the same weight. Every rank must then make the call.
         delayed: give each batch the weight that the batches before it led to, not its own. So a loop that knows the KL
@@ -65,38 +71,42 @@ class Controller:
         self.delayed = delayed or accumulate > 1  # the first of several micro-batches cannot wait for the last
         self._groups = _runs_of_equal(self.laws)
         self._floats: State | None = self.laws[0].initial() if self.models is None else None
-        self._pending = (0.0, 0)  # sum and number of this optimiser step's measurements, on the float path
+        self._pending: Pending = (0.0, 0)  # on the float path
         # On the tensor path the state and the pending sum are one block (fields + 2, *shape): an update writes once.
         self._block: Tensor | None = None
 
-    def step(self, measured: Number) -> Number:
-        """Takes in what was measured on this batch, in nats per example, and returns the weight to use for it."""
+    def step(self, measured: Number, *, last: bool = False) -> Number:
+        """Takes in what was measured on this batch, in nats per example, and returns the weight to use for it.
+
+        `last` says that the optimiser steps after this micro-batch, though it has seen fewer than `accumulate`.
+        """
         if isinstance(measured, Tensor):
-            return self._step_tensor(measured)
+            return self._step_tensor(measured, last)
         try:
             number = float(measured)
         except TypeError:
             wanted = "a number or a tensor" if self.models is None else f"a tensor of shape ({self.models},)"
             raise TypeError(f"measured must be {wanted}, nats per example, got {measured!r}") from None
-        return self._step_float(number)
+        return self._step_float(number, last)
 
-    def _step_float(self, measured: float) -> float:
+    def _step_float(self, measured: float, last: bool) -> float:
         if self.models is not None:
             raise TypeError(f"this controller holds {self.models} models: give it a tensor of shape ({self.models},)")
         state = self._as_floats()
         if self.sync_ranks and _ranks() > 1:
             measured = _mean_over_ranks(torch.tensor(measured, dtype=torch.float64)).item()
-        if self.accumulate > 1:
-            total, count = self._pending[0] + measured, self._pending[1] + 1
-            if count < self.accumulate:
-                self._pending = (total, count)
-                return state.beta
-            self._pending = (0.0, 0)
-            measured = total / count
-        self._floats = self.laws[0].update(state, measured, FLOATS)
-        return state.beta if self.delayed else self._floats.beta
+        self._floats, self._pending, beta = self._moved(state, self._pending, measured, last)
+        return beta
 
-    def _step_tensor(self, measured: Tensor) -> Tensor:
+    def _moved(self, state: State, pending: Pending, measured: float, last: bool) -> tuple[State, Pending, float]:
+        """A step in Python numbers: the state after it, what is pending, and the weight."""
+        total, count = pending[0] + measured, pending[1] + 1
+        if count < self.accumulate and not last:
+            return state, (total, count), state.beta
+        new = self.laws[0].update(state, total / count, FLOATS)
+        return new, (0.0, 0), state.beta if self.delayed else new.beta
+
+    def _step_tensor(self, measured: Tensor, last: bool) -> Tensor:
         shape = () if self.models is None else (self.models,)
         if not measured.is_floating_point():
             raise TypeError(
@@ -112,6 +122,12 @@ class Controller:
             value = measured.detach().to(block.dtype)
             if self.sync_ranks and _ranks() > 1:
                 value = _mean_over_ranks(value)
+            if self.models is None and (numbers := _on_the_host(value, block)) is not None:
+                number, held = numbers
+                *now, total, count = held.tolist()
+                new, pending, weight = self._moved(State(*now), (total, int(count)), number, last)
+                held[:] = [*new, *pending]
+                return _within(torch.tensor(weight, dtype=block.dtype, device="cpu"), measured.dtype)
             old = State(*block[:-2].unbind(0))
             if self.accumulate == 1:
                 new = self._update(old, value)
@@ -120,7 +136,7 @@ class Controller:
                 return beta
             beta = _within(old.beta.clone(), measured.dtype)
             total, count = block[-2] + value, block[-1] + 1
-            full = count >= self.accumulate
+            full = (count >= self.accumulate) | last
             moved = torch.stack([*self._update(old, total / count), torch.zeros_like(total), torch.zeros_like(count)])
             kept = torch.stack([*old, total, count])
             block.copy_(torch.where(full, moved, kept))
@@ -275,7 +291,12 @@ class Controller:
 
     def __repr__(self) -> str:
         laws = repr(self.laws[0]) if len(self._groups) == 1 else repr(list(self.laws))
-        return f"Controller({laws}{'' if self.models is None else f', models={self.models}'})"
+        settings = {"models": self.models, "accumulate": self.accumulate, "delayed": self.delayed}
+        usual = {"models": None, "accumulate": 1, "delayed": self.accumulate > 1}
+        words = [laws, *(f"{name}={value}" for name, value in settings.items() if value != usual[name])]
+        if torch.as_tensor(self.state.held).any():
+            words.append(f"target moved to {self.stats()['target']}")
+        return f"Controller({', '.join(words)})"
 
 
 def _storable(block: Tensor, device: torch.device | None = None) -> Tensor:
@@ -283,6 +304,21 @@ def _storable(block: Tensor, device: torch.device | None = None) -> Tensor:
     device = block.device if device is None else device
     with lasting():
         return block.to(widest_float(device)).to(device).contiguous().clone()
+
+
+def _on_the_host(value: Tensor, block: Tensor) -> tuple[float, Any] | None:
+    """A measurement as a number and the state as an array over its own memory; None where operations are recorded.
+
+    Twenty operations on tensors of one number cost a hundred times the law itself.
+    """
+    if value.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return None
+    if is_in_torch_dispatch_mode():
+        return None
+    try:
+        return float(value.numpy()), block.numpy()
+    except (RuntimeError, TypeError):  # no NumPy, or a tensor without memory of its own, as inside torch.func
+        return None
 
 
 def _within(beta: Tensor, dtype: torch.dtype) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from controlvae.control.law import Law
+from controlvae.control.law import Feedback, Law
 from controlvae.control.tuning import Advice, advise
 
 
@@ -32,6 +32,8 @@ def measure_target(
       within reach        11.6 to 30.1
       four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above
     """
+    if law is not None and (not isinstance(law, Feedback) or law.holds_reconstruction):
+        raise TypeError(f"law must be one that holds the KL, such as Auto(1.0), got {law!r}")
     low, high = (beta_min, beta_max) if law is None else law.bounds
     return advise_from({weight: _last(train(weight)) for weight in probe_weights(low, high)}, high)
 
@@ -56,13 +58,24 @@ def advise_from(kls: Mapping[float, float], beta_max: float) -> Advice:
             )
     own = kls[1.0]
     lowest = 0.0 if math.isinf(beta_max) else kls[beta_max]
-    return advise(own, min(lowest, own), max(own, kls[min(kls)]))
+    advice = advise(own, min(lowest, own), max(own, kls[min(kls)]))
+    if kls[min(kls)] <= own:
+        raise ValueError(
+            f"the KL did not rise as the weight fell, from {own:.3g} at 1 to {kls[min(kls)]:.3g} at {min(kls):g}: does "
+            f"the training use the weight it is given, and for long enough to tell?"
+        )
+    return advice
 
 
 def _last(kls: float | Sequence[float]) -> float:
     if kls is None:
         raise ValueError("train returned None; it must return the KL it ended with, or those of all steps")
-    values = torch.as_tensor(kls, dtype=torch.float64, device="cpu").reshape(-1)
-    if not len(values):
+    found = kls.tolist() if hasattr(kls, "tolist") else kls
+    steps = found if isinstance(found, Sequence) else [found]
+    if not steps:
         raise ValueError("train returned no KL; it must return the last one, or those of all steps")
-    return values[-max(1, len(values) // 10) :].mean().item()
+    try:
+        last = [float(torch.as_tensor(kl).detach()) for kl in steps[-max(1, len(steps) // 10) :]]
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"train must return the KL it ended with, or those of all steps, got {steps[-1]!r}") from None
+    return sum(last) / len(last)

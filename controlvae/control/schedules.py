@@ -150,6 +150,8 @@ class Points(Schedule):
             raise ValueError("steps must rise")
         for step, value in zip(self.steps, self.values, strict=True):
             _check_finite(step=step, value=value)
+        object.__setattr__(self, "steps", tuple(self.steps))  # lists would make the law unhashable
+        object.__setattr__(self, "values", tuple(self.values))
 
     def at(self, step: Value, xp: Arithmetic) -> Value:
         total = 0 * step + self.values[0]

@@ -20,8 +20,9 @@ class KLControl(Callback):
     >>> return reconstruction + self.beta * kl
 
     The law moves once per optimiser step, on the mean over its micro-batches and over ranks, and every rank gets the
-    same weight. `control/kl_target`, `control/kl` and `control/beta` are logged. The state is part of the trainer's
-    checkpoint. Several callbacks may hold several terms, each under its own names.
+    same weight; it rests where no batch of the step logged a KL. `control/kl_target`, `control/kl` and `control/beta`
+    are logged. The state is part of the trainer's checkpoint. Several callbacks may hold several terms, each under its
+    own names.
 
     Args:
         law: what to compute.
@@ -34,6 +35,7 @@ class KLControl(Callback):
         self.steps = PerOptimiserStep(law)
         self.controller = self.steps.controller
         self._optimiser_steps = 0
+        self._taken: Tensor | None = None  # what was logged last, held so that its memory is no other's
 
     @property
     def state_key(self) -> str:
@@ -65,7 +67,7 @@ class KLControl(Callback):
                 raise UserError(
                     f"training_step logged no {self.kl!r}: write self.log({self.kl!r}, kl) there, with on_step=True"
                 )
-            self.steps.add(logged[self.kl])
+            self._take(logged[self.kl])
         if trainer.global_step == self._optimiser_steps:
             return
         self._optimiser_steps = trainer.global_step
@@ -78,6 +80,12 @@ class KLControl(Callback):
         if self.controller.target is not None:
             values[f"control/{self.kl}_target"] = state.target
         pl_module.log_dict(values, on_step=True, on_epoch=False)
+
+    def _take(self, logged: Tensor) -> None:
+        """What this batch logged; Lightning shows it again after batches that log nothing."""
+        if self._taken is None or logged.data_ptr() != self._taken.data_ptr():
+            self.steps.add(logged)
+        self._taken = logged
 
     def _write(self, module: LightningModule) -> None:
         held = getattr(module, self.weight)

@@ -182,6 +182,8 @@ class Health:
     def __str__(self) -> str:
         return str(self.read()) if self._examples > 1 else f"health: {self._examples} examples seen, two are the least"
 
+    __repr__ = __str__
+
 
 def _posterior(mean: Tensor, log_variance: Tensor) -> Posterior:
     if mean.ndim < 2 or mean.shape != log_variance.shape:
