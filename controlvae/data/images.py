@@ -21,7 +21,7 @@ from controlvae.experiments import Images
 
 _MANY = 1_000  # pictures whose sizes are worth remembering
 _NAMED = 5  # unreadable ones that are named
-_ADVICE = "give its path by --set data.path=..., or the folder it is in by --data-root"
+_ADVICE = "name the folder it is in by --data-root, or give its path by --set data.path=...; see controlvae data"
 _NOTHING = Factors((), np.empty((0, 0), np.int64))
 
 

@@ -135,7 +135,8 @@ DATA_SETS: dict[str, tuple[str, str, Callable[[Path | None], str]]] = {
     "celeba": (
         "CelebA: 162,770 aligned faces to train on, 19,867 and 19,962 held out, 178x218: --set 'data=CelebA()', or "
         "CelebA(64, fit=148) for 64x64 of the middle 148x148",
-        f"{celeba.NEEDS}. Decoded once, and kept in the cache (8 GB at 128)",
+        f"{celeba.NEEDS}. Decoded once, and kept in the cache (8 GB at 128). The presets and table-celeba take "
+        f"celeba/celeba_10k_89x109.npz instead: the first 10,000 faces, halved by examples/first_faces.py",
         celeba.found,
     ),
     "images": (

@@ -42,8 +42,11 @@ class Trained:
         return len(self.examples) if self.among is None else len(self.among)
 
 
-def open_run(folder: RunFolder, *, root: Path | None = None, device: torch.device | None = None) -> Trained:
-    """Loads the newest good checkpoint of a run."""
+def open_run(
+    folder: RunFolder | Path | str, *, root: Path | None = None, device: torch.device | None = None
+) -> Trained:
+    """Loads the newest good checkpoint of a run. `root` is where data files are looked for first."""
+    folder = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     device = device or torch.device("cpu")
     experiment = folder.experiment()
     saved, _ = checkpoint.load(folder.checkpoints)
