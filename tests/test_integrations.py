@@ -183,6 +183,10 @@ def test_lightning_says_what_is_missing():
     lightning = pytest.importorskip("lightning.pytorch")
     from controlvae.integrations.lightning import KLControl
 
+    with pytest.raises(UserError, match="Geco watches the reconstruction"):
+        KLControl(cv.Geco(5.0))
+    assert KLControl(cv.Geco(5.0), kl="recon").kl == "recon"
+
     trainer = lightning.Trainer(logger=False, accelerator="cpu", enable_checkpointing=False)
     with pytest.raises(UserError, match="no attribute 'beta'"):
         KLControl(LAW).on_train_start(trainer, lightning.LightningModule())

@@ -296,6 +296,7 @@ def test_gains_inside_the_rules_do_not_warn():
         warnings.simplefilter("error")
         cv.PI(target=18.0)
         cv.PI.paper("text", target=1.5)
+        cv.PI(target=0.5, beta_min=1.0, beta_max=100.0)  # what kp adds while the KL is zero is nothing beside its bound
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,28 @@ def test_the_library_imports_no_other_framework():
     assert not FRAMEWORKS & set(done.stdout.split())
 
 
+CLIENT = """
+import torch
+import controlvae as cv
+control = cv.Controller(cv.Auto(target=8.0))
+reveal_type(control.step(3.0))
+reveal_type(control.step(torch.tensor(3.0)))
+cv.PI(targt=3.0)
+cv.Contrller
+"""
+
+
+def test_a_users_type_checker_knows_the_package(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    (tmp_path / "client.py").write_text(CLIENT)
+    ours = ROOT.parent  # with its settings and its cache, which `make types` has filled: torch takes half a minute
+    settings = ["--config-file", str(ours / "pyproject.toml"), "--cache-dir", str(ours / ".mypy_cache")]
+    said, _, _ = api.run([str(tmp_path / "client.py"), *settings])
+    for words in ('type is "float"', 'type is "torch._tensor.Tensor"', "did you mean", 'no attribute "Contrller"'):
+        assert words in said
+    assert "Found 2 errors" in said
+
+
 DOCUMENTED = [  # examples under integrations need their frameworks, and stand in examples/ as programs
     f"{path.parent.name}.{path.stem}" for room in ("control", "metrics")
     for path in sorted((ROOT / room).glob("*.py")) if ">>>" in path.read_text(encoding="utf-8")

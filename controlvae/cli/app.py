@@ -24,7 +24,8 @@ DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Where data files are; else $CONTROLVAE_DATA, else ./data.")
 ]
 TimeLimit = Annotated[
-    str | None, typer.Option("--time-limit", help="Checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h.")
+    str | None,
+    typer.Option("--time-limit", help="Of training: checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h."),
 ]
 CheckpointEvery = Annotated[
     str, typer.Option("--checkpoint-every", help="How much work a crash may cost, e.g. 30s or 5m.")

@@ -50,7 +50,7 @@ class PI(Feedback):
 
     def __post_init__(self) -> None:
         self.check(kp=self.kp, ki=self.ki)
-        warn_about_gains(self.target, self.kp, self.ki)
+        warn_about_gains(self.target, self.kp, self.ki, self.beta_min)
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
         now = self.sense(state, measured, xp)  # lines 5-6: sample the KL, e(t) = v - KL(t)

@@ -3,12 +3,16 @@
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from controlvae.control import Law
 from controlvae.errors import UserError
 from controlvae.integrations.accumulation import PerOptimiserStep
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError:  # the same package under its older name
+    from pytorch_lightning import Callback, LightningModule, Trainer
 
 
 class KLControl(Callback):
@@ -31,6 +35,10 @@ class KLControl(Callback):
     """
 
     def __init__(self, law: Law, kl: str = "kl", weight: str = "beta") -> None:
+        if law.holds_reconstruction and kl == "kl":
+            raise UserError(
+                f"{type(law).__name__} watches the reconstruction: log that, and name it, KLControl(law, kl='recon')"
+            )
         self.kl, self.weight = kl, weight
         self.steps = PerOptimiserStep(law)
         self.controller = self.steps.controller

@@ -54,10 +54,11 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     drawn: list[np.ndarray] = []  # seeds of one run share their set point: one line says it
     for place, trace in enumerate(traces):
         axis.plot(trace.column("step"), trace.column(held), label=trace.name, linewidth=1.4, **_run_look(place))
-    for colour, trace in zip(_cycle(len(traces)), traces, strict=True):
+    longest_first = sorted(zip(_cycle(len(traces)), traces, strict=True), key=lambda one: -len(one[1].records))
+    for colour, trace in longest_first:
         target = trace.column("target") if trace.steered == held else np.full(1, np.nan)
-        if np.isfinite(target).any() and not any(np.array_equal(target, other) for other in drawn):
-            shared = sum(np.array_equal(target, other.column("target")) for other in traces) > 1
+        if np.isfinite(target).any() and not any(_alike(target, other) for other in drawn):
+            shared = sum(_alike(target, other.column("target")) for other in traces) > 1
             label = "target" if shared else f"target of {trace.name}"
             axis.plot(trace.column("step"), target, "--", color="black" if shared else colour, linewidth=1, label=label)
             drawn.append(target)
@@ -65,11 +66,21 @@ def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     late = max(late_peak(line) for line in lines)
     top = late + 0.15 * abs(late) or 1.0  # an estimated total correlation may lie below zero
     axis.set_ylim(bottom=min(0.0, 1.1 * min(float(np.nanmin(line)) for line in lines)), top=top)
-    peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
-    if peak > top:
-        axis.set_title(f"a first peak of {peak:.3g} nats is cut off", loc="left", fontsize=8, color="#55656f")
+    _say_what_is_cut(axis, traces, held)
     _legend(figure, axis)
     return figure
+
+
+def _say_what_is_cut(axis: Axes, traces: Sequence[Trace], held: str) -> None:
+    peak = max(float(np.nanmax(trace.column(held))) for trace in traces)
+    if peak > axis.get_ylim()[1]:
+        axis.set_title(f"a first peak of {peak:.3g} nats is cut off", loc="left", fontsize=8, color="#55656f")
+
+
+def _alike(target: np.ndarray, other: np.ndarray) -> bool:
+    """As far as both go: a run that is still training shares its set point with one that has ended."""
+    both = min(len(target), len(other))
+    return np.array_equal(target[:both], other[:both], equal_nan=True)
 
 
 def beta_figure(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:
@@ -108,6 +119,7 @@ def simulation_figure(traces: Sequence[Trace], real: Trace | None = None) -> Fig
         above.plot(trace.column("step"), trace.column("target"), "--", color="black", linewidth=1, label=label)
     peaks = [late_peak(trace.column(held)) for trace in [*traces, *([real] if real else [])]]
     above.set_ylim(0, 1.15 * max(peaks))
+    _say_what_is_cut(above, [*traces, *([real] if real else [])], held)
     above.set_ylabel(f"{HELD[held]} (nats per example)")
     below.set_ylabel("β(t)")
     below.set_ylim(bottom=0)

@@ -48,12 +48,15 @@ def write_theorem(pairs: Sequence[Pair], measured_on: str, out: Path) -> list[st
     numbers = [(pair.kl_vae, pair.d, pair.gain, pair.bound, pair.elbo_gain) for pair in above]
     lines = ([pair.setting, *(f"{n:.6g}" for n in own), pair.inside] for pair, own in zip(above, numbers, strict=True))
     write_csv(out / "theorem.csv", heads, lines)
-    save_figure(theorem_figure(above, measured_on), out / "theorem.png")
+    save_figure(theorem_figure(above, measured_on, list(_by_setting(pairs))), out / "theorem.png")
     return [*_rows(above), _verdict(above, measured_on), f"written to {out / 'theorem.csv'} and .png"]
 
 
-def theorem_figure(pairs: Sequence[Pair], measured_on: str) -> Figure:
-    """Left, the gain in reconstruction under its bound; right, what is left of it once the KL is paid."""
+def theorem_figure(pairs: Sequence[Pair], measured_on: str, settings: Sequence[str]) -> Figure:
+    """Left, the gain in reconstruction under its bound; right, what is left of it once the KL is paid.
+
+    `settings` are all of the sweep's, so that a colour is the same in its other pictures.
+    """
     kl_vae = float(np.mean([pair.kl_vae for pair in pairs]))
     furthest = 1.1 * max(pair.d for pair in pairs)
     d, end = np.linspace(0, furthest, 200), target_range(kl_vae).high - kl_vae
@@ -63,7 +66,8 @@ def theorem_figure(pairs: Sequence[Pair], measured_on: str) -> Figure:
     left.plot(d, d, "--", color="#55656f", linewidth=1, label="what the KL costs, d")
     right.axhline(0, color="black", linewidth=1)
     right.axvspan(0, min(end, furthest), color="#dde4e8", alpha=0.8, linewidth=0, label="the paper's band")
-    for number, (setting, own) in enumerate(_by_setting(pairs).items(), start=1):  # the plain VAE has the first colour
+    for setting, own in _by_setting(pairs).items():
+        number = settings.index(setting) + 1  # the plain VAE has the first colour
         look = {"s": 18, "color": COLOURS[number % len(COLOURS)], "zorder": 3}
         left.scatter([pair.d for pair in own], [pair.gain for pair in own], label=setting, **look)
         right.scatter([pair.d for pair in own], [pair.elbo_gain for pair in own], **look)
