@@ -92,6 +92,8 @@ def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None, fid
     """Once for each checkpoint: metrics of an older one, or poorer ones, are made anew."""
     step = latest_step(folder.checkpoints)
     if step is not None and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device):
+        if not sys.stderr.isatty():  # a terminal has its bar
+            print(f"controlvae: evaluating {folder.path}, step {step:,}", file=sys.stderr, flush=True)
         evaluate_run(folder.path, device, root, fid=fid)
 
 
