@@ -55,7 +55,7 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
         ("control.target.stpo=1", "did you mean 'stop'"),
         ("control.open_loop=true", "no field of PI 'open_loop'"),
         ("data.path=my.txt", "'data=KIND', KIND one of Images(path=...), TextFile(path=...)"),
-        ("control.gamma=30", "other kinds of control have it: --set 'control=KIND', KIND one of Capacity(gamma=...)"),
+        ("control.gamma=30", "of control have it: --set 'control=KIND', KIND one of Capacity(target=..., gamma=...)"),
         ("control.ki.deep=1", "plain value"),
         ("training.steps=1.5", "training.steps must be a whole number, got 1.5"),
         ("training.batch=true", "whole number"),

@@ -198,6 +198,25 @@ def test_the_legend_of_many_runs_fits_its_figure_and_covers_no_line(length):
     assert extent.y0 >= figure.axes[0].bbox.y1
 
 
+@pytest.mark.parametrize(
+    ("runs", "labels"),
+    [
+        ([(10, 100, 0.0), (100, 50, 0.0)], ["target"]),  # the shorter one has more lines
+        ([(1, 3_100, 0.01), (1, 1_400, 0.01)], ["target"]),  # a ramp, and a run still on its way up it
+        ([(10, 100, 0.0), (10, 100, 0.1)], ["target of 0", "target of 1"]),
+    ],
+    ids=str,
+)
+def test_a_set_point_that_runs_share_is_one_line_as_long_as_the_longest(runs, labels):
+    traces = [
+        Trace(str(number), [{"step": every * n, "kl": 1.0, "target": 5.0 + slope * every * n} for n in range(1, lines)])
+        for number, (every, lines, slope) in enumerate(runs)
+    ]
+    drawn = [line for line in held_figure(traces).axes[0].lines if str(line.get_label()).startswith("target")]
+    assert sorted(line.get_label() for line in drawn) == labels
+    assert max(line.get_xdata()[-1] for line in drawn) == max(every * (lines - 1) for every, lines, _ in runs)
+
+
 def test_parts_of_a_weight_are_drawn_where_they_add_up_to_it():
     records = [{"step": 10 * n, "beta": 0.01 * n, "p": -2.0, "i": -3.0, "target": 4.0} for n in range(1, 5)]
     [plain], [logarithmic] = (beta_figure([Trace("a", records)], law).axes for law in (False, True))

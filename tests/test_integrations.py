@@ -103,7 +103,9 @@ def test_jax_models_side_by_side_and_no_gradient_through_the_weight():
 # --- Lightning --------------------------------------------------------------------------------------------------------
 
 
-def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, skipped=None, unlogged=(), **trainer_settings):
+def lightning_fit(
+    steps, callbacks=(), ckpt=None, buffer=False, skipped=None, unlogged=(), on_epoch=None, **trainer_settings
+):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the weight each was given, the callback)."""
     pytest.importorskip("lightning")
     import lightning.pytorch as lightning
@@ -125,8 +127,8 @@ def lightning_fit(steps, callbacks=(), ckpt=None, buffer=False, skipped=None, un
                 return None
             kl = 2 * self.layer(x).square().sum(dim=1).mean()
             self.seen.append((kl.item(), float(self.beta)))
-            if number not in unlogged:
-                self.log("kl", kl)
+            if number not in unlogged or self.current_epoch == 0:
+                self.log("kl", kl, on_step=True, on_epoch=on_epoch)
             loss = (self.layer(x) - 3).square().sum(dim=1).mean() + self.beta * kl
             assert loss.dtype == torch.float32
             return loss
@@ -162,10 +164,12 @@ def test_lightning_counts_no_kl_of_a_batch_that_was_skipped(skipped):
     assert float(control.controller.beta) == pytest.approx(replayed([[kl] for kl, _ in seen])[-1], rel=1e-6)
 
 
-def test_lightning_rests_where_no_kl_was_logged():
-    seen, control, trainer = lightning_fit(14, unlogged=(1, 2, 5), enable_checkpointing=False)
-    logged = [kl for number, (kl, _) in enumerate(seen) if number % 7 not in (1, 2, 5)]
-    assert (trainer.global_step, float(control.controller.state.step)) == (14, 8)
+@pytest.mark.parametrize("on_epoch", [None, True])
+@pytest.mark.parametrize("unlogged", [(1, 2, 5), (0, 6)])
+def test_lightning_rests_where_no_kl_was_logged(on_epoch, unlogged):
+    seen, control, trainer = lightning_fit(21, unlogged=unlogged, on_epoch=on_epoch, enable_checkpointing=False)
+    logged = [kl for number, (kl, _) in enumerate(seen) if number < 7 or number % 7 not in unlogged]
+    assert (trainer.global_step, float(control.controller.state.step)) == (21, len(logged))
     assert float(control.controller.beta) == pytest.approx(replayed([[kl] for kl in logged])[-1], rel=1e-6)
 
 
@@ -185,6 +189,8 @@ def test_lightning_says_what_is_missing():
 
     with pytest.raises(UserError, match="Geco watches the reconstruction"):
         KLControl(cv.Geco(5.0))
+    with pytest.raises(TypeError, match="must be a law"):
+        KLControl(18.0)
     assert KLControl(cv.Geco(5.0), kl="recon").kl == "recon"
 
     trainer = lightning.Trainer(logger=False, accelerator="cpu", enable_checkpointing=False)

@@ -17,7 +17,8 @@ import controlvae
 
 ROOT = Path(controlvae.__file__).parent
 ROOMS = ["control", "experiments", "data", "models", "objectives", "training", "metrics", "report", "dashboard", "cli"]
-FRAMEWORKS = {"accelerate", "diffusers", "jax", "keras", "lightning", "pythae", "scvi", "transformers"}
+FRAMEWORKS = {"accelerate", "diffusers", "jax", "keras", "lightning", "pythae", "pytorch_lightning", "scvi",
+              "transformers"}  # fmt: skip
 
 
 def imported_rooms(node):

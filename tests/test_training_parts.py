@@ -207,11 +207,14 @@ def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
     folder = RunFolder(tmp_path)
     folder.create(preset("celeba-control-155"), "")
     run = Run.open(folder)
-    line = {"saturated": 0.85, "target": 155.0, "beta": 0.9997}
-    for step in range(1, 31):
-        loop._watch_reach(run, {**line, "step": step, "kl": 160.9 if step < 21 else 156.0})
+    line = {"saturated": 0.85, "target": 155.0}
+    for step in range(1, 61):  # swings from bound to bound, then is at one of them, then arrives
+        beta, kl = (0.4, 160.9) if step < 21 else (0.9997, 160.9 if step < 41 else 156.0)
+        loop._watch_reach(run, {**line, "step": step, "beta": beta, "kl": kl})
     run.journal.close()
-    assert [event["event"] for event in folder.events()] == ["target out of reach", "target in reach again"]
+    events = [(event["event"], event["step"]) for event in folder.events()]
+    assert events == [("target out of reach", 30), ("target in reach again", 41)]
+    assert folder.events()[0]["bound"] == 1.0
 
 
 def test_feedback_comes_from_the_same_batch():

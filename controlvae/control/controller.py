@@ -127,6 +127,7 @@ class Controller:
                 *now, total, count = held.tolist()
                 new, pending, weight = self._moved(State(*now), (total, int(count)), number, last)
                 held[:] = [*new, *pending]
+                torch.autograd.graph.increment_version(block)  # a write that autograd did not see
                 return _within(torch.tensor(weight, dtype=block.dtype, device="cpu"), measured.dtype)
             old = State(*block[:-2].unbind(0))
             if self.accumulate == 1:
@@ -136,7 +137,7 @@ class Controller:
                 return beta
             beta = _within(old.beta.clone(), measured.dtype)
             total, count = block[-2] + value, block[-1] + 1
-            full = (count >= self.accumulate) | last
+            full = (count >= self.accumulate) | bool(last)
             moved = torch.stack([*self._update(old, total / count), torch.zeros_like(total), torch.zeros_like(count)])
             kept = torch.stack([*old, total, count])
             block.copy_(torch.where(full, moved, kept))
@@ -239,6 +240,8 @@ class Controller:
         if missing or extra:
             raise ValueError(f"not a controller's state: missing {sorted(missing)}, unknown {sorted(extra)}")
         values = [saved[name] if name in saved else 0 * saved["beta"] for name in _MOVING]
+        if self.accumulate == 1:  # what is pending waits for micro-batches that will not come
+            values[-2:] = [0 * value for value in values[-2:]]
         shape = () if self.models is None else (self.models,)
         if any(tuple(getattr(value, "shape", ())) != shape for value in values):
             raise ValueError(f"the saved state has shape {tuple(getattr(values[0], 'shape', ()))}, expected {shape}")
@@ -291,12 +294,14 @@ class Controller:
 
     def __repr__(self) -> str:
         laws = repr(self.laws[0]) if len(self._groups) == 1 else repr(list(self.laws))
-        settings = {"models": self.models, "accumulate": self.accumulate, "delayed": self.delayed}
-        usual = {"models": None, "accumulate": 1, "delayed": self.accumulate > 1}
-        words = [laws, *(f"{name}={value}" for name, value in settings.items() if value != usual[name])]
-        if torch.as_tensor(self.state.held).any():
-            words.append(f"target moved to {self.stats()['target']}")
-        return f"Controller({', '.join(words)})"
+        usual = {"models": None, "accumulate": 1, "sync_ranks": True, "delayed": self.accumulate > 1}
+        words = [laws, *(f"{name}={getattr(self, name)}" for name in usual if getattr(self, name) != usual[name])]
+        if self._block is not None:
+            _, _, held, target, *_ = self._block.tolist()
+        else:
+            held, target = (self._floats.held, self._floats.target) if self._floats else (0.0, None)
+        moved = held if isinstance(held, float) else any(held)
+        return f"Controller({', '.join(words)}{f', target moved to {target}' if moved else ''})"
 
 
 def _storable(block: Tensor, device: torch.device | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """Where a set point may lie for a model at hand: short trainings at fixed weights, and what to make of their KL."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -71,7 +71,7 @@ def _last(kls: float | Sequence[float]) -> float:
     if kls is None:
         raise ValueError("train returned None; it must return the KL it ended with, or those of all steps")
     found = kls.tolist() if hasattr(kls, "tolist") else kls
-    steps = found if isinstance(found, Sequence) else [found]
+    steps = list(found) if isinstance(found, Iterable) else [found]
     if not steps:
         raise ValueError("train returned no KL; it must return the last one, or those of all steps")
     try:

@@ -4,6 +4,7 @@ Needs the tokenizers package: `pip install 'controlvae[text]'`.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from controlvae.errors import UserError
@@ -13,27 +14,21 @@ _UNKNOWN = "<UNK>"
 
 
 class Cut:
-    """Cuts a sentence of words into their pieces."""
+    """Cuts a sentence of words into their pieces. `learnt` is what the package keeps of them, as JSON."""
 
-    def __init__(self, learnt: Any) -> None:
-        self._learnt = learnt
+    def __init__(self, learnt: str) -> None:
+        self.learnt = learnt
 
     def __call__(self, words: Sequence[str]) -> list[str]:
-        return list(self._learnt.encode(" ".join(words)).tokens)
+        return list(self._tokenizer.encode(" ".join(words)).tokens)
 
-    def kept(self) -> str:
-        """What was learnt, as JSON."""
-        return str(self._learnt.to_str())
-
-    @classmethod
-    def of(cls, kept: str) -> "Cut":
-        """The one that `kept` was of."""
+    @cached_property
+    def _tokenizer(self) -> Any:  # made when a sentence is to be cut: writing needs no package
+        package = _tokenizers()
         try:
-            return cls(_tokenizers().Tokenizer.from_str(kept))
-        except UserError:
-            raise
+            return package.Tokenizer.from_str(self.learnt)
         except Exception as error:  # the package raises nothing narrower
-            raise ValueError(f"its pieces are damaged ({error})") from None
+            raise UserError(f"the pieces of this model are damaged: {error}") from None
 
 
 class Pieces(NamedTuple):
@@ -54,7 +49,7 @@ def learn_pieces(sentences: Sequence[Sequence[str]], most: int) -> Pieces:
     if len(names) - 1 > most:
         letters = sum(len(name) == 1 for name in names)
         raise UserError(f"pieces={most:,} is fewer than the letters of this text, {letters:,}; set data.pieces higher")
-    return Pieces(tuple(names[1:]), Cut(learner))
+    return Pieces(tuple(names[1:]), Cut(learner.to_str()))
 
 
 def _tokenizers() -> Any:

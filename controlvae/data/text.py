@@ -77,14 +77,14 @@ class Sentences:
     def words_kept(self) -> str:
         """What a model needs of them to write, as JSON."""
         kept = {"vocabulary": self.vocabulary, "lower": self.lower, "longest": self.shape[0]}
-        return json.dumps(kept | ({"pieces": self.cut.kept()} if self.cut else {}), ensure_ascii=False)
+        return json.dumps(kept | ({"pieces": self.cut.learnt} if self.cut else {}), ensure_ascii=False)
 
     @classmethod
     def of_words(cls, kept: str, reason: str) -> "Sentences":
         """No sentences, and the words of those that `words_kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         none = torch.zeros(0, found["longest"], dtype=torch.int32), torch.zeros(0, dtype=torch.int64)
-        cut = Cut.of(found["pieces"]) if "pieces" in found else None
+        cut = Cut(found["pieces"]) if "pieces" in found else None
         return cls(*none, tuple(found["vocabulary"]), reason, cut=cut, lower=found["lower"])
 
     def row(self, sentence: str) -> Tensor:

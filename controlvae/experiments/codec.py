@@ -100,11 +100,17 @@ def _no_field(value: Any, change: _Change, hint: Any) -> UserError:
     others = [kind for kind in _settings_classes(_options(hint)) if name in (f.name for f in fields(kind))]
     if not others:
         return unknown(f"field of {type(value).__name__}", name, [f.name for f in fields(value)])
-    written = ", ".join(f"{kind.__name__}({name}=...)" for kind in others)
+    written = ", ".join(f"{kind.__name__}({_least(kind, name)})" for kind in others)
     return UserError(
         f"no field of {type(value).__name__} {name!r}; other kinds of {part} have it: --set '{part}=KIND', "
         f"KIND one of {written}"
     )
+
+
+def _least(kind: type, name: str) -> str:
+    """What must be said of such settings, and this: `target=..., gamma=...`."""
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    return ", ".join(f"{each}=..." for each in dict.fromkeys([*needed, name]))
 
 
 def _read(hint: Any, text: str) -> Any:

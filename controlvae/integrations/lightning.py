@@ -11,8 +11,11 @@ from controlvae.integrations.accumulation import PerOptimiserStep
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-except ModuleNotFoundError:  # the same package under its older name
-    from pytorch_lightning import Callback, LightningModule, Trainer
+except ModuleNotFoundError:
+    try:  # the same package under its older name
+        from pytorch_lightning import Callback, LightningModule, Trainer
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("this needs Lightning: pip install lightning") from None
 
 
 class KLControl(Callback):
@@ -35,15 +38,17 @@ class KLControl(Callback):
     """
 
     def __init__(self, law: Law, kl: str = "kl", weight: str = "beta") -> None:
+        self.kl, self.weight = kl, weight
+        self.steps = PerOptimiserStep(law)
         if law.holds_reconstruction and kl == "kl":
             raise UserError(
                 f"{type(law).__name__} watches the reconstruction: log that, and name it, KLControl(law, kl='recon')"
             )
-        self.kl, self.weight = kl, weight
-        self.steps = PerOptimiserStep(law)
         self.controller = self.steps.controller
         self._optimiser_steps = 0
-        self._taken: Tensor | None = None  # what was logged last, held so that its memory is no other's
+        self._before: Tensor | None = (
+            None  # what stood there when the batch began, held so that its memory is no other's
+        )
 
     @property
     def state_key(self) -> str:
@@ -64,6 +69,9 @@ class KLControl(Callback):
         self.steps.start()
         self._optimiser_steps = trainer.global_step
         self._write(pl_module)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._before = trainer.callback_metrics.get(self.kl)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -90,10 +98,9 @@ class KLControl(Callback):
         pl_module.log_dict(values, on_step=True, on_epoch=False)
 
     def _take(self, logged: Tensor) -> None:
-        """What this batch logged; Lightning shows it again after batches that log nothing."""
-        if self._taken is None or logged.data_ptr() != self._taken.data_ptr():
+        """What this batch logged; where it logged nothing, Lightning shows what was there before."""
+        if self._before is None or logged.data_ptr() != self._before.data_ptr():
             self.steps.add(logged)
-        self._taken = logged
 
     def _write(self, module: LightningModule) -> None:
         held = getattr(module, self.weight)

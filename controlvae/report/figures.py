@@ -51,18 +51,20 @@ class Trace:
 def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     """What a controller holds (the KL, or `tc`, the total correlation) in each run, and the set point it was given."""
     figure, axis = _axes(f"{HELD[held]} (nats per example)")
-    drawn: list[np.ndarray] = []  # seeds of one run share their set point: one line says it
+    drawn: list[Trace] = []  # seeds of one run share their set point: one line says it
     for place, trace in enumerate(traces):
         axis.plot(trace.column("step"), trace.column(held), label=trace.name, linewidth=1.4, **_run_look(place))
-    longest_first = sorted(zip(_cycle(len(traces)), traces, strict=True), key=lambda one: -len(one[1].records))
-    for colour, trace in longest_first:
-        target = trace.column("target") if trace.steered == held else np.full(1, np.nan)
-        if np.isfinite(target).any() and not any(_alike(target, other) for other in drawn):
-            shared = sum(_alike(target, other.column("target")) for other in traces) > 1
-            label = "target" if shared else f"target of {trace.name}"
-            axis.plot(trace.column("step"), target, "--", color="black" if shared else colour, linewidth=1, label=label)
-            drawn.append(target)
-    lines = [trace.column(held) for trace in traces] + drawn
+    given = [
+        (colour, trace) for colour, trace in zip(_cycle(len(traces)), traces, strict=True)
+        if trace.steered == held and np.isfinite(trace.column("target")).any()
+    ]  # fmt: skip
+    for colour, trace in sorted(given, key=lambda one: -one[1].records[-1]["step"]):
+        if not any(_same_target(trace, other) for other in drawn):
+            shared = sum(_same_target(trace, other) for _, other in given) > 1
+            ink, label = ("black", "target") if shared else (colour, f"target of {trace.name}")
+            axis.plot(trace.column("step"), trace.column("target"), "--", color=ink, linewidth=1, label=label)
+            drawn.append(trace)
+    lines = [trace.column(held) for trace in traces] + [trace.column("target") for trace in drawn]
     late = max(late_peak(line) for line in lines)
     top = late + 0.15 * abs(late) or 1.0  # an estimated total correlation may lie below zero
     axis.set_ylim(bottom=min(0.0, 1.1 * min(float(np.nanmin(line)) for line in lines)), top=top)
@@ -77,10 +79,11 @@ def _say_what_is_cut(axis: Axes, traces: Sequence[Trace], held: str) -> None:
         axis.set_title(f"a first peak of {peak:.3g} nats is cut off", loc="left", fontsize=8, color="#55656f")
 
 
-def _alike(target: np.ndarray, other: np.ndarray) -> bool:
-    """As far as both go: a run that is still training shares its set point with one that has ended."""
-    both = min(len(target), len(other))
-    return np.array_equal(target[:both], other[:both], equal_nan=True)
+def _same_target(trace: Trace, other: Trace) -> bool:
+    """At the steps that both have: a run that is still training shares its set point with one that has ended."""
+    mine, theirs = ({record["step"]: record["target"] for record in each.records} for each in (trace, other))
+    both = mine.keys() & theirs.keys()
+    return bool(both) and all(mine[step] == theirs[step] for step in both)
 
 
 def beta_figure(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:

@@ -115,7 +115,7 @@ def troubles_of(folder: RunFolder) -> list[str]:
         e = reach[-1]
         held = next(name for name in HELD if name in e)
         lines.append(
-            f"target out of reach: from about step {e['step']:,} on, β stayed at its bound {e['beta']:g} "
+            f"target out of reach: from about step {e['step']:,} on, β was at its bound {e.get('bound', e['beta']):g} "
             f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
         )
     if moved := [event for event in folder.events() if event["event"] == "target moved"]:

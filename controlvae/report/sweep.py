@@ -72,7 +72,7 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
     write_csv(out / "sweep.csv", ["setting", "seeds", "steps", "measured on", *heads, *response_heads], rows)
     save_figure(sweep_figure(runs, ends, measured_on), out / "sweep.png")
     lines += [*_notes(runs, measured_on), f"written to {out / 'sweep.csv'} and .png"]
-    return lines if plain is None else lines + write_theorem(_pairs(ends, plain), measured_on, out)
+    return lines if plain is None else lines + write_theorem(_pairs(ends, plain), list(ends), measured_on, out)
 
 
 def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]], measured_on: str) -> Figure:

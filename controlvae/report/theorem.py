@@ -36,10 +36,11 @@ class Pair:
         return self.kl_vae + self.d <= target_range(self.kl_vae).high
 
 
-def write_theorem(pairs: Sequence[Pair], measured_on: str, out: Path) -> list[str]:
+def write_theorem(pairs: Sequence[Pair], settings: Sequence[str], measured_on: str, out: Path) -> list[str]:
     """Writes `theorem.csv` and `theorem.png`; returns what they show, as lines.
 
-    Runs with a KL below the plain VAE's are left out: the theorem is about those above it.
+    Runs with a KL below the plain VAE's are left out: the theorem is about those above it. `settings` are all of the
+    sweep's, so that a colour is the same in its other pictures.
     """
     above = [pair for pair in pairs if pair.d > 0]
     if not above:
@@ -48,15 +49,12 @@ def write_theorem(pairs: Sequence[Pair], measured_on: str, out: Path) -> list[st
     numbers = [(pair.kl_vae, pair.d, pair.gain, pair.bound, pair.elbo_gain) for pair in above]
     lines = ([pair.setting, *(f"{n:.6g}" for n in own), pair.inside] for pair, own in zip(above, numbers, strict=True))
     write_csv(out / "theorem.csv", heads, lines)
-    save_figure(theorem_figure(above, measured_on, list(_by_setting(pairs))), out / "theorem.png")
+    save_figure(theorem_figure(above, settings, measured_on), out / "theorem.png")
     return [*_rows(above), _verdict(above, measured_on), f"written to {out / 'theorem.csv'} and .png"]
 
 
-def theorem_figure(pairs: Sequence[Pair], measured_on: str, settings: Sequence[str]) -> Figure:
-    """Left, the gain in reconstruction under its bound; right, what is left of it once the KL is paid.
-
-    `settings` are all of the sweep's, so that a colour is the same in its other pictures.
-    """
+def theorem_figure(pairs: Sequence[Pair], settings: Sequence[str], measured_on: str) -> Figure:
+    """Left, the gain in reconstruction under its bound; right, what is left of it once the KL is paid."""
     kl_vae = float(np.mean([pair.kl_vae for pair in pairs]))
     furthest = 1.1 * max(pair.d for pair in pairs)
     d, end = np.linspace(0, furthest, 200), target_range(kl_vae).high - kl_vae
@@ -67,8 +65,7 @@ def theorem_figure(pairs: Sequence[Pair], measured_on: str, settings: Sequence[s
     right.axhline(0, color="black", linewidth=1)
     right.axvspan(0, min(end, furthest), color="#dde4e8", alpha=0.8, linewidth=0, label="the paper's band")
     for setting, own in _by_setting(pairs).items():
-        number = settings.index(setting) + 1  # the plain VAE has the first colour
-        look = {"s": 18, "color": COLOURS[number % len(COLOURS)], "zorder": 3}
+        look = {"s": 18, "color": COLOURS[settings.index(setting) % len(COLOURS)], "zorder": 3}
         left.scatter([pair.d for pair in own], [pair.gain for pair in own], label=setting, **look)
         right.scatter([pair.d for pair in own], [pair.elbo_gain for pair in own], **look)
     for axis, label in ((left, "gain in reconstruction (nats)"), (right, "gain in ELBO (nats)")):

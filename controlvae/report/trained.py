@@ -85,7 +85,7 @@ def _words_alone(folder: RunFolder, experiment: Experiment, reason: str) -> Sent
     kind = Dialogs if isinstance(experiment.model, DialogSettings) else Sentences
     try:
         return kind.of_words(folder.words_file.read_text(encoding="utf-8"), reason)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"{folder.words_file} cannot be read: {error}; and {reason}") from None
 
 

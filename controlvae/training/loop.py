@@ -21,6 +21,7 @@ from controlvae.training.measurements import first_bad_row, summarise, width
 from controlvae.training.validation import Validator
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
+_NEAR = 0.002  # of a weight and its bound
 _LONG = 10  # log lines that a weight is at its bound, or a code without nats, before it is worth a word
 
 
@@ -116,7 +117,7 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     try:
         if saved.numbers["experiment"] != _identity(run.experiment):
             raise ValueError("it was written by other settings")
-        if run.data and saved.numbers.get("data", run.data) != run.data:
+        if run.data and (saved.numbers.get("data") or run.data) != run.data:
             raise ValueError("its data is not what it was when training began")
         position, window = saved.numbers["log_position"], saved.tensors["window"]
         engine.restore(model, saved.step, {k: v for k, v in saved.tensors.items() if k != "window"})
@@ -274,14 +275,17 @@ def _spell(lines: int, holds: bool) -> tuple[int, bool, bool]:
 def _watch_reach(run: Run, record: dict[str, Any]) -> None:
     """Says once when the weight has been at its bound for long, and once when it is free again.
 
-    At its bound in most steps: the noise of single batches frees a weight for moments, with its target as far as ever.
+    The noise of single batches frees a weight for moments, with its target as far as ever: most steps will do, where
+    the mean weight is at the bound as well. One that swings between bounds has too large a gain, and is not meant.
     """
-    held = run.experiment.holds
-    stuck = record["saturated"] > 0.5 and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
+    held, bounds = run.experiment.holds, run.experiment.control.bounds
+    bound = min(bounds, key=lambda each: abs(record["beta"] - each))
+    there = record["saturated"] > (0.5 if math.isclose(record["beta"], bound, rel_tol=_NEAR, abs_tol=_NEAR) else 0.99)
+    stuck = there and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
     run.saturated_lines, long, over = _spell(run.saturated_lines, bool(stuck))
     if long:
         numbers = {name: record[name] for name in ("step", "target", held, "beta")}
-        run.journal.event("target out of reach", **numbers)
+        run.journal.event("target out of reach", **numbers, bound=bound)
     elif over:
         run.journal.event("target in reach again", step=record["step"])
 
