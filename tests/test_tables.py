@@ -64,6 +64,25 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
     assert [(row["seed"], float(row["MIG"])) for row in rows] == [("1", 0.5), ("2", 0.56), ("3", 0.53)]
 
 
+def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp_path):
+    words = ["reproduce", "table-short", "--only", "shapes2d-short", "--seeds", 1, "--runs", "short"]
+    changes = ["data.images=400", "training.steps=3", "training.batch=4"]
+    sets = [word for one in changes for word in ("--set", one)]
+    done = within(*words, *sets, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "| ControlVAE (KL = 16) | 1 | 3 |" in done.stdout
+    assert "Not the preset's: runs of shapes2d-short with another data.images, training.batch." in done.stdout
+    run = RunFolder(tmp_path / "short" / "shapes2d-short" / "seed-1")
+    assert (run.experiment().training.steps, run.experiment().data.images) == (3, 400)
+    before = run.metrics_file.stat().st_mtime_ns
+    assert done.stdout.endswith(within(*words, *sets, cwd=tmp_path).stdout)  # nothing is left to do
+    assert run.metrics_file.stat().st_mtime_ns == before
+    for other, reason in ([], "other settings"), ([*sets, "--no-train"], "--no-train trains nothing"):
+        refused = within(*words, *other, cwd=tmp_path)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        assert reason in refused.stderr
+
+
 def test_a_table_says_who_diverged_and_takes_scores_that_are_no_numbers(tmp_path):
     runs = [RunFolder(tmp_path / f"seed-{seed}") for seed in (1, 2)]
     for seed, (run, mig) in enumerate(zip(runs, (0.5, float("nan")), strict=True), start=1):

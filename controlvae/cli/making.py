@@ -217,6 +217,7 @@ def reproduce(
             "--beside", metavar="NAME=FOLDER", help="Your method: its runs, or scores of its codes. Repeatable."
         ),
     ] = None,
+    sets: Sets = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Or only tabulate or draw what is there.")] = True,
     fid: FidPictures = None,
     device: Device = "auto",
@@ -231,4 +232,4 @@ def reproduce(
         reproducing.show_results()
         return
     how = training.options(device, time_limit, checkpoint_every, False, data_root)
-    reproducing.reproduce(name, runs, seeds, only or [], beside or [], train, how, fid)
+    reproducing.reproduce(name, runs, seeds, only or [], beside or [], sets or [], train, how, fid)

@@ -12,8 +12,8 @@ from rich.markdown import Markdown
 from controlvae.cli import training
 from controlvae.cli.many import runs_in, seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
-from controlvae.errors import UserError
-from controlvae.experiments import PRESETS, RunFolder, find_runs, preset
+from controlvae.errors import UserError, typed
+from controlvae.experiments import PRESETS, RunFolder, find_runs, override, preset
 from controlvae.experiments.paper import RESULTS, PaperExamples, PaperFigure, PaperResult, PaperTable, Row, paper_result
 from controlvae.report.codes import score_files
 from controlvae.report.paper_figures import write_figure
@@ -33,6 +33,7 @@ def reproduce(
     seeds: int,
     only: Sequence[str],
     beside: Sequence[str],
+    sets: Sequence[str],
     train: bool,
     how: training.How,
     fid: int | None,
@@ -40,14 +41,22 @@ def reproduce(
     """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated.
 
     Methods that share their network and differ in control alone train side by side, which suits a large GPU. Methods
-    set beside them are taken as their folders hold them.
+    set beside them are taken as their folders hold them. `sets` change every method that is trained; the table says so.
     """
     result = paper_result(name)
     if runs.is_file():
         raise UserError(f"{runs} is a file; --runs takes a folder")
     wanted, own = _wanted(result, only), _own(result, beside)
+    if sets and not train:
+        raise UserError("--set changes what is trained, and --no-train trains nothing")
     if train:
-        made = [seed_folders(preset(p), runs / p, seeds, f"controlvae train {p} --seeds {seeds}") for p in wanted]
+        changes = [word for one in sets for word in ("--set", one)]
+        made = [
+            seed_folders(
+                override(preset(name), list(sets)), runs / name, seeds, typed("train", name, *changes, "--seeds", seeds)
+            )
+            for name in wanted
+        ]
         train_all([folder for folders in made for folder in folders], how)
     found = {row.key: runs_in(runs / row.key) for row in result.rows}
     found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
