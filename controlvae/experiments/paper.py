@@ -313,6 +313,12 @@ _FIGURES = [
         curves=("elbo", "reconstruction", "kl"),
     ),
     PaperFigure(
+        "figure-celeba",
+        "Beyond the paper: the same on CelebA",
+        TABLES["table-celeba"].rows,
+        curves=("elbo", "reconstruction", "kl"),
+    ),
+    PaperFigure(
         "figure-ptb",
         "Figure 6: KL, reconstruction, the true ELBO beside the paper's curve, weight and validation on Penn Treebank",
         _PTB_ROWS,

@@ -81,7 +81,9 @@ def draw_band(axis: Axes, values: Spread, label: str, place: int) -> None:
     alone = "." if len(values.steps) == 1 else ""  # a line of one point would not be seen
     axis.plot(values.steps, values.mean, label=label, linewidth=1.0, marker=alone, **look(place))
     sd, colour = np.nan_to_num(values.sd), look(place)["color"]
-    axis.fill_between(values.steps, values.mean - sd, values.mean + sd, color=colour, alpha=0.2, linewidth=0)
+    told = sd < np.abs(values.mean)  # the first steps may scatter by more than they are: a bar from edge to edge
+    shade = {"where": told, "color": colour, "alpha": 0.2, "linewidth": 0}
+    axis.fill_between(values.steps, values.mean - sd, values.mean + sd, **shade)
 
 
 def leave_empty(axis: Axes, words: str, square: bool = False) -> None:
