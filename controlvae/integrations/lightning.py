@@ -46,9 +46,7 @@ class KLControl(Callback):
             )
         self.controller = self.steps.controller
         self._optimiser_steps = 0
-        self._before: Tensor | None = (
-            None  # what stood there when the batch began, held so that its memory is no other's
-        )
+        self._before: Tensor | None = None  # logged when the batch began; held, so that its memory is no other's
 
     @property
     def state_key(self) -> str:
