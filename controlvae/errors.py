@@ -13,6 +13,10 @@ class RunError(Exception):
     """Training could not go on, though the request was right: exit status 1."""
 
 
+class Diverged(RunError):
+    """It became NaN; what is trained after it may not."""
+
+
 def typed(command: str, *words: object) -> str:
     """What to type, as a shell takes it: `controlvae resume 'my runs/first'`."""
     return shlex.join(["controlvae", command, *map(str, words)])

@@ -325,7 +325,7 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     looks = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
     assert [look["step"] for look in looks] == [*range(35, 400, 35), 400]
     best = max(looks, key=lambda look: look["elbo"])
-    assert [path.name for path in (one / "best").glob("step-*")] == [f"step-{best['step']:010d}"]
+    assert max(path.name for path in (one / "best").glob("step-*")) == f"step-{best['step']:010d}"
     controlvae("evaluate", one, "--device", "cpu")
     assert json.loads((one / "metrics.json").read_text())["best"]["step"] == best["step"]
     for damaged in (one / "best").rglob("*.safetensors"):
@@ -335,6 +335,35 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     refused = controlvae(*words, "--set", "training.validation=256", "--run", tmp_path / "no")
     assert refused.returncode == 2
     assert "leaves nothing of 256 examples" in refused.stderr
+
+
+def test_where_the_best_weights_are_gone_the_best_from_then_on_are_kept(tmp_path):
+    words = ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"]
+    controlvae(*words, "--run", tmp_path, "--time-limit", "0.3s")
+    shutil.rmtree(tmp_path / "best", ignore_errors=True)
+    lines = [json.dumps({"step": 1, "elbo": 0.0, "reconstruction": 0.0, "kl": 0.0})]  # better than any to come
+    (tmp_path / "validation.jsonl").write_text("\n".join(lines) + "\n")
+    assert controlvae("resume", tmp_path, "--device", "cpu").returncode == 0
+    assert list((tmp_path / "best").glob("step-*"))
+
+
+def test_weights_of_other_settings_are_not_measured_and_damaged_ones_are_named(straight, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(straight, run)
+    settings = run / "experiment.json"
+    settings.write_text(settings.read_text().replace('"bernoulli"', '"squared-error"'))
+    refused = controlvae("evaluate", run, "--device", "cpu")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "written by other settings" in refused.stderr
+    shutil.copy(straight / "experiment.json", settings)
+    newest = max((run / "checkpoint").glob("step-*")) / "tensors.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"x")
+    done = controlvae("evaluate", run, "--examples", "20", "--device", "cpu")
+    older = max(path for path in (run / "checkpoint").glob("step-*") if path != newest.parent)
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"is damaged (tensors.safetensors does not match its digest); that of step {int(older.name[5:])}" in done.stderr
+    )
 
 
 def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_path, capsys):

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import os
 import re
 import statistics
 
@@ -190,6 +191,12 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     done = within("reproduce", "table-mig", *words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "theirs-2.npz holds codes without scores" in done.stderr
+    (tmp_path / "codes" / "theirs-2.npz").unlink()
+    one, other = (tmp_path / "codes" / f"theirs-{seed}.npz" for seed in (0, 1))
+    dates = one.stat()
+    one.write_bytes(other.read_bytes())
+    os.utime(one, ns=(dates.st_atime_ns, dates.st_mtime_ns))  # older than its scores, and not what was scored
+    assert "theirs-0.npz holds codes without scores" in within("reproduce", "table-mig", *words, cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from pathlib import Path
 import typer
 
 from controlvae.cli import training
-from controlvae.errors import RunError, UserError
+from controlvae.errors import Diverged, UserError
 from controlvae.experiments import Experiment, RunFolder, find_runs
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.engines import shared_settings
+from controlvae.training.journal import in_training
 
 _MOST_AT_ONCE = 25  # models side by side: more gain nothing on the largest card
 
@@ -25,9 +26,11 @@ def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -
         try:
             if not folder.experiment_file.is_file():
                 folder.create(one, command)
-            elif not folder.events():  # it never began, because its data was not there or did not fit
+            elif _numbers_of(folder.experiment()) == _numbers_of(one):
+                pass
+            elif not folder.events() and not in_training(folder):  # it never began: its data was not there, or no fit
                 folder.write(one, command)
-            elif _numbers_of(folder.experiment()) != _numbers_of(one):
+            else:
                 raise UserError(f"{folder.path} holds a run with other settings; choose another folder, or delete it")
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
@@ -47,7 +50,7 @@ def runs_in(path: Path) -> list[RunFolder]:
 def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
     """Trains what is not at its end yet, group by group, until all is done or the time is up."""
     deadline = time.monotonic() + how.time_limit
-    failed: RunError | None = None
+    failed: Diverged | None = None
     for together in side_by_side(folders):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -59,7 +62,7 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise
-        except RunError as error:  # all of these diverged; those after them may not
+        except Diverged as error:
             typer.echo(f"controlvae: {error}", err=True)
             failed = error
         gc.collect()  # an engine and its compiled steps know each other, and the next group needs their memory

@@ -114,7 +114,11 @@ def start(plan: Plan, how: How, command: str) -> None:
             folder.create(experiment, command)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
-    _go([Run.open(folder, machinery.data) for folder in plan.folders], machinery, how)
+    runs = [Run.open(folder, machinery.data) for folder in plan.folders]
+    for run, experiment in zip(runs, plan.experiments, strict=True):
+        if run.experiment != experiment:
+            raise UserError(f"another process began a run in {run.folder.path} at the same time; choose another --run")
+    _go(runs, machinery, how)
 
 
 def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> None:

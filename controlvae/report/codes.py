@@ -1,5 +1,6 @@
 """Codes that any model gave, read from a file: every disentanglement score, into a JSON file beside them."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -55,7 +56,7 @@ def score_files(path: Path) -> list[ScoreFile]:
     """The scores at a path, or of all codes in a folder. Codes that were not scored as they are now are refused."""
     for codes in [path] if path.suffix == ".npz" else sorted(path.glob("*.npz")):
         scored = codes.with_suffix(SUFFIX)
-        if not scored.is_file() or scored.stat().st_mtime < codes.stat().st_mtime:
+        if not scored.is_file() or ScoreFile(scored).metrics().get("sha256") != _digest(codes):
             raise UserError(f"{codes} holds codes without scores, or was written since: {typed('score', codes)}")
     if path.suffix == ".npz":
         return [ScoreFile(path.with_suffix(SUFFIX))]
@@ -74,7 +75,7 @@ def score_codes(
 
     `factors` is a table of them in a file of its own, `table.csv` or `table.csv:shape,scale`, a row per code.
     """
-    arrays = _read(path)
+    digest, arrays = _digest(path), _read(path)
     if not os.access(path.parent, os.W_OK):  # not after minutes of work
         raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
     try:
@@ -84,8 +85,19 @@ def score_codes(
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     file = ScoreFile(path.with_suffix(SUFFIX))
-    write_text(file.path, json.dumps({"of": f"the codes in {path.name}", **metrics}, indent=2) + "\n")
+    write_text(file.path, json.dumps({"of": f"the codes in {path.name}", "sha256": digest, **metrics}, indent=2) + "\n")
     return file, metrics
+
+
+def _digest(path: Path) -> str:
+    """Of the file's bytes: scores belong to codes, whatever their dates."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(
+            f"no file {path}" if not path.exists() else f"{path} cannot be read: {error.strerror}"
+        ) from None
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -1,6 +1,7 @@
 """A trained run opened for looking at: its experiment, its data, and its model at the last good checkpoint."""
 
 import contextlib
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
 from controlvae.training import checkpoint
+from controlvae.training.loop import identity
 from controlvae.training.sampling import trained_on
 
 
@@ -49,10 +51,16 @@ def open_run(
     folder = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     device = device or torch.device("cpu")
     experiment = folder.experiment()
-    saved, _ = checkpoint.load(folder.checkpoints)
+    saved, damaged = checkpoint.load(folder.checkpoints)
     if saved is None:
         first = "in training, its first is half a minute away; else train it"
         raise UserError(f"{folder.path} has no checkpoint yet: {first}: {typed('resume', folder.path)}")
+    if saved.numbers.get("experiment", identity(experiment)) != identity(experiment):
+        raise UserError(
+            f"the checkpoint in {folder.path} was written by other settings than its experiment.json has now"
+        )
+    for line in damaged:
+        warnings.warn(f"{folder.path}: {line}; that of step {saved.step:,} is taken", stacklevel=2)
     examples, changed = _examples(folder, experiment, saved.numbers.get("data", ""), root)
     examples = examples.to(device)
     model = build_for(experiment, examples)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from controlvae.control.collapse import COLLAPSED, REMEDY, in_use
-from controlvae.errors import RunError, UserError
+from controlvae.errors import Diverged, UserError
 from controlvae.experiments import Experiment, RunFolder, differences
 from controlvae.experiments.asked import answer, asked, target_in
 from controlvae.training import checkpoint
@@ -62,7 +62,8 @@ class Run:
 
     @classmethod
     def open(cls, folder: RunFolder, data: str = "") -> "Run":
-        return cls(folder.experiment(), folder, Journal(folder), data=data)
+        journal = Journal(folder)  # first, for it locks the folder: nobody changes the settings any more
+        return cls(folder.experiment(), folder, journal, data=data)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _start_again(run: Run) -> list[str]:
 def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint) -> None:
     """One run goes on from its checkpoint, which must be its own."""
     try:
-        if saved.numbers["experiment"] != _identity(run.experiment):
+        if saved.numbers["experiment"] != identity(run.experiment):
             raise ValueError("it was written by other settings")
         if run.data and (saved.numbers.get("data") or run.data) != run.data:
             raise ValueError("its data is not what it was when training began")
@@ -132,7 +133,7 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
 
 
-def _identity(experiment: Experiment) -> str:
+def identity(experiment: Experiment) -> str:
     """What a checkpoint belongs to: all that decides the numbers, but how long to go on and when to look."""
     training = replace(experiment.training, steps=1, validate_every=0)
     endless = replace(experiment, name="", about="", paper="", training=training)
@@ -226,7 +227,7 @@ def _take_requests(runs: Sequence[Run], engine: Engine) -> None:
 
 def _stop_if_all_diverged(runs: Sequence[Run]) -> None:
     if all(run.diverged_at is not None for run in runs):
-        raise RunError(divergence(runs[0]))
+        raise Diverged(divergence(runs[0]))
 
 
 def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any] | None]:
@@ -319,7 +320,7 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
         tensors["window"] = torch.cat([empty, *run.window])
         run.journal.sync()
         numbers = {
-            "experiment": _identity(run.experiment),
+            "experiment": identity(run.experiment),
             "data": run.data,
             "log_position": run.journal.position,
             "saturated_lines": run.saturated_lines,

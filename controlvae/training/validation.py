@@ -1,6 +1,7 @@
 """Looks at examples kept out of training while it goes on, and keeps the model that did best on them."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from controlvae.data.buckets import in_buckets
 from controlvae.data.examples import Examples, Pictures, stream_key
 from controlvae.data.load import load, validation_part
 from controlvae.data.text import Sentences
+from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.experiments.files import write_text
 from controlvae.models import build_for
@@ -47,19 +49,10 @@ class Validator:
         before = [record for record in folder.validations() if record["step"] < step]
         record = {"step": step, **self.measure(experiment, checkpoint.part(tensors, "model."))}
         write_text(folder.validation_file, "".join(json.dumps(line) + "\n" for line in [*before, record]))
-        if record["elbo"] >= max(
-            [record["elbo"], *(line["elbo"] for line in before), *self._kept(folder, before, step)]
-        ):
+        if record["elbo"] >= _kept(folder, step):
             model = {name: value for name, value in tensors.items() if name.startswith("model.")}
-            checkpoint.save(folder.best, checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]}), keep=1)
-
-    def _kept(self, folder: RunFolder, before: Sequence[dict[str, Any]], step: int) -> list[float]:
-        """The ELBO of the weights that are kept, where the line about them is lost."""
-        kept = checkpoint.latest_step(folder.best)
-        if kept is None or kept >= step or kept in {line["step"] for line in before}:
-            return []
-        saved, _ = checkpoint.load(folder.best)
-        return [] if saved is None else [saved.numbers["elbo"]]
+            # The one before stays: this look may be of steps that a crash takes back.
+            checkpoint.save(folder.best, checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]}), keep=2)
 
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
         """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
@@ -77,3 +70,12 @@ class Validator:
             return
         for chosen in self.indices.split(_PICTURES if isinstance(self.examples, Pictures) else _SENTENCES):
             yield self.examples.batch(chosen)
+
+
+def _kept(folder: RunFolder, step: int) -> float:
+    """The ELBO of the best weights from before that are there; a line whose weights are gone counts for nothing."""
+    try:
+        saved, _ = checkpoint.load(folder.best, at_most=step - 1)
+    except UserError:  # all of them are damaged
+        return -math.inf
+    return -math.inf if saved is None else float(saved.numbers["elbo"])
