@@ -347,6 +347,7 @@ def test_what_validation_kept_is_not_counted_among_what_was_measured(tmp_path):
     assert {metrics[name]["examples"] for name in ("iwae", "likeness")} == {metrics["examples"]} == {20}
     assert metrics["iwae"]["elbo_of_the_same"] == pytest.approx(metrics["elbo"], rel=0.01)
     assert suffices(metrics, run.step, 10_000, None, run.device)
+    assert not suffices({"step": run.step}, run.step, 10_000, None, run.device)  # someone's own
 
 
 def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on(tmp_path):

@@ -94,7 +94,7 @@ def suffices(
     metrics: Mapping[str, Any] | None, step: int, examples: int, fid_pictures: int | None, device: torch.device
 ) -> bool:
     """Whether metrics are of this step and no poorer than what `evaluate` would measure now."""
-    if metrics is None or metrics["step"] != step:
+    if metrics is None or metrics["step"] != step or "examples" not in metrics:
         return False
     available = metrics.get("available", metrics["examples"])
     enough = metrics["examples"] >= min(examples, available)
