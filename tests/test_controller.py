@@ -358,11 +358,8 @@ def test_misuse_says_what_to_do(call, message):
 
 def test_a_python_step_costs_less_than_five_microseconds():
     control = cv.Controller(cv.PI(18.0))
-    for _ in range(20):  # the machine may be busy
-        best = min(timeit.repeat(lambda: control.step(17.0), number=500, repeat=200)) / 500
-        if best < 5e-6:
-            return
-    raise AssertionError(f"{1e6 * best:.1f} microseconds")
+    tries = (min(timeit.repeat(lambda: control.step(17.0), number=500, repeat=200)) / 500 for _ in range(20))
+    assert any(best < 5e-6 for best in tries)  # the machine may be busy
 
 
 RANK = """

@@ -26,12 +26,12 @@ def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -
         try:
             if not folder.experiment_file.is_file():
                 folder.create(one, command)
-            elif _numbers_of(folder.experiment()) == _numbers_of(one):
-                pass
-            elif not folder.events() and not in_training(folder):  # it never began: its data was not there, or no fit
-                folder.write(one, command)
-            else:
-                raise UserError(f"{folder.path} holds a run with other settings; choose another folder, or delete it")
+            elif _numbers_of(folder.experiment()) != _numbers_of(one):
+                if folder.events() or in_training(folder):
+                    raise UserError(
+                        f"{folder.path} holds a run with other settings; choose another folder, or delete it"
+                    )
+                folder.write(one, command)  # it never began, because its data was not there or did not fit
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder.path}: {error.strerror}") from None
         folders.append(folder)

@@ -102,8 +102,6 @@ def _digest(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file, known ones alone: a name with a slip in it would go unnoticed otherwise."""
-    if not path.is_file():
-        raise UserError(f"no file {path}")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
