@@ -37,8 +37,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=Path("data/celeba"), help="a folder")
     given = parser.parse_args()
-    if not given.faces.exists():
-        parser.error(f"there is no {given.faces}")
+    if not given.faces.is_dir() and not zipfile.is_zipfile(given.faces):
+        parser.error(f"{given.faces} is no folder and no zip archive")
     names, read = opened(given.faces)
     if len(names) < given.count:
         parser.error(f"{given.faces} holds {len(names):,} .jpg files, fewer than {given.count:,}")

@@ -2,6 +2,9 @@
 
 import os
 import pickle
+import shutil
+import subprocess
+import sys
 import tarfile
 import time
 import zipfile
@@ -479,3 +482,22 @@ def test_every_data_set_says_what_it_needs_and_what_was_found(tmp_path):
     (tmp_path / "cifar10_test.npz").touch()
     assert describe("images", tmp_path).found.startswith(str(tmp_path / "faces"))
     assert describe("cifar10", tmp_path).found == f"train: no file; test: {tmp_path / 'cifar10_test.npz'}"
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_the_first_faces_are_halved_into_one_file_that_is_read_like_any_other(tmp_path, zipped):
+    faces, script = tmp_path / "img_align_celeba", Path(__file__).parents[1] / "examples" / "first_faces.py"
+    faces.mkdir()
+    for number in range(1, 5):
+        Image.new("RGB", (178, 218), (40 * number, 0, 0)).save(faces / f"{number:06d}.jpg", quality=95)
+    given = shutil.make_archive(str(faces), "zip", tmp_path, faces.name) if zipped else faces
+    words = [sys.executable, str(script), "--count", "3", "--out", str(tmp_path)]
+    subprocess.run([*words, str(given)], check=True)
+    found = load(Images(str(tmp_path / "celeba_10k_89x109.npz")))
+    assert (len(found), found.shape) == (3, (3, 109, 89))
+    means = found.batch(torch.arange(3)).mean((2, 3))
+    assert torch.allclose(means[:, 0], torch.tensor([40.0, 80.0, 120.0]) / 255, atol=0.01)
+    (tmp_path / "no.zip").write_text("no")
+    refused = subprocess.run([*words, str(tmp_path / "no.zip")], check=False, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "no folder and no zip archive" in refused.stderr
