@@ -251,6 +251,34 @@ def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_end
     assert "has ended" in within("steer", stopped, "12", cwd=stopped).stderr
 
 
+def test_a_set_point_moved_after_the_checkpoint_that_is_left_is_moved_again(stopped):
+    before = newest(stopped)
+    shutil.copytree(before, stopped.parent / before.name)
+    within("steer", stopped, "11", cwd=stopped)
+    assert controlvae("resume", stopped, "--device", "cpu", "--time-limit", "0.2s").returncode == 0
+    for checkpoint in (stopped / "checkpoint").iterdir():
+        (checkpoint / "state.json").write_text("")
+    shutil.copytree(stopped.parent / before.name, before, dirs_exist_ok=True)
+    done = controlvae("resume", stopped, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "its target was moved to 11 nats" in done.stderr
+    moves = [event for event in RunFolder(stopped).events() if event["event"] == "target moved"]
+    assert (len(moves), RunFolder(stopped).last_record()["target"]) == (1, 11)
+    assert not list((stopped / "checkpoint").glob("passed-over-*"))
+
+
+def test_a_run_whose_checkpoints_were_deleted_keeps_its_log(stopped):
+    events = stopped / "events.jsonl"
+    kept = [line for line in events.read_text().splitlines() if json.loads(line)["event"] != "stopped"]
+    events.write_text("\n".join(kept) + "\n")  # as a kill leaves it
+    log = (stopped / "log.jsonl").read_bytes()
+    shutil.rmtree(stopped / "checkpoint")
+    done = controlvae("resume", stopped, "--device", "cpu")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no checkpoint any more" in done.stderr
+    assert (stopped / "log.jsonl").read_bytes() == log
+
+
 def test_seeds_get_a_folder_each_and_differ(tmp_path):
     done = controlvae(
         "train", "shapes2d-quick", *TINY, "--set", "training.steps=20", "--seeds", 2, "--run", tmp_path / "s"

@@ -59,9 +59,13 @@ def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int =
         few = f"; of fewer than {_FEATURES:,} it says little" if measured < _FEATURES else ""
         split = metrics["fid"]["split"]
         typer.echo(f"controlvae: note: FID is of {measured:,} pictures, all there are ({split}){few}", err=True)
-    if (figure := information_figure(metrics)) is not None:
-        save_figure(figure, opened.folder.figures / "information.png")
+    _draw_information(opened.folder, metrics)
     return metrics
+
+
+def _draw_information(folder: RunFolder, metrics: Mapping[str, Any]) -> None:
+    if (figure := information_figure(metrics)) is not None:
+        save_figure(figure, folder.figures / "information.png")
 
 
 def evaluate_run(
@@ -76,10 +80,12 @@ def evaluate_run(
             raise
         print(f"controlvae: {path}: measured before, kept: {error}", file=sys.stderr)
         return
-    if report.suffices(opened.folder.metrics(), opened.step, examples, fid, device):
+    kept = opened.folder.metrics()
+    if kept is not None and report.suffices(kept, opened.step, examples, fid, device):
         asked = [] if fid is None else ["--fid", fid]
         anew = typed("evaluate", path, *asked)
         print(f"controlvae: {path}: measured before, kept; anew with: {anew}", file=sys.stderr)
+        _draw_information(opened.folder, kept)
     else:
         evaluate(opened, examples, fid)
     if isinstance(opened.examples, Pictures):  # sentences are in metrics.json

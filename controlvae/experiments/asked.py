@@ -13,12 +13,16 @@ def ask_target(folder: RunFolder, target: object) -> None:
     """Asks for another set point; a run that is not in training takes it up when it is resumed."""
     if folder.ended():
         raise UserError(f"{folder.path} has ended; there is no training left to move its target in")
-    text = json.dumps({"target": target}) + "\n"
     try:
-        target_in(text, folder.experiment().control)
+        target_in(_request(target), folder.experiment().control)
     except ValueError as error:
         raise UserError(str(error)) from None
-    write_text(folder.asked_file, text)
+    ask_again(folder, target)
+
+
+def ask_again(folder: RunFolder, target: object) -> None:
+    """Asks for a set point that training has taken up before."""
+    write_text(folder.asked_file, _request(target))
 
 
 def asked(folder: RunFolder) -> str | None:
@@ -39,6 +43,10 @@ def target_in(text: str, law: Law) -> float:
         raise ValueError(f"a target is a number of nats, got {target!r}")
     law.check_target(target)
     return target
+
+
+def _request(target: object) -> str:
+    return json.dumps({"target": target}) + "\n"
 
 
 def answer(folder: RunFolder, text: str) -> None:

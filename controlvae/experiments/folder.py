@@ -159,7 +159,14 @@ class RunFolder:
         return list(_lines(self.validation_file, numbers=("step", "elbo")))
 
     def events(self) -> list[dict[str, Any]]:
-        return list(_lines(self.events_file, words=("event",)))
+        """What happened, but for what a crash took back: later than the step from which training then went on."""
+        standing: list[dict[str, Any]] = []
+        for event in _lines(self.events_file, words=("event",)):
+            if event["event"] in ("started", "resumed"):
+                step = event.get("step", 0)
+                standing = [earlier for earlier in standing if earlier.get("step", 0) <= step]
+            standing.append(event)
+        return standing
 
     def metrics(self) -> dict[str, Any] | None:
         """What `evaluate` measured; None where it has not been run."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from controlvae.errors import RunError, UserError
 
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
+_PASSED_OVER = "passed-over-"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
                        f"make room and resume") from None  # fmt: skip
     for step in _steps(folder)[keep:]:
         shutil.rmtree(folder / f"step-{step:010d}", ignore_errors=True)
+    for step in _steps(folder, _PASSED_OVER):
+        if step <= checkpoint.step:  # training has come past it again
+            shutil.rmtree(folder / f"{_PASSED_OVER}step-{step:010d}", ignore_errors=True)
     return final
 
 
@@ -88,8 +92,8 @@ def set_aside(folder: Path, after: int) -> None:
     for step in _steps(folder):
         if step > after:
             path = folder / f"step-{step:010d}"
-            shutil.rmtree(folder / f"passed-over-{path.name}", ignore_errors=True)
-            path.rename(folder / f"passed-over-{path.name}")
+            shutil.rmtree(folder / f"{_PASSED_OVER}{path.name}", ignore_errors=True)
+            path.rename(folder / f"{_PASSED_OVER}{path.name}")
 
 
 def latest_step(folder: Path) -> int | None:
@@ -111,11 +115,17 @@ def _read(path: Path, step: int) -> Checkpoint:
     return Checkpoint(content["step"], safetensors.torch.load(payload), content["numbers"])
 
 
-def _steps(folder: Path) -> list[int]:
+def _steps(folder: Path, prefix: str = "") -> list[int]:
     """Steps of the checkpoints in a folder, newest first."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} should be a folder of checkpoints and is a file")
-    found = (re.fullmatch(r"step-([0-9]{10,})", path.name) for path in folder.glob("step-*"))
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        raise UserError(f"{folder} should be a folder of checkpoints and is a file") from None
+    except OSError as error:
+        raise UserError(f"cannot read the checkpoints in {folder}: {error.strerror}") from None
+    found = (re.fullmatch(prefix + r"step-([0-9]{10,})", name) for name in names)
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 

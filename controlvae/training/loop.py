@@ -14,7 +14,7 @@ from torch import Tensor
 from controlvae.control.collapse import COLLAPSED, REMEDY, in_use
 from controlvae.errors import Diverged, UserError
 from controlvae.experiments import Experiment, RunFolder, differences
-from controlvae.experiments.asked import answer, asked, target_in
+from controlvae.experiments.asked import answer, ask_again, asked, target_in
 from controlvae.training import checkpoint
 from controlvae.training.journal import Journal
 from controlvae.training.measurements import first_bad_row, summarise, width
@@ -97,7 +97,7 @@ def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
         if saved is None:
             notes += _start_again(run)
             continue
-        _take_up(run, engine, model, saved)
+        notes += _take_up(run, engine, model, saved)
     return notes
 
 
@@ -106,15 +106,15 @@ def _start_again(run: Run) -> list[str]:
     path = run.folder.path
     if run.journal.position == 0:
         return []
-    if any(event["event"] in ("finished", "stopped", "resumed") for event in run.folder.events()):
+    if any(event["event"] in ("saved", "finished", "stopped", "resumed") for event in run.folder.events()):
         raise UserError(f"{path} has a log but no checkpoint any more; to train it again, give train another --run")
     run.journal.rewind(0)
     checkpoint.set_aside(run.folder.best, 0)
     return [f"{path} was stopped before its first checkpoint; starting again"]
 
 
-def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint) -> None:
-    """One run goes on from its checkpoint, which must be its own."""
+def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint) -> list[str]:
+    """One run goes on from its checkpoint, which must be its own. Returns notes for a person."""
     try:
         if saved.numbers["experiment"] != identity(run.experiment):
             raise ValueError("it was written by other settings")
@@ -131,6 +131,18 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     run.collapsed_lines = saved.numbers.get("collapsed_lines", 0)  # older checkpoints did not count them
     checkpoint.set_aside(run.folder.checkpoints, saved.step)
     checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
+    return _move_again(run, saved.step)
+
+
+def _move_again(run: Run, step: int) -> list[str]:
+    """A set point that was moved after the checkpoint training goes on from is asked for once more."""
+    moved = [event for event in run.folder.events() if event["event"] == "target moved"]
+    if not moved or moved[-1]["step"] <= step or asked(run.folder) is not None:
+        return []
+    target = moved[-1]["target"]
+    ask_again(run.folder, target)
+    return [f"{run.folder.path}: its target was moved to {target:g} nats at step {moved[-1]['step']:,}, which is later "
+            f"than the checkpoint of step {step:,}; it is moved again"]  # fmt: skip
 
 
 def identity(experiment: Experiment) -> str:
@@ -326,4 +338,7 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
             "saturated_lines": run.saturated_lines,
             "collapsed_lines": run.collapsed_lines,
         }
+        first = checkpoint.latest_step(run.folder.checkpoints) is None
         checkpoint.save(run.folder.checkpoints, checkpoint.Checkpoint(engine.step, tensors, numbers))
+        if first:  # from here on a folder without checkpoints has lost them
+            run.journal.event("saved", step=engine.step)
