@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +34,21 @@ def replayed(windows, law=LAW):
     """The weight after each optimiser step, by the float law on the mean of its micro-batches."""
     control = cv.Controller(law)
     return [control.step(sum(window) / len(window)) for window in windows]
+
+
+@pytest.mark.parametrize(
+    ("module", "framework", "install"),
+    [("lightning", "pytorch_lightning", "lightning"), ("pythae", "pythae.trainers", "pythae"), ("jax", "jax", "jax"),
+     ("huggingface", "transformers", "transformers accelerate"), ("scvi", "scvi.train", "scvi-tools")],
+)  # fmt: skip
+def test_a_framework_that_is_not_installed_is_named_with_what_brings_it(module, framework, install, monkeypatch):
+    for name in (framework, "lightning.pytorch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    if module == "scvi":  # which stands on the one of Lightning
+        monkeypatch.setitem(sys.modules, "controlvae.integrations.lightning", SimpleNamespace(KLControl=object))
+    monkeypatch.delitem(sys.modules, f"controlvae.integrations.{module}", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=f": pip install {install}$"):
+        importlib.import_module(f"controlvae.integrations.{module}")
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
 
 from controlvae.control import Controller, Law
 from controlvae.errors import UserError
 from controlvae.integrations.accumulation import PerOptimiserStep
 from controlvae.integrations.measured import on_the_kl
+from controlvae.integrations.needs import needs
+
+with needs("transformers accelerate"):
+    from transformers import Trainer
 
 _SAVED = "kl_control.json"
 

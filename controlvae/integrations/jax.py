@@ -6,12 +6,14 @@
 >>> loss = reconstruction + control.beta * kl
 """
 
-import jax
-import jax.numpy as jnp
-from jax import Array
-
 from controlvae.control import Law, State
 from controlvae.control.arithmetic import Arithmetic, Record, Value
+from controlvae.integrations.needs import needs
+
+with needs("jax"):
+    import jax
+    import jax.numpy as jnp
+    from jax import Array
 
 
 class Arrays:

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-import keras
-from keras import ops
-
 from controlvae import control
 from controlvae.control import Law, State
 from controlvae.control.arithmetic import Arithmetic, Record
 from controlvae.integrations.measured import on_the_kl
+from controlvae.integrations.needs import needs
+
+with needs("keras, and a backend, which KERAS_BACKEND names"):
+    import keras
+    from keras import ops
 
 
 class Tensors:

@@ -8,14 +8,13 @@ from torch import Tensor
 from controlvae.control import Law
 from controlvae.errors import UserError
 from controlvae.integrations.accumulation import PerOptimiserStep
+from controlvae.integrations.needs import needs
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-except ModuleNotFoundError:
-    try:  # the same package under its older name
+except ModuleNotFoundError:  # the same package under its older name
+    with needs("lightning"):
         from pytorch_lightning import Callback, LightningModule, Trainer
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("this needs Lightning: pip install lightning") from None
 
 
 class KLControl(Callback):

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pythae.trainers import BaseTrainer
-
 from controlvae.control import Controller, Law
 from controlvae.errors import UserError
 from controlvae.integrations.measured import on_the_kl
+from controlvae.integrations.needs import needs
+
+with needs("pythae"):
+    from pythae.trainers import BaseTrainer
 
 
 class ControlledTrainer(BaseTrainer):

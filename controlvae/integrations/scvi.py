@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from lightning.pytorch import Callback
-from scvi.module._constants import MODULE_KEYS
-from scvi.train import TrainingPlan
 from torch import Tensor
 
 from controlvae.control import Law
 from controlvae.integrations.lightning import KLControl
 from controlvae.integrations.measured import on_the_kl
+from controlvae.integrations.needs import needs
+
+with needs("scvi-tools"):
+    from lightning.pytorch import Callback
+    from scvi.module._constants import MODULE_KEYS
+    from scvi.train import TrainingPlan
 
 
 class ControlledTrainingPlan(TrainingPlan):
