@@ -14,6 +14,7 @@ from controlvae.training import EagerEngine, make_engine
 from controlvae.training.measurements import columns
 
 HOST, GPU = torch.device("cpu"), torch.device("cuda")
+STEERING = [columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +31,10 @@ def engines(experiments):
     return EagerEngine(experiments, examples, HOST), make_engine(experiments, examples, GPU)
 
 
-def close(got, expected):
-    """Within what products in TF32 and sums in another order leave."""
-    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+def close(got, expected, rtol=2e-2, atol=2e-2):
+    """Within what products in TF32 and sums in another order leave; a weight and its parts are small, and closer."""
+    torch.testing.assert_close(got, expected, rtol=rtol, atol=atol)
+    torch.testing.assert_close(got[..., STEERING], expected[..., STEERING], rtol=rtol, atol=5e-5)
 
 
 def small(name, *sets):
@@ -41,7 +43,7 @@ def small(name, *sets):
 
 @pytest.mark.parametrize("sets", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_a_gpu_trains_as_the_host_does_and_goes_on_from_its_checkpoint(sets):
-    laws = enumerate(["PI(18)", "Geco(100)"], start=1)
+    laws = enumerate(["PI(0.05)", "Geco(100)"], start=1)
     experiments = [small("shapes2d-quick", f"training.seed={seed}", f"control={law}", *sets) for seed, law in laws]
     host, gpu = engines(experiments)
     close(gpu.advance(3), host.advance(3))
@@ -66,7 +68,7 @@ def test_captured_steps_are_those_of_the_plain_engine(name, more, device):
     experiments = [override(preset(name), [*sets, f"training.seed={seed}"]) for seed in (1, 2)]
     examples = load(experiments[0].data)
     plain, captured = EagerEngine(experiments, examples, device), make_engine(experiments, examples, GPU)
-    close(captured.advance(40), plain.advance(40))
+    close(captured.advance(40), plain.advance(40), rtol=1e-3, atol=1e-3)
 
 
 def test_a_target_moved_while_training_is_that_of_its_model_alone():

@@ -10,6 +10,7 @@ from scipy import stats
 from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
+import controlvae as cv
 from controlvae.data import shapes2d, sprites
 from controlvae.data.examples import BinaryImages, Order
 from controlvae.data.load import load
@@ -217,14 +218,16 @@ def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
     assert folder.events()[0]["bound"] == 1.0
 
 
-def test_feedback_comes_from_the_same_batch():
-    # The weight at a step is the law's answer to that step's own KL, not to the one before.
-    experiment = override(preset("shapes2d-quick"), [*TINY, "control=PI(18)"])
+@pytest.mark.parametrize("delayed", [False, True])
+def test_the_weight_of_a_step_answers_its_own_kl_or_where_asked_the_one_before(delayed):
+    # A target below the KL of an untrained network: the weight leaves zero with the first step.
+    experiment = override(preset("shapes2d-quick"), [*TINY, "control=PI(0.05)", f"training.delayed={delayed}"])
     engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
-    rows = engine.advance(1)[0, 0]
-    _, kl, target, beta, p, i, _ = rows[:7].tolist()
-    assert beta == pytest.approx(max(0.0, 0.01 / (1 + np.exp(target - kl)) - 0.001 * (target - kl)))
-    assert p + i <= 0.01
+    rows = engine.advance(3)[:, 0]
+    control = cv.Controller(cv.PI(0.05))
+    answers = [control.step(kl) for kl in rows[:, 1].tolist()]
+    assert min(answers) > 0.004
+    assert rows[:, 3].tolist() == pytest.approx([0.0, *answers[:-1]] if delayed else answers)
 
 
 def test_a_scheduled_rate_is_that_of_its_step():

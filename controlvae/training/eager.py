@@ -150,7 +150,7 @@ class Learner:
         self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
         for name, loss in further.items():
             self.networks[name].descend(loss)
-        return self._row(reconstruction.detach(), terms)
+        return self._row(reconstruction.detach(), terms, beta if self.control.delayed else self.control.state.beta)
 
     def terms(
         self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
@@ -170,11 +170,11 @@ class Learner:
         """What is left of x to say once z is known, in nats per example: (batch,)."""
         return self.reconstruction(self.model, z, x, posterior.given)
 
-    def _row(self, reconstruction: Tensor, terms: Terms) -> Tensor:
+    def _row(self, reconstruction: Tensor, terms: Terms, beta: float | Tensor) -> Tensor:
         state, (low, high) = self.control.state, self.control.laws[0].bounds
         saturated = (state.output < low) | (state.output > high)
         kl, kl_per_latent = terms.divergence
-        values = (reconstruction, kl.detach(), state.target, state.beta, state.p, state.i)
+        values = (reconstruction, kl.detach(), state.target, beta, state.p, state.i)
         device = self.key.device
         row = [
             torch.as_tensor(v, dtype=torch.float64, device=device).reshape(1)

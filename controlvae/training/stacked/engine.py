@@ -127,7 +127,8 @@ class StackedEngine:
             beta = self._steer(torch.where(self.by_reconstruction, reconstruction.detach(), measured))
         with self.aside():  # while the gradients are computed
             kl, per_latent = (term.detach() for term in terms.divergence)
-            self._record(reconstruction.detach(), kl, per_latent, terms.extras)
+            weight = beta if self.control.delayed else self.control.state.beta
+            self._record(reconstruction.detach(), kl, per_latent, weight, terms.extras)
         (reconstruction + terms.given + beta * terms.held).sum().backward()
         if self.critic is not None and critic_gradient is not None:
             self.critic.weight_gradients(critic_gradient)
@@ -155,11 +156,13 @@ class StackedEngine:
         prices = self._prices(self.clock[1:].double() + 1) if objective.prices else None
         return elbo_terms(divergence, objective.free_bits, prices), None
 
-    def _write_row(self, reconstruction: Tensor, kl: Tensor, per_latent: Tensor, extras: tuple[Tensor, ...]) -> None:
+    def _write_row(
+        self, reconstruction: Tensor, kl: Tensor, per_latent: Tensor, beta: Tensor, extras: tuple[Tensor, ...]
+    ) -> None:
         """This step's row of measurements, where the host will find it."""
         state = self.control.state
         saturated = (state.output < self.low) | (state.output > self.high)
-        columns = [reconstruction, kl, state.target, state.beta, state.p, state.i, saturated, *extras]
+        columns = [reconstruction, kl, state.target, beta, state.p, state.i, saturated, *extras]
         row = torch.cat([torch.stack([c.double() for c in columns], dim=1), per_latent.double()], dim=1)
         self.rows.index_copy_(0, self.clock[:1], row.unsqueeze(0))
 
