@@ -329,9 +329,9 @@ BAD = [
     ("factors", lambda y: y[:-1], "each of the 360 examples, got 359"),
     ("factors", lambda y: y[:, 0], r"factors must be \(examples, factors\), got shape \(360,\)"),
     ("factors", lambda y: y * [1, 0, 1] + 4, "factor 1 is 4 throughout"),
-    ("factors", lambda y: y + 0.5, "integer classes, got float64"),
-    ("factors", spoil, "integer classes, got float64"),
-    ("factors", lambda y: y.astype(str), "integer classes"),
+    ("factors", lambda y: y + 0.5, "factor 0 must be integer classes, got .*5; number its values"),
+    ("factors", spoil, "has 1 values that are not finite"),
+    ("factors", lambda y: y.astype(str), "must be numbers, got <U21; number the values"),
 ]
 
 
@@ -373,3 +373,28 @@ def test_sampled_mig_warns_where_values_are_not_equally_frequent():
     rare = (np.arange(len(means)) % 50 == 0)[:, None]
     with pytest.warns(UserWarning, match="factor 0 has values of unequal frequency"):
         mig_sampled(means, log_variances, rare, draws=10)
+
+
+def test_few_examples_a_value_are_warned_of_and_codes_beyond_the_bins_are_counted():
+    rng = np.random.default_rng(0)
+    means, factors = rng.normal(size=(600, 2)), rng.integers(0, 40, size=(600, 1))
+    for score in (mig_sampled, rmig):
+        with pytest.warns(UserWarning, match="factor 0 has 15 examples a value"):
+            noise = score(means, np.tile([-9.0, 0.0], (600, 1)), factors)
+        assert noise.score > 0.1  # of codes that tell nothing
+        assert noise.entropies == pytest.approx([np.log(40)], abs=0.1)
+    two = (factors > 19).astype(int)
+    assert "100% of the means outside" in rmig(means + 50, np.zeros_like(means), two).estimator
+    assert "outside" not in rmig(means, np.zeros_like(means), two).estimator
+
+
+def test_masked_values_are_refused_and_any_byte_order_is_taken():
+    rng = np.random.default_rng(0)
+    means, factors = rng.normal(size=(900, 2)), rng.integers(0, 2, size=(900, 2))
+    with pytest.raises(ValueError, match="masked"):
+        mig_histogram(np.ma.masked_greater(means, 1), factors)
+    with pytest.raises(ValueError, match=r"within ±1e\+12"):
+        mig_histogram(means * 1e300, factors)
+    expected = rmig(means, np.zeros_like(means), factors).score
+    for kind in (means.astype(">f8"), means.astype(np.longdouble)):
+        assert rmig(kind, np.zeros_like(means), factors).score == expected

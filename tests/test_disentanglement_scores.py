@@ -278,8 +278,8 @@ def spoil(values):
         (lambda z: z[:, :1], None, r"two or more of each, got shape \(600, 1\)"),
         (None, lambda y: y[:-1], "each of the 600 examples, got 599"),
         (None, lambda y: y * [1, 0, 1] + 4, "factor 1 is 4 throughout"),
-        (None, lambda y: y + 0.5, "integer classes, got float64"),
-        (None, spoil, "integer classes, got float64"),
+        (None, lambda y: y + 0.5, "factor 0 must be integer classes, got .*5; number its values"),
+        (None, spoil, "has 1 values that are not finite"),
     ],
 )
 def test_every_score_says_what_is_wrong(name, change_codes, change_factors, message):
@@ -301,7 +301,7 @@ def test_too_few_rows_or_factors_are_refused():
     for score in (dci, factor_vae_score, beta_vae_score, modularity):
         with pytest.raises(ValueError, match="factors must be 2 or more, got 1"):
             score(noisy(), FACTORS[:, :1])
-    with pytest.raises(ValueError, match="factors must be finite numbers"):
+    with pytest.raises(ValueError, match="values that are not finite"):
         sap(noisy(), spoil(FACTORS), continuous=True)
 
 
@@ -325,9 +325,10 @@ class Examples:
 
     factor_names = ("shape", "scale", "x")
     unordered = ("shape",)
+    split = "all"
 
-    def __init__(self, count):
-        self.factors = FACTORS[:count]
+    def __init__(self, count, **levels):
+        self.factors, self.levels = FACTORS[:count], levels
 
     def __len__(self):
         return len(self.factors)
@@ -336,13 +337,13 @@ class Examples:
         return torch.from_numpy(COPIED[indices.numpy()])
 
 
-def evaluated(count):
+def evaluated(count, **levels):
     model = SimpleNamespace(
         latents=4, encode=lambda x: SimpleNamespace(mean=x, log_variance=torch.full_like(x, -6.0))
     )  # fmt: skip
     experiment = SimpleNamespace(data=Shapes2D())  # whose shape the paper's MIG leaves out
     run = SimpleNamespace(
-        examples=Examples(count), among=None, model=model, experiment=experiment, device=torch.device("cpu")
+        examples=Examples(count, **levels), among=None, model=model, experiment=experiment, device=torch.device("cpu")
     )
     return disentanglement(run)
 
@@ -354,9 +355,19 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     assert list(whole["sap"]["per_factor"]) == ["shape", "scale", "x"]
     assert whole["sap_continuous"]["per_factor"] == pytest.approx({"scale": 1, "x": 1})
     assert whole["modularity"]["score"] == pytest.approx(3 / 4)
+    assert whole["ground_truth"]["names"] == ["shape", "scale", "x"]
     two = evaluated(2)  # only x varies
+    assert two["ground_truth"]["constant"] == ["shape", "scale"]
     assert "factors must be 2 or more, got 1" in two["dci"]["skipped"]
     assert "1 examples to learn from" in two["sap"]["skipped"]
+    # A quantity is what its classes stand for, not their numbers.
+    levels = np.array([1.0, 10.0, 100.0])
+    found = evaluated(600, scale=levels)["sap_continuous"]["per_factor"]["scale"]
+    second, best = np.sort(
+        [np.corrcoef(levels[FACTORS[:600, 1]], code)[0, 1] ** 2 for code in COPIED[:600].T if code.std()]
+    )[-2:]
+    assert found == pytest.approx(best - second)
+    assert best < 0.9
     means = torch.from_numpy(COPIED)
     kinds = scores(means, torch.full_like(means, -6.0), FACTORS, Examples.factor_names, Examples.factor_names)
     assert {name for name, score in kinds.items() if "skipped" in score} == {"mig_sampled", "sap_continuous"}

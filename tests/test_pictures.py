@@ -393,6 +393,7 @@ def three(tmp_path):
         ("a,b,c\n1,x,2\n1,y,3\n2,x,2\n", "t.csv:c,a", ("c", "a"), [[0, 0], [1, 0], [0, 1]]),
         ('File;"size, cm"\nd/c.png;9\na.png;10\nb.png;9\n', "t.csv", ("size, cm",), [[1], [0], [0]]),
         ("a\tb\r\n1\tx\r\n1\ty\r\n2\tx\r\n", "t.csv", ("a", "b"), [[0, 0], [0, 1], [1, 0]]),
+        (",a\n0,1\n1,1\n2,2\n", "t.csv", ("a",), [[0], [0], [1]]),  # as pandas writes its index
     ],
 )
 def test_factors_of_a_table_become_class_numbers(three, table, factors, names, classes):
@@ -407,6 +408,19 @@ def test_factors_in_words_are_no_quantities(three):
     examples = load(Images("set", factors="t.csv"), three)
     assert examples.unordered == ("kind",)
     assert examples.factors.tolist() == [[0, 0, 0], [1, 1, 1], [0, 0, 1]]
+    assert {name: values.tolist() for name, values in examples.levels.items()} == {"size": [1.5, 2], "number": [1, 2]}
+    (three / "t.csv").write_text("a;b\n0,5;1\n10,25;1\n0,5;2\n")
+    assert load(Images("set", factors="t.csv"), three).levels["a"].tolist() == [0.5, 10.25]
+
+
+def test_rows_without_names_beside_pictures_of_two_orders_are_refused(tmp_path):
+    for number in (1, 2, 10):
+        Image.new("L", (8, 8), number).save(tmp_path / f"p{number}.png")
+    (tmp_path / "t.csv").write_text("a\n1\n1\n2\n")
+    with pytest.raises(UserError, match=r"row 2 about p10.png, .* or about p2.png.*column 'file'"):
+        load(Images(str(tmp_path), factors="t.csv"))
+    (tmp_path / "t.csv").write_text("file,a\np1.png,1\np2.png,1\np10.png,2\n")
+    assert load(Images(str(tmp_path), factors="t.csv")).factors.tolist() == [[0], [1], [0]]
 
 
 def test_factors_of_an_array(three):
@@ -429,6 +443,8 @@ def test_factors_of_an_array(three):
         ("a,a\n1,1\n", "t.csv", "must name each column once"),
         ("a,b\n1,x\n2,\n1,x\n", "t.csv", "'b' has no value in row 2"),
         ("a,b\n1,nan\n2,1\n1,1\n", "t.csv", "'b' has no value in row 1"),
+        ("a,b\n1,inf\n2,1\n1,1\n", "t.csv", "'b' has no value in row 1"),
+        ("a,b\n1,1\n2,NA\n1,1\n", "t.csv", "'b' has 'NA' in row 2 among numbers"),
         ("filename,a\na.png,1\nb.png,2\nd/c.png,1\n", "t.csv", "'filename' has 3 values in 3 rows.*'file'"),
         ("", "t.csv", "no column of factors"),
         ("", "u.csv", "no file or folder .u.csv. here"),

@@ -1,8 +1,8 @@
 """Dialogs as examples: every utterance that answers others, with those before it, who spoke, its act and its topic."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +85,7 @@ class Dialogs:
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
+    levels: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

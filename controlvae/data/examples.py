@@ -2,7 +2,8 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -43,6 +44,11 @@ class Examples(Protocol):
         """The factors that are no quantities, such as a shape: which of their classes comes first means nothing."""
         ...
 
+    @property
+    def levels(self) -> Mapping[str, np.ndarray]:
+        """By factor, the number that each of its classes stands for, where that is not the class number itself."""
+        ...
+
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> Any:
@@ -67,6 +73,7 @@ class Pictures(ABC):
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
+    levels: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)

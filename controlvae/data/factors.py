@@ -1,10 +1,11 @@
 """Ground-truth factors of a user's own pictures: a table in a CSV or NumPy file, its values made class numbers."""
 
-import contextlib
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from controlvae.data.arrays import FAULTS
 from controlvae.errors import UserError, unknown
 
 _FILE = "file"  # the column that names pictures
+_FEW = 0.1  # of a column's cells: where no more are words, numbers are meant
+_GAPS = ("", "na", "n/a", "null", "none", "?", "-")  # how programs write that there is no number
 
 
 class Factors(NamedTuple):
@@ -21,13 +24,15 @@ class Factors(NamedTuple):
     names: tuple[str, ...]
     classes: np.ndarray  # (pictures, factors) int64
     unordered: tuple[str, ...] = ()  # those in words: no quantities
+    levels: Mapping[str, np.ndarray] = MappingProxyType({})  # of the others: the number each class stands for
 
 
 def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str] | None) -> Factors:
     """The table of `count` pictures, whose names are `files` where they have any; `wanted` are columns `a,b`.
 
-    A CSV begins with the factors' names. Its rows are in the order of the pictures, unless a column `file` names the
-    picture of each. In a `.npz` a vector is a factor, and so is each column of a matrix.
+    A CSV begins with the factors' names; a first column without one, as pandas writes its index, is left out. Its rows
+    are in the order of the pictures, unless a column `file` names the picture of each. In a `.npz` a vector is a
+    factor, and so is each column of a matrix.
     """
     written = path.suffix.lower() in (".csv", ".tsv")
     try:
@@ -39,14 +44,17 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
         columns = {name: _pick(columns, name.strip(), path) for name in wanted.split(",")}
     if not columns:
         raise UserError(f"{path} has no column of factors")
+    if named is None:
+        _check_one_order(files or (), path)
     order = np.arange(count) if named is None else _order(named.tolist(), files, path)
     for name, column in columns.items():
         if len(column) != (count if named is None else len(named)):
             raise UserError(f"{path} has {len(column):,} rows under {name!r} for {count:,} pictures")
-    columns = {name: _as_numbers(column) for name, column in columns.items()}
-    classes = [_classes(column, f"{path}: {name!r}")[order] for name, column in columns.items()]
+    columns = {name: _as_numbers(column, f"{path}: {name!r}") for name, column in columns.items()}
+    found = {name: _classes(column, f"{path}: {name!r}") for name, column in columns.items()}
     words = tuple(name for name, column in columns.items() if column.dtype.kind == "U")
-    return Factors(tuple(columns), np.stack(classes, axis=1), words)
+    levels = {name: values for name, (values, _) in found.items() if name not in words}
+    return Factors(tuple(columns), np.stack([classes[order] for _, classes in found.values()], axis=1), words, levels)
 
 
 def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
@@ -61,6 +69,8 @@ def _from_csv(path: Path) -> dict[str, np.ndarray]:
     rows = max((_rows(text, separator) for separator in ",;\t"), key=_regularity)  # spreadsheets write all three
     if not rows:
         return {}
+    if not rows[0][0].strip() and len(rows[0]) > 1:
+        rows = [row[1:] for row in rows]
     head = [_FILE if name.strip().lower() == _FILE else name.strip() for name in rows[0]]
     if len(set(head)) != len(head) or "" in head:
         raise ValueError(f"its first line must name each column once, got {','.join(head)}")
@@ -72,7 +82,10 @@ def _from_csv(path: Path) -> dict[str, np.ndarray]:
 
 
 def _rows(text: str, separator: str) -> list[list[str]]:
-    return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
+    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
+    if separator == ";":  # where fractions are written with a comma, lists are written with a semicolon
+        return [[re.sub(r"^(\s*[+-]?\d*),(\d+\s*)$", r"\1.\2", cell) for cell in row] for row in rows]
+    return rows
 
 
 def _regularity(rows: list[list[str]]) -> tuple[int, bool]:
@@ -116,16 +129,44 @@ def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndar
     return np.array([rows[name] for name in files])
 
 
-def _as_numbers(column: np.ndarray) -> np.ndarray:
-    """Words as numbers where all are."""
-    with contextlib.suppress(ValueError):
+def _check_one_order(files: Sequence[str], path: Path) -> None:
+    """Refuses names that a person counts in another order than a computer sorts them: whose rows would these be?"""
+    counted = sorted(files, key=lambda name: [(int(part), "") if part.isdigit() else (-1, part)
+                                              for part in re.split(r"(\d+)", name)])  # fmt: skip
+    for row, (one, other) in enumerate(zip(files, counted, strict=True), start=1):
+        if one != other:
+            raise UserError(
+                f"{path}: is row {row} about {one}, as files are sorted, or about {other}, as they are counted? Add a "
+                f"column {_FILE!r} with the name of each picture"
+            )
+
+
+def _as_numbers(column: np.ndarray, name: str) -> np.ndarray:
+    """Numbers where all are, words where many are not; a word or two among numbers are a slip, or a gap."""
+    if column.dtype.kind in "fiub":
         return column.astype(np.float64)
-    return column.astype(str)
+    cells = column.astype(str)
+    words = [row for row, cell in enumerate(cells) if not _is_number(cell)]
+    if not words:
+        return cells.astype(np.float64)
+    gaps = all(cells[row].lower() in _GAPS for row in words)
+    if len(words) == len(cells) or (len(words) > _FEW * len(cells) and not gaps):
+        return cells
+    row, cell = words[0] + 1, str(cells[words[0]])
+    raise UserError(f"{name} has {cell!r} in row {row:,} among numbers; fill it in, or choose other columns")
 
 
-def _classes(column: np.ndarray, name: str) -> np.ndarray:
-    """Values as numbers from 0, in their order."""
-    missing = np.isnan(column) if column.dtype.kind == "f" else column == ""
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _classes(column: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The values there are, sorted, and for each row the number of its own among them."""
+    missing = ~np.isfinite(column) if column.dtype.kind == "f" else column == ""
     if missing.any():
         raise UserError(f"{name} has no value in row {missing.argmax() + 1:,}; fill it in, or choose other columns")
     values, classes = np.unique(column, return_inverse=True)
@@ -134,4 +175,4 @@ def _classes(column: np.ndarray, name: str) -> np.ndarray:
             f"{name} has {len(values):,} values in {len(column):,} rows, too many for classes: round them, call a "
             f"column of file names {_FILE!r}, or choose the columns that are factors, as in table.csv:shape,scale"
         )
-    return classes.astype(np.int64)
+    return values, classes.astype(np.int64)

@@ -138,6 +138,7 @@ def _examples(
         factors.classes[chosen] if factors.names else None,
         factors.names,
         factors.unordered,
+        factors.levels,
     )
 
 

@@ -7,8 +7,8 @@ Its text belongs to the LDC: it is read where it is found and never shipped.
 import json
 import zipfile
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -44,6 +44,7 @@ class Sentences:
     factors: np.ndarray | None = None
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
+    levels: Mapping[str, np.ndarray] = field(default_factory=dict)
     cut: Cut | None = None  # into the pieces that tokens are, where they are no words
     lower: bool = False  # its words are all in lower case, whatever the case of a sentence of one's own
 

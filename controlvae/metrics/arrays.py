@@ -10,10 +10,16 @@ from torch import Tensor
 
 def host_array(given: Any) -> np.ndarray:
     """An array of a list, an array, or a tensor on any device, with or without a gradient."""
+    if np.ma.is_masked(given):
+        raise ValueError("an array with masked values is given; leave those rows out, or fill them in")
     if not isinstance(given, Tensor):
-        return np.ascontiguousarray(given) if np.ndim(given) else np.asarray(given)
+        array = np.ascontiguousarray(given) if np.ndim(given) else np.asarray(given)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
     given = given.detach().cpu()
     return (given.float() if given.dtype == torch.bfloat16 else given).numpy()
+
+
+_LARGEST = 1e12  # of a code: sums of its square are far from overflowing
 
 
 def code_table(name: str, values: Any) -> Any:
@@ -27,12 +33,16 @@ def code_table(name: str, values: Any) -> Any:
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
     if not finite.all():
         raise ValueError(f"{name} must be finite, got {int((~finite).sum())} values that are not")
+    if (largest := float(abs(values).max())) > _LARGEST:
+        raise ValueError(f"{name} must lie within ±{_LARGEST:g}, got one of size {largest:.3g}; scale them down")
     return values
 
 
 def code_tensor(name: str, given: Any, device: torch.device | str | None = None) -> Tensor:
     """Codes of any kind, checked: float64 where they are that, else float32; by default on the device they are on."""
     values = code_table(name, given.detach() if isinstance(given, Tensor) else host_array(given))
+    if not isinstance(values, Tensor) and values.dtype == np.longdouble:
+        values = values.astype(np.float64)
     tensor = values if isinstance(values, Tensor) else torch.tensor(values)
     return tensor.to(device or tensor.device, torch.float64 if tensor.dtype == torch.float64 else torch.float32)
 
@@ -42,10 +52,12 @@ def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: 
     table = _factor_table(factors, examples, names)
     if table.shape[1] < least:
         raise ValueError(f"factors must be {least} or more, got {table.shape[1]}; one alone is mixed up with no other")
-    if table.dtype.kind not in "buif" or not (np.isfinite(table) & (table == np.floor(table))).all():
-        raise ValueError(f"factors must be integer classes, got {table.dtype} values that are not whole numbers")
-    if (np.abs(table.astype(np.float64)) > 2**53).any():
-        raise ValueError("factors must be classes of at most 2**53: larger numbers cannot be told apart")
+    for number, column in enumerate(table.T):
+        if (column != np.floor(column)).any():
+            raise ValueError(
+                f"{factor_word(number, names)} must be integer classes, got {column[column != np.floor(column)][0]}; "
+                "number its values, as numpy.unique(values, return_inverse=True) does"
+            )
     values = [np.unique(column) for column in table.T]
     for number, found in enumerate(values):
         _check_varies(factor_word(number, names), found)
@@ -55,8 +67,6 @@ def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: 
 def quantities(factors: Any, examples: int, names: Sequence[str] | None) -> np.ndarray:
     """Factors that are numbers rather than classes: float64 (examples, factors)."""
     table = _factor_table(factors, examples, names)
-    if table.dtype.kind not in "buif" or not np.isfinite(table).all():
-        raise ValueError(f"factors must be finite numbers, got {table.dtype} values that are not")
     for number, column in enumerate(table.T):
         _check_varies(factor_word(number, names), np.unique(column))
     return table.astype(np.float64)
@@ -72,6 +82,17 @@ def _factor_table(factors: Any, examples: int, names: Sequence[str] | None) -> n
         raise ValueError(f"factors must have a row for each of the {examples} examples, got {len(table)}")
     if names is not None and (len(names) != table.shape[1] or len(set(names)) != len(names)):
         raise ValueError(f"factor_names must be {table.shape[1]} different names, got {list(names)}")
+    if table.dtype.kind not in "buif":
+        raise ValueError(
+            f"factors must be numbers, got {table.dtype}; number the values of each, as "
+            "numpy.unique(values, return_inverse=True) does"
+        )
+    for number, column in enumerate(table.T):
+        if not np.isfinite(column).all():
+            raise ValueError(f"{factor_word(number, names)} has {int((~np.isfinite(column)).sum())} values that are "
+                             "not finite; leave those rows out")  # fmt: skip
+    if (np.abs(table.astype(np.float64)) > 2**53).any():
+        raise ValueError("factors must be at most 2**53: larger numbers cannot be told apart")
     return table
 
 

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from controlvae.metrics.arrays import at_least, classes, code_table, code_tensor, factor_word, host_array, named
 
+_EACH = 200  # examples a value of a factor, below which estimates from posteriors are far too high
+
 
 @dataclass(frozen=True)
 class MIG:
@@ -25,6 +27,7 @@ class MIG:
     score: float  # mean over the factors
     per_factor: dict[str, float] | list[float]  # by name where names were given
     mutual_information: list[list[float]]  # nats, (factors, latents); a sampled one may fall a little below 0
+    entropies: list[float]  # of the factors, nats: the most there is to tell
     estimator: str  # which one, over how many examples, with which settings
 
 
@@ -126,6 +129,7 @@ def mig_sampled(
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
     _check_balance(columns, factor_names)
+    check_enough(columns, factor_names)
     _check_range(mean, log_variance)
     generator = torch.Generator().manual_seed(seed)  # the host's, so that the device does not change the draws
     z, encoders = _draw(mean, log_variance, generator)
@@ -153,8 +157,20 @@ def _check_balance(columns: Sequence[np.ndarray], names: Sequence[str] | None) -
             warnings.warn(
                 f"{factor_word(number, names)} has values of unequal frequency (its entropy is {evenness:.2f} of the "
                 "largest possible), but mig_sampled counts each the same; rmig and mig_histogram weigh them",
-                stacklevel=3,
+                stacklevel=4,
             )
+
+
+def check_enough(columns: Sequence[np.ndarray], names: Sequence[str] | None) -> None:
+    """Warns where a factor has few examples a value: each posterior is one of few in the mixture it is held against."""
+    each = [len(labels) / (labels.max() + 1) for labels in columns]
+    least = int(np.argmin(each))
+    if each[least] < _EACH:
+        warnings.warn(
+            f"{factor_word(least, names)} has {each[least]:.0f} examples a value; with fewer than {_EACH} the sampled "
+            "MIG and RMIG of codes that tell nothing lie well above 0, so compare them at equal numbers alone",
+            stacklevel=4,
+        )
 
 
 def _check_range(mean: Tensor, log_variance: Tensor) -> None:
@@ -264,5 +280,6 @@ def gap(
         score=float(np.mean(gaps)),
         per_factor=named(gaps, names),
         mutual_information=table.tolist(),
+        entropies=np.asarray(largest).tolist(),
         estimator=estimator,
     )

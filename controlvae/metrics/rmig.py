@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from controlvae.metrics.arrays import at_least, classes
-from controlvae.metrics.mig import MIG, factor_information, gap, gaussians
+from controlvae.metrics.mig import MIG, check_enough, factor_information, gap, gaussians
 
 _LOW, _HIGH = -4.0, 4.0  # the range of z that is divided into bins
 
@@ -43,12 +43,15 @@ def rmig(
     at_least(2, bins=bins)
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
+    check_enough(columns, factor_names)
     counts = [int(labels.max()) + 1 for labels in columns]
     # A row for each value of each factor, one factor after the other.
     rows = torch.stack([torch.from_numpy(labels) + sum(counts[:k]) for k, labels in enumerate(columns)], dim=1)
     joint = _joint_masses(mean, log_variance, rows.to(mean.device), sum(counts), bins).cpu()
     measured = [factor_information(part.numpy()) for part in joint.split(counts)]
     estimator = f"RMIG with {bins} bins on [-4, 4] (Do & Tran 2020), {len(mean):,} examples"
+    if (outside := (mean.abs() > _HIGH).double().mean().item()) > 0.01:
+        estimator += f", {outside:.0%} of the means outside the bins and counted at their edge"
     return gap([row for row, _ in measured], [entropy for _, entropy in measured], factor_names, estimator)
 
 

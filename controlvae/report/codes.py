@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from controlvae.data.arrays import FAULTS
-from controlvae.data.factors import read_factors
+from controlvae.data.factors import Factors, read_factors
 from controlvae.data.roots import located
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.errors import UserError, typed
@@ -79,9 +79,8 @@ def score_codes(
     if not os.access(path.parent, os.W_OK):  # not after minutes of work
         raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
     try:
-        if factors is not None:
-            arrays |= _table(factors, path, arrays)
-        metrics = _scored(arrays, device, progress)
+        found = None if factors is None else _table(factors, path, arrays)
+        metrics = _scored(arrays, found, device, progress)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     file = ScoreFile(path.with_suffix(SUFFIX))
@@ -114,29 +113,27 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _table(given: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Factors from a file of their own, as the arrays of a file of codes."""
+def _table(given: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> Factors:
+    """Factors from a file of their own."""
     if double := sorted({"factors", "factor_names", "unordered"} & arrays.keys()):
         raise UserError(f"{codes} holds {', '.join(double)} already; leave --factors out, or those")
     table, wanted = located(given, None, advice="give its path from here")
-    found = read_factors(table, wanted, len(code_table("means", arrays["means"])), None)
-    unordered = {"unordered": np.array(found.unordered)} if found.unordered else {}  # else the names decide
-    return {"factors": found.classes, "factor_names": np.array(found.names), **unordered}
+    return read_factors(table, wanted, len(code_table("means", arrays["means"])), None)
 
 
 def _scored(
-    arrays: Mapping[str, np.ndarray], device: torch.device, progress: Callable[[float], None]
+    arrays: Mapping[str, np.ndarray], table: Factors | None, device: torch.device, progress: Callable[[float], None]
 ) -> dict[str, Any]:
     means, log_variances = code_table("means", arrays["means"]), arrays.get("log_variances")
     if log_variances is not None and code_table("log_variances", log_variances).shape != means.shape:
         raise ValueError(f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}")
-    factors, names, unordered = _factors(arrays, len(means))
+    factors = _factors(arrays, table, len(means))
     chosen = np.random.default_rng(0).permutation(len(means))[: measured_on(len(means), device)]
     means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
     metrics: dict[str, Any] = {
         "examples": len(chosen),
-        "available": len(factors),
-        "factors": ", ".join(f"{name} (no quantity)" if name in unordered else name for name in names),
+        "available": len(factors.classes),
+        "factors": ", ".join(f"{name} (no quantity)" if name in factors.unordered else name for name in factors.names),
         "device": device.type,
     }
     if log_variances is not None:
@@ -147,10 +144,8 @@ def _scored(
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
         metrics["reconstruction"] = error.item()
     metrics["active_units"] = active_units(means)
-    found = scores(means, log_variances, factors[chosen], names, unordered, progress)
-    if not found:
-        raise ValueError("no factor varies among the examples that were chosen, so there is nothing to score")
-    return metrics | found
+    names, unordered, levels = factors.names, factors.unordered, factors.levels
+    return metrics | scores(means, log_variances, factors.classes[chosen], names, unordered, levels, progress)
 
 
 def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device) -> Any:
@@ -161,19 +156,23 @@ def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device)
     return torch.as_tensor(values[chosen].astype(np.float32), device=device)
 
 
-def _factors(arrays: Mapping[str, np.ndarray], examples: int) -> tuple[np.ndarray, list[str], list[str]]:
-    """Classes, (examples, factors), the names of the factors, and of those that are no quantities."""
+def _factors(arrays: Mapping[str, np.ndarray], table: Factors | None, examples: int) -> Factors:
+    """Those of a table of their own; else of the file of codes itself; else those of all 2D Shapes."""
+    if table is not None:
+        classes(table.classes, examples, table.names)
+        shapes = not table.unordered and set(table.names) == set(FACTOR_NAMES)  # in numbers, with their names
+        return table._replace(unordered=UNORDERED) if shapes else table
     given = arrays.get("factors")
     if given is None and examples != IMAGE_COUNT:
         raise ValueError(f"it has no factors, and its {examples:,} codes are not those of all {IMAGE_COUNT:,} shapes")
-    table = factor_classes(None) if given is None else given
-    default = FACTOR_NAMES if given is None else [f"factor {number + 1}" for number in range(table[:1].size)]
+    values = factor_classes(None) if given is None else given
+    default = FACTOR_NAMES if given is None else [f"factor {number + 1}" for number in range(values[:1].size)]
     names = _words(arrays.get("factor_names", default))
-    classes(table, examples, names)
+    classes(values, examples, names)
     unordered = _words(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else []))
     if other := set(unordered).difference(names):
         raise ValueError(f"unordered names {sorted(other)}, which are not among the factors {names}")
-    return table, names, unordered
+    return Factors(tuple(names), values, tuple(unordered))
 
 
 def _words(given: Any) -> list[str]:

@@ -1,7 +1,8 @@
 """Disentanglement where ground-truth factors are known: every score there is, of a trained run or of any codes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,17 +31,29 @@ _SCORES = (
 
 
 def disentanglement(run: Trained, progress: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
-    """Every score by name; nothing where no factors are known."""
-    factors, names = run.examples.factors, run.examples.factor_names
-    if factors is None:
+    """Every score by name, and under `ground_truth` what they are of; nothing where no factors are known."""
+    examples = run.examples
+    if examples.factors is None:
         return {}
     if run.model.latents < 2:
         return {name: {"skipped": "a single latent leaves nothing to disentangle"} for name in _SCORES}
     indices = some_examples(run, measured_on(len(run.examples), run.device))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
-    table = factors[indices.cpu().numpy()]
-    unordered, rest = run.examples.unordered, lambda share: progress(0.5 + 0.5 * share)
-    return scores(means, log_variances, table, names, unordered, rest)
+    table = examples.factors[indices.cpu().numpy()]
+    varying = [column for column in range(table.shape[1]) if np.ptp(table[:, column]) > 0]  # a small subset may not
+    names = [examples.factor_names[column] for column in varying]
+    truth = {
+        "names": names,
+        "unordered": [name for name in names if name in examples.unordered],
+        "constant": [name for name in examples.factor_names if name not in names],
+        "examples": len(table),
+        "split": examples.split,
+    }
+    if not names:
+        return {"ground_truth": truth}
+    rest = lambda share: progress(0.5 + 0.5 * share)  # noqa: E731
+    found = scores(means, log_variances, table[:, varying], names, examples.unordered, examples.levels, rest)
+    return {"ground_truth": truth, **found}
 
 
 def measured_on(available: int, device: torch.device) -> int:
@@ -54,6 +67,7 @@ def scores(
     table: np.ndarray,
     names: Sequence[str],
     unordered: Sequence[str] = (),
+    levels: Mapping[str, np.ndarray] = MappingProxyType({}),
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
     """Every score of codes, and the classes of their factors, on the device the codes are on.
@@ -61,17 +75,17 @@ def scores(
     Args:
         means, log_variances: (examples, latents), in random order. Where log-variances are not known, scores that need
             them say so in their place.
-        table: (examples, factors).
+        table: (examples, factors), in which every factor varies.
         names: of the factors.
         unordered: those that are no quantities, which the sampled MIG and the continuous SAP leave out.
+        levels: of a quantity, by its name, the number that each class stands for; where not given, the class itself.
         progress: told the share that is done.
     """
-    varying = [column for column in range(len(names)) if len(np.unique(table[:, column])) > 1]  # in a small subset
-    table, names, device = table[:, varying], tuple(names[column] for column in varying), means.device
-    if not names:
-        return {}
+    device = means.device
     ordered = [column for column, name in enumerate(names) if name not in unordered]
     quantities = [names[column] for column in ordered]
+    values = [table[:, column] if names[column] not in levels else np.asarray(levels[names[column]])[table[:, column]]
+              for column in ordered]  # fmt: skip
     sampled: dict[str, Callable[[], Any]] = {
         "mig_sampled": lambda: mig_sampled(
             means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS), factor_names=quantities,
@@ -85,7 +99,7 @@ def scores(
         "mig_histogram": lambda: mig_histogram(means[:10_000], table[:10_000], factor_names=names),
         "dci": lambda: dci(means, table, factor_names=names),
         "sap": lambda: sap(means, table, factor_names=names),
-        "sap_continuous": lambda: sap(means, table[:, ordered], continuous=True, factor_names=quantities),
+        "sap_continuous": lambda: sap(means, np.stack(values, axis=1), continuous=True, factor_names=quantities),
         "factor_vae_score": lambda: factor_vae_score(means, table),
         "beta_vae_score": lambda: beta_vae_score(means, table),
         "modularity": lambda: modularity(means[:10_000], table[:10_000]),
