@@ -20,9 +20,9 @@ _MOST_AT_ONCE = 25  # models side by side: more gain nothing on the largest card
 
 def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -> list[RunFolder]:
     """The run folders of an experiment's seeds, made where they are missing; one that is there must be like it."""
-    planned = training.plan_seeds(experiment, path, max(2, seeds))  # a single seed has its folder too: more may join
+    planned = training.plan_seeds(experiment, path, seeds, apart=True)  # a single one, too: more may join
     folders = []
-    for one, folder in list(zip(planned.experiments, planned.folders, strict=True))[:seeds]:
+    for one, folder in zip(planned.experiments, planned.folders, strict=True):
         try:
             if not folder.experiment_file.is_file():
                 folder.create(one, command)
@@ -64,7 +64,7 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
                 raise
         except Diverged as error:
             typer.echo(f"controlvae: {error}", err=True)
-            failed = error
+            failed = error.with_traceback(None)  # which would keep the engine alive
         gc.collect()  # an engine and its compiled steps know each other, and the next group needs their memory
     if failed is not None and not any(folder.records() for folder in folders):
         raise failed

@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -29,8 +29,8 @@ from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.files import write_text
 from controlvae.experiments.recorded import recorded_weight
-from controlvae.report.figures import HELD
-from controlvae.training import Engine, Run, make_engine, restore, train
+from controlvae.report.figures import HELD, nats
+from controlvae.training import Engine, Run, Session, make_engine, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard, require_tensorboard
@@ -92,11 +92,11 @@ def plan(name: str, sets: list[str], run: Path | None, seeds: int, replay: Path 
     return planned
 
 
-def plan_seeds(experiment: Experiment, path: Path, seeds: int) -> Plan:
-    """One run per seed from the experiment's own on, each in a folder of its own where there are several."""
+def plan_seeds(experiment: Experiment, path: Path, seeds: int, apart: bool = False) -> Plan:
+    """One run per seed from the experiment's own on; where there are several, or `apart`, each in its own folder."""
     numbers = range(experiment.training.seed, experiment.training.seed + seeds)
     experiments = [override(experiment, [f"training.seed={seed}"]) for seed in numbers]
-    folders = [RunFolder(path)] if seeds == 1 else [RunFolder(path / f"seed-{seed}") for seed in numbers]
+    folders = [RunFolder(path)] if seeds == 1 and not apart else [RunFolder(path / f"seed-{seed}") for seed in numbers]
     return Plan(experiments, folders)
 
 
@@ -190,39 +190,34 @@ def _what(experiment: Experiment, examples: Examples) -> list[str]:
 
 def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None = None) -> None:
     """Trains from wherever the folders stand to the end."""
-    engine, validator = machinery.engine, machinery.validator
-    experiment, home = runs[0].experiment, _home([run.folder for run in runs])
-    sinks = [TensorBoard(run.folder) for run in runs] if how.tensorboard else []
-    for note in restore(runs, engine):
+    engine, home = machinery.engine, _home([run.folder for run in runs])
+    session = Session(runs, engine, str(how.device))
+    look = typed("report", home, *how.root_words)
+    for note in session.notes:
         print(f"controlvae: {note}", file=sys.stderr)
-    steps, began = experiment.training.steps, engine.step
-    if began >= steps:
-        for run in runs:
-            if not run.folder.ended():  # killed between its last checkpoint and the word of it
-                run.journal.event("finished", step=began)
-        typer.echo(f"{home} is finished: step {steps:,}. See it with: {typed('report', home, *how.root_words)}")
+    if session.finished:
+        with session:
+            typer.echo(f"{home} is finished: step {session.steps:,}. See it with: {look}")
         return
-    for line in machinery.words:
-        print(f"controlvae: {line}", file=sys.stderr)
-    _keep(runs, machinery.vocabulary)
-    for run in runs:
-        run.journal.event("resumed" if began else "started", step=began, device=str(how.device))
-    with _stop_signal() as stop, training_bar([run.experiment for run in runs], began) as show:
+    with session, _stop_signal() as stop:
+        for line in machinery.words:
+            print(f"controlvae: {line}", file=sys.stderr)
+        _keep(runs, machinery.vocabulary)
+        _watch(runs, machinery, how, stop.is_set)
+    again = again or typed("resume", home, *how.root_words)
+    _last_words(runs, engine.step, session.steps, again, look, interrupted=stop.is_set())
+
+
+def _watch(runs: Sequence[Run], machinery: Machinery, how: How, stop: Callable[[], bool]) -> None:
+    """Trains under a bar, and for TensorBoard where that is asked for."""
+    with ExitStack() as open_files, training_bar([run.experiment for run in runs], machinery.engine.step) as show:
+        sinks = [open_files.enter_context(closing(TensorBoard(run.folder))) for run in runs if how.tensorboard]
         limits = {"time_limit": how.time_limit, "checkpoint_every": how.checkpoint_every}
-        for glance in train(runs, engine, **limits, stop=stop.is_set, validator=validator):
+        for glance in train(runs, machinery.engine, **limits, stop=stop, validator=machinery.validator):
             show(glance)
             for sink, record in zip(sinks, glance.records, strict=False):
                 if record is not None:
                     sink.write(record)
-    for sink in sinks:
-        sink.close()
-    for run in runs:
-        if run.diverged_at is None:
-            run.journal.event("finished" if engine.step >= steps else "stopped", step=engine.step)
-        run.journal.close()
-    again = again or typed("resume", home, *how.root_words)
-    look = typed("report", home, *how.root_words)
-    _last_words(runs, engine.step, steps, again, look, interrupted=stop.is_set())
 
 
 def _keep(runs: Sequence[Run], vocabulary: str | None) -> None:
@@ -259,11 +254,11 @@ def _ending(run: Run) -> str:
     """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents with nats`."""
     record, held = run.folder.last_record(), run.experiment.holds
     assert record is not None
-    nats, aim = record["kl_per_latent"], ""
+    latents, aim = record["kl_per_latent"], ""
     if record["target"] is not None:
-        value = "" if held == "kl" else f", {HELD[held]} {record[held]:.2f}"
-        aim = f"{value} (target {record['target']:.2f})"
-    return f"KL {record['kl']:.2f} nats{aim}, {in_use(nats)} of {len(nats)} latents with nats"
+        value = "" if held == "kl" else f", {HELD[held]} {nats(record[held])}"
+        aim = f"{value} (target {nats(record['target'])})"
+    return f"KL {record['kl']:.2f} nats{aim}, {in_use(latents)} of {len(latents)} latents with nats"
 
 
 @contextmanager

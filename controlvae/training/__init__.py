@@ -3,5 +3,6 @@
 from controlvae.training.eager import EagerEngine
 from controlvae.training.engines import make_engine
 from controlvae.training.loop import Engine, Glance, Run, restore, train
+from controlvae.training.session import Session
 
-__all__ = ["EagerEngine", "Engine", "Glance", "Run", "make_engine", "restore", "train"]
+__all__ = ["EagerEngine", "Engine", "Glance", "Run", "Session", "make_engine", "restore", "train"]

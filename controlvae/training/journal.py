@@ -1,5 +1,6 @@
 """What a run writes down as it goes: the log, a function of the experiment alone; and events, with the time of day."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -23,10 +24,13 @@ class Journal:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError:
+            except BlockingIOError:
                 if last:
                     raise UserError(f"{folder.path} is being trained by another process") from None
                 time.sleep(0.05)  # someone may only have looked whether it is
+            except OSError as error:
+                why = f"cannot lock {folder.lock_file}: {error.strerror}"
+                raise RunError(f"{why}; train on a file system that has locks") from None
         _guarded(folder, lambda: _cut_torn_line(folder.events_file))
         self._log: IO[bytes] = _guarded(folder, lambda: folder.log_file.open("ab"))
 
@@ -60,7 +64,8 @@ class Journal:
         _guarded(self.folder, lambda: os.fsync(self._log.fileno()))
 
     def close(self) -> None:
-        self._log.close()
+        with contextlib.suppress(OSError):  # a line that the disk has no room for, of which `record` has told
+            self._log.close()
         self._lock.close()
 
 

@@ -1,0 +1,56 @@
+"""A sitting: runs taken up where their folders stand, and what begins and ends put on record."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from controlvae.training.loop import Engine, Run, restore
+
+
+class Session:
+    """Runs that are trained together now. Whatever ends it, their folders are free for others afterwards.
+
+    >>> runs = [Run.open(folder) for folder in folders]
+    >>> with Session(runs, engine, device="cpu"):
+    >>>     for glance in train(runs, engine):
+    >>>         print(glance.step)
+    """
+
+    def __init__(self, runs: Sequence[Run], engine: Engine, device: str) -> None:
+        self.runs, self.engine, self.device = runs, engine, device
+        self.steps = runs[0].experiment.training.steps
+        try:
+            self.notes = restore(runs, engine)  # for a person
+        except BaseException:
+            self._close()
+            raise
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.engine.step >= self.steps
+
+    def __enter__(self) -> Self:
+        if not self.finished:
+            kind = "resumed" if self.engine.step else "started"
+            for run in self.runs:
+                run.journal.event(kind, step=self.engine.step, device=self.device)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._record_end()
+        finally:
+            self._close()
+
+    def _record_end(self) -> None:
+        for run in self.runs:
+            if run.diverged_at is None and not run.folder.ended():  # it has, where its last checkpoint outran a kill
+                run.journal.event("finished" if self.finished else "stopped", step=self.engine.step)
+
+    def _close(self) -> None:
+        for run in self.runs:
+            run.journal.close()
