@@ -361,7 +361,7 @@ def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp
     file.unlink()
     assert controlvae(*talk, input="a cat\n").stdout == heard != ""
     refused = controlvae("evaluate", place, "--device", "cpu")
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
     assert "talk.jsonl" in refused.stderr
 
 

@@ -218,6 +218,19 @@ def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
     assert folder.events()[0]["bound"] == 1.0
 
 
+def test_a_target_within_the_noise_of_what_is_held_is_said_once(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.create(override(preset("shapes2d-control-factor"), ["control.target=0.01"]), "")
+    run = Run.open(folder)
+    line = {"target": 0.01, "tc": 0.02}
+    for step in range(1, 13):  # scatters for two lines, not at the third, then to the end
+        loop._watch_noise(run, {**line, "step": step, "tc_sd": 0.001 if step == 3 else 0.08})
+    run.journal.close()
+    assert [(event["event"], event["step"]) for event in folder.events()] == [("target within noise", 6)]
+    assert "the total correlation scatters by 0.08 nats" in run.news[0]
+    assert len(run.news) == 1
+
+
 @pytest.mark.parametrize("delayed", [False, True])
 def test_the_weight_of_a_step_answers_its_own_kl_or_where_asked_the_one_before(delayed):
     # A target below the KL of an untrained network: the weight leaves zero with the first step.

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import typer
 
@@ -29,7 +30,7 @@ from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.files import write_text
 from controlvae.experiments.recorded import recorded_weight
-from controlvae.report.figures import HELD, nats
+from controlvae.report.figures import nats
 from controlvae.training import Engine, Run, Session, make_engine, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
@@ -183,9 +184,19 @@ def _what(experiment: Experiment, examples: Examples) -> list[str]:
         f"data: {examples.source}; {examples.split}; {size}{kept}",
         f"reconstruction: {likelihood_words(experiment.objective.likelihood)}",
     ]
+    if examples.factors is not None:
+        lines.append(f"factors: {_factor_words(examples.factors, examples)}")
     if isinstance(examples, BinaryImages) and experiment.objective.likelihood != "bernoulli":
         lines.append("note: these pictures are black and white, whose likelihood is objective.likelihood=bernoulli")
     return lines
+
+
+def _factor_words(table: np.ndarray, examples: Examples) -> str:
+    """`shape (3 kinds), scale (6 values)`: so many are among these examples."""
+    counts = [len(np.unique(column)) for column in table.T]
+    kinds = ["kinds" if name in examples.unordered else "values" for name in examples.factor_names]
+    words = zip(examples.factor_names, counts, kinds, strict=True)
+    return ", ".join(f"{name} ({count} {kind})" for name, count, kind in words)
 
 
 def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None = None) -> None:
@@ -256,7 +267,7 @@ def _ending(run: Run) -> str:
     assert record is not None
     latents, aim = record["kl_per_latent"], ""
     if record["target"] is not None:
-        value = "" if held == "kl" else f", {HELD[held]} {nats(record[held])}"
+        value = "" if held == "kl" else f", {run.experiment.held_words} {nats(record[held])}"
         aim = f"{value} (target {nats(record['target'])})"
     return f"KL {record['kl']:.2f} nats{aim}, {in_use(latents)} of {len(latents)} latents with nats"
 

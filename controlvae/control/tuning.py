@@ -116,6 +116,6 @@ def warn_about_gains(target: Target, kp: float, ki: float, beta_min: float) -> N
     limit = kp_limit(lowest)
     if kp > limit and (floor := kp / (1 + math.exp(lowest))) > beta_min:
         warn_outside(f"kp={kp:g} is above (1 + exp(v)) * 1e-3 = {limit:.4g} for a set point of {lowest:g}: "
-                     f"beta keeps a floor of {floor:.2g} while KL is zero")  # fmt: skip
+                     f"beta keeps a floor of {floor:.2g} while what it holds is zero")  # fmt: skip
     if not KI_RANGE[0] <= ki <= KI_RANGE[1]:
         warn_outside(f"ki={ki:g} is outside [{KI_RANGE[0]:g}, {KI_RANGE[1]:g}], where the paper found training stable")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from controlvae.experiments.checks import require
+from controlvae.experiments.checks import check_choices, require
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Shapes2D:
     images: int | None = None  # a seeded subset of so many; None is all 737,280
 
     def __post_init__(self) -> None:
-        require(self.size in (64, 32), f"size must be 64 or 32, got {self.size}")
+        check_choices(self)
         require(self.images is None or 0 < self.images <= 737_280, f"images must lie in 1..737280, got {self.images}")
 
 
@@ -27,8 +27,7 @@ class CIFAR10:
     images: int | None = None  # a fixed subset of so many; None is the whole split
 
     def __post_init__(self) -> None:
-        require(self.size in (32, 64, 128), f"size must be 32, 64 or 128, got {self.size}")
-        require(self.split in ("train", "test"), f"split must be train or test, got {self.split!r}")
+        check_choices(self)
         count = 50_000 if self.split == "train" else 10_000
         require(self.images is None or 0 < self.images <= count, f"images must lie in 1..{count}, got {self.images}")
 
@@ -57,7 +56,7 @@ class CelebA:
     def __post_init__(self) -> None:
         require(0 < self.size <= 178, f"size must lie in 1..178, got {self.size}")
         _check_fit(self.fit)
-        require(self.split in ("train", "valid", "test"), f"split must be train, valid or test, got {self.split!r}")
+        check_choices(self)
         require(self.images is None or self.images > 0, f"images must be positive, got {self.images}")
 
 
@@ -86,9 +85,8 @@ class Images:
         _check_fit(self.fit)
         require(self.size is not None or isinstance(self.fit, str), f"fit={self.fit} needs size, e.g. size=64")
         require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
-        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        check_choices(self)
         require(self.images is None or self.images > 0, f"images must be positive, got {self.images}")
-        require(self.unreadable in ("refuse", "skip"), f"unreadable must be refuse or skip, got {self.unreadable!r}")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Grammar:
 
     def __post_init__(self) -> None:
         require(self.sentences > 0, f"sentences must be positive, got {self.sentences}")
-        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        check_choices(self)
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class PennTreebank:
     split: Literal["train", "valid", "test"] = "train"
 
     def __post_init__(self) -> None:
-        require(self.split in ("train", "valid", "test"), f"split must be train, valid or test, got {self.split!r}")
+        check_choices(self)
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class TextFile:
         require(self.pieces is None or self.pieces > 0, f"pieces must be positive, got {self.pieces}")
         require(self.pieces is None or self.words is None, "words and pieces exclude each other")
         require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
-        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        check_choices(self)
         require(self.words is None or self.words > 0, f"words must be positive, got {self.words}")
         require(self.longest is None or self.longest > 0, f"longest must be positive, got {self.longest}")
 
@@ -149,7 +147,7 @@ class SmallTalk:
 
     def __post_init__(self) -> None:
         require(self.dialogs > 0, f"dialogs must be positive, got {self.dialogs}")
-        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        check_choices(self)
         require(self.window > 0, f"window must be positive, got {self.window}")
 
 
@@ -163,7 +161,7 @@ class Switchboard:
     longest: int | None = 38  # words an utterance is cut to; how many were is said where the data is named
 
     def __post_init__(self) -> None:
-        require(self.split in ("train", "valid", "test"), f"split must be train, valid or test, got {self.split!r}")
+        check_choices(self)
         _check_dialogs(self.words, self.window, self.longest)
 
 
@@ -181,7 +179,7 @@ class DialogFile:
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a file of dialogs")
         require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
-        require(self.part in ("train", "test"), f"part must be train or test, got {self.part!r}")
+        check_choices(self)
         _check_dialogs(self.words, self.window, self.longest)
 
 

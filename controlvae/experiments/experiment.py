@@ -1,7 +1,7 @@
 """What a run is: an `Experiment`, a value made of small values. Other rooms build data, models and steps from it."""
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from controlvae.control import (
     PI,
@@ -17,10 +17,10 @@ from controlvae.control import (
     Sigmoid,
     Staircase,
 )
-from controlvae.experiments.checks import require
+from controlvae.experiments.checks import check_choices, require
 from controlvae.experiments.data import DataSettings, DialogSettings, Shapes2D, TextSettings
 from controlvae.experiments.models import ConvVAE, DialogVAE, ModelSettings, TextVAE
-from controlvae.experiments.objectives import Adam, BagOfWords, BetaTC, Elbo, ObjectiveSettings
+from controlvae.experiments.objectives import Adam, BagOfWords, BetaTC, Elbo, ObjectiveSettings, TotalCorrelation
 
 # The laws an experiment may name in its JSON. `Controller` takes any law; this list is what a file may ask for.
 LawSettings = (
@@ -28,6 +28,7 @@ LawSettings = (
 )
 
 Precision = Literal["fp32", "tf32", "bf16"]
+HELD = {"kl": "KL", "tc": "total correlation", "reconstruction": "reconstruction"}  # columns of the log, in words
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Training:
             self.validate_every % self.log_every == 0,
             f"validate_every must be a multiple of log_every, got {self.validate_every} and {self.log_every}",
         )
-        require(self.precision in get_args(Precision), f"precision must be fp32, tf32 or bf16, got {self.precision!r}")
+        check_choices(self)
         require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")
 
 
@@ -89,6 +90,10 @@ class Experiment:
             "text data goes with model=TextVAE, dialogs with model=DialogVAE, both with objective.likelihood=tokens",
         )
         require(dialog or not isinstance(self.objective, BagOfWords), "objective=BagOfWords is for dialogs")
+        require(
+            not (tokens and isinstance(self.objective, TotalCorrelation)),
+            "objective=TotalCorrelation() has a critic, which text and dialogs are trained without",
+        )
         tc = isinstance(self.objective, BetaTC)
         require(not (dialog and tc), "objective=BetaTC knows the prior N(0, I) alone; dialogs have one of their own")
         require(
@@ -102,6 +107,11 @@ class Experiment:
         )
         prices = len(getattr(self.objective, "prices", ()))
         require(prices <= self.model.latents, f"objective.prices are {prices} for {self.model.latents} latents")
+
+    @property
+    def held_words(self) -> str:
+        """What a set point is of, for people."""
+        return HELD[self.holds]
 
     @property
     def holds(self) -> str:

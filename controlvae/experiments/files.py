@@ -5,6 +5,7 @@ import csv
 import glob
 import io
 import math
+import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,8 @@ def writing(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         clear_torn(path.parent, f"{PART}*-{glob.escape(path.name)}")
         yield beside
+        with beside.open("rb") as written:  # on the disk before it has its name
+            os.fsync(written.fileno())
         beside.replace(path)
     except (OSError, ValueError) as error:  # the second for a kind of picture that nobody knows
         raise UserError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None

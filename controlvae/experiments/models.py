@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from controlvae.experiments.checks import require
+from controlvae.experiments.checks import check_choices, require
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class ConvVAE:
 
     def __post_init__(self) -> None:
         _check_network(self.latents, self.channels)
+        check_choices(self)
         require(self.hidden > 0, f"hidden must be positive, got {self.hidden}")
         require(all(width > 0 for width in self.dense), f"dense must be positive widths, got {self.dense}")
 
@@ -52,8 +53,7 @@ class TextVAE:
     def __post_init__(self) -> None:
         for name in ("latents", "width", "blocks", "heads", "inner"):
             require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("encoder", "decoder"):
-            require(getattr(self, name) in ("lstm", "transformer"), f"{name} must be lstm or transformer")
+        check_choices(self)
         require(self.width % self.heads == 0, f"width must be a multiple of heads, got {self.width} and {self.heads}")
         require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), got {self.dropout}")
 

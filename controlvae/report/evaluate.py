@@ -1,6 +1,7 @@
 """Every metric that applies to a run, into its `metrics.json`."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -36,7 +37,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measures a run on so many examples (all of them if it has fewer) and writes `metrics.json`.
 
-    Figures are those of the test part where the data has one, with those of the training part beside them.
+    Figures are those of the test part where the data has one, with those of the training part beside them. What is
+    measured against ground-truth factors is of the part it was trained on, the larger one, and says so.
     """
     try:
         tested, missing = on_test_examples(run), {}
@@ -60,8 +62,21 @@ def evaluate(
         **dialog_metrics(shown, bound, importance_samples),
     }
     metrics |= _best(shown, examples, importance_samples, fid_pictures, bound, pictures)
-    write_text(run.folder.metrics_file, json.dumps(metrics, indent=2) + "\n")
+    metrics = _finite(metrics)
+    write_text(run.folder.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")
     return metrics
+
+
+def _finite(value: Any) -> Any:
+    """Without numbers that JSON does not know: the perplexity of a model that has learnt nothing may be too large."""
+    match value:
+        case dict():
+            return {name: _finite(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_finite(part) for part in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
 
 
 def _best(
@@ -97,10 +112,10 @@ def suffices(
     if metrics is None or metrics["step"] != step or "examples" not in metrics:
         return False
     available = metrics.get("available", metrics["examples"])
-    enough = metrics["examples"] >= min(examples, available)
-    pictures = look_up(metrics, "fid.pictures") or 0
+    enough = metrics["examples"] >= min(examples, available) and "iwae" in metrics
+    wanted = min(fid_pictures or 0, available) if "likeness" in metrics else 0  # of pictures alone
     coarser = device.type == "cuda" and metrics.get("device", "cuda") != "cuda"
-    return enough and pictures >= min(fid_pictures or 0, available) and not coarser
+    return enough and (look_up(metrics, "fid.pictures") or 0) >= wanted and not coarser
 
 
 def _of_training(run: Trained, examples: int) -> dict[str, Any]:

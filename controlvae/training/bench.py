@@ -224,7 +224,8 @@ def plain_loop(experiment: Experiment, examples: Examples, device: torch.device)
             z = posterior.sample(torch.randn(batch, model.latents, device=device))
             terms = code_terms(objective, model, x, posterior, z, len(examples))
             reconstruction = cost(model, z, x, posterior.given).mean()
-            loss: Tensor = reconstruction + terms.given + control.step(terms.held.item()) * terms.held
+            measured = reconstruction if experiment.control.holds_reconstruction else terms.held
+            loss: Tensor = reconstruction + terms.given + control.step(measured.item()) * terms.held
             optimiser.zero_grad()
             loss.backward()
             if adam.clip is not None:

@@ -21,7 +21,7 @@ class Masks:
         rate: the share of values that become zero.
         seed: of the run.
         size: how many masks a step of a given width takes.
-        dtype: of the masks; the narrowest that a step computes in.
+        dtype: of the masks, which are zeros and ones; the narrowest that a step computes in.
     """
 
     def __init__(
@@ -39,9 +39,8 @@ class Masks:
         if width not in self._buffers:
             self._buffers[width] = self._empty.new_empty(self._size(width))
         self._generator.manual_seed(stream_key(self._seed, _STREAM + step))
-        # What is kept is scaled here, once for all places, not at each of them.
-        self._unused = self._buffers[width].bernoulli_(self.keep, generator=self._generator).mul_(1 / self.keep)
+        self._unused = self._buffers[width].bernoulli_(self.keep, generator=self._generator)
 
     def __call__(self, x: Tensor) -> Tensor:
         mask, self._unused = self._unused[: x.numel()], self._unused[x.numel() :]
-        return x * mask.view(x.shape)
+        return (x * mask.view(x.shape)).mul_(1 / self.keep)  # not in the mask: bfloat16 has no 1 / 0.9

@@ -156,8 +156,8 @@ class Learner:
         self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
     ) -> tuple[Terms, dict[str, Tensor]]:
         """What the objective makes of the code, and the losses of networks beside the model, by their prefixes."""
-        objective, count = self.experiment.objective, len(self.examples)
-        return code_terms(objective, self.model, x, posterior, z, count, self.prices), {}
+        objective, trained_on = self.experiment.objective, self.orders[0].count
+        return code_terms(objective, self.model, x, posterior, z, trained_on, self.prices), {}
 
     def inputs(self, width: Width, indices: Tensor) -> Any:
         """The batch of a step."""

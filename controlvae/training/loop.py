@@ -22,6 +22,7 @@ from controlvae.training.validation import Validator
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
 _NEAR = 0.002  # of a weight and its bound
+_NOISY = 3  # log lines in a row that scatter by more than their target
 _LONG = 10  # log lines that a weight is at its bound, or a code without nats, before it is worth a word
 
 
@@ -46,6 +47,7 @@ class Run:
     window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
     saturated_lines: int = 0
     collapsed_lines: int = 0
+    noisy_lines: int = 0
     news: list[str] = field(default_factory=list)  # for a person, since the last glance
     diverged_at: int | None = None
     data: str = ""  # fingerprint of what it is trained on; a checkpoint keeps it
@@ -259,6 +261,7 @@ def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any
             run.window = []
             run.journal.record(record)
             _watch_reach(run, record)
+            _watch_noise(run, record)
             _watch_collapse(run, record)
             records[model] = record
     return records
@@ -301,6 +304,21 @@ def _watch_reach(run: Run, record: dict[str, Any]) -> None:
         run.journal.event("target out of reach", **numbers, bound=bound)
     elif over:
         run.journal.event("target in reach again", step=record["step"])
+
+
+def _watch_noise(run: Run, record: dict[str, Any]) -> None:
+    """Says once when what is held has scattered by more than its target for some log lines: a mean is held, at best."""
+    held = run.experiment.holds
+    noisy = bool(record["target"]) and record[f"{held}_sd"] > abs(record["target"])
+    run.noisy_lines = run.noisy_lines + 1 if noisy else 0
+    if run.noisy_lines != _NOISY or any(event["event"] == "target within noise" for event in run.folder.events()):
+        return
+    scatter = record[f"{held}_sd"]
+    run.journal.event("target within noise", step=record["step"], target=record["target"], sd=scatter)
+    run.news.append(
+        f"{run.folder.path}: the {run.experiment.held_words} scatters by {scatter:.2g} nats from batch to batch, more "
+        f"than its target of {record['target']:.2g}: at best its mean is held; a larger target or training.batch helps"
+    )
 
 
 def _watch_collapse(run: Run, record: dict[str, Any]) -> None:

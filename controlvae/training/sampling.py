@@ -19,8 +19,6 @@ def orders(experiment: Experiment, examples: Examples) -> list[Order]:
     training, batches = experiment.training, 2 if isinstance(experiment.objective, TotalCorrelation) else 1
     among = trained_on(experiment, len(examples))
     if isinstance(examples, Sentences | Dialogs):
-        if batches > 1:
-            raise UserError("text is trained without a critic in this version")
         return [BucketOrder(examples.lengths, training.batch, training.seed, among=among)]
     return [Order(len(examples), training.batch, training.seed, stream, among) for stream in range(batches)]
 

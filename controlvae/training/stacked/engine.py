@@ -67,7 +67,8 @@ class StackedEngine:
         by_reconstruction = [law.holds_reconstruction for law in laws]
         self.by_reconstruction = torch.tensor(by_reconstruction, device=device) if any(by_reconstruction) else None
         examples = examples.to(device)
-        self.feed = make_feed(examples, [orders(e, examples) for e in experiments], device)
+        order = [orders(experiment, examples) for experiment in experiments]
+        self.feed = make_feed(examples, order, device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
         bounds = [experiment.control.bounds for experiment in experiments]
         self.low, self.high = torch.tensor(bounds, dtype=torch.float64, device=device).unbind(1)
@@ -84,7 +85,7 @@ class StackedEngine:
         self.aside = Aside(device)
         self._latent = _fused(_latent, device)
         self._reconstruction = _fused(_reconstruction(first.objective.likelihood), device)
-        self._minibatch = _fused(_minibatch(len(examples)), device)
+        self._minibatch = _fused(_minibatch(order[0][0].count), device)
         self._prices = _fused(_prices(first), device)
         self._second_latent, self._critic_step = _fused(_second_latent, device), _fused(_critic_step, device)
         self._graph: torch.cuda.CUDAGraph | None = None
