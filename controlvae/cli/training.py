@@ -21,11 +21,9 @@ from controlvae.cli.bars import training_bar
 from controlvae.cli.runs import pick_device
 from controlvae.control import TuningWarning
 from controlvae.control.collapse import in_use
-from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import BinaryImages, Examples, Pictures
 from controlvae.data.load import load, validation_part
 from controlvae.data.roots import data_roots
-from controlvae.data.text import Sentences
 from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.files import write_text
@@ -163,7 +161,7 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     looked_at = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device, how.data_root) if looked_at else None
-    known = examples.words_kept() if isinstance(examples, Sentences | Dialogs) else None
+    known = examples.words_kept()
     return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples), known)
 
 

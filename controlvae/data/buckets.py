@@ -51,8 +51,10 @@ class BucketOrder(Order):
     Examples of several parts are sorted by the first, then by the next, and a batch has a width for each.
     """
 
-    def __init__(self, lengths: Tensor, batch: int, seed: int, multiple: int = 8, among: Tensor | None = None) -> None:
-        super().__init__(len(lengths), batch, seed, among=among)
+    def __init__(
+        self, lengths: Tensor, batch: int, seed: int, multiple: int = 8, stream: int = 0, among: Tensor | None = None
+    ) -> None:
+        super().__init__(len(lengths), batch, seed, stream, among)
         self.classes = length_classes(lengths.cpu(), multiple)
 
     def permutation(self, epoch: int) -> Tensor:

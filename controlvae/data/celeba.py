@@ -4,6 +4,7 @@ Liu et al., *Deep learning face attributes in the wild*, 2015. Attributes are le
 factors that a picture was made from.
 """
 
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -15,6 +16,7 @@ from controlvae.data.examples import ByteImages
 from controlvae.data.images import encoded
 from controlvae.data.parts import subset
 from controlvae.data.roots import data_roots
+from controlvae.data.source import Source
 from controlvae.errors import UserError
 from controlvae.experiments import CelebA
 
@@ -88,3 +90,14 @@ def _parts(pictures: Encoded, table: Path) -> np.ndarray:
         where = "pictures" if strange[0] in part_of else "table"
         raise UserError(f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the {where}")
     return np.array([part_of[name] for name in names])
+
+
+SOURCE = Source(
+    "celeba", CelebA, load, found=found,
+    about="CelebA: 162,770 aligned faces to train on, 19,867 and 19,962 held out, 178x218: --set 'data=CelebA()', or "
+    "CelebA(64, fit=148) for 64x64 of the middle 148x148",
+    needs=f"{NEEDS}. Decoded once, and kept in the cache (8 GB at 128). The presets and table-celeba take "
+    "celeba/celeba_10k_89x109.npz instead: the first 10,000 faces, halved by examples/first_faces.py",
+    test=lambda settings, root: replace(settings, split="test", images=None),
+    validation=lambda settings: replace(settings, split="valid", images=None),
+)  # fmt: skip

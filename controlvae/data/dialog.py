@@ -1,14 +1,15 @@
 """Dialogs as examples: every utterance that answers others, with those before it, who spoke, its act and its topic."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from controlvae.data.buckets import BucketOrder
 from controlvae.data.examples import digest
 from controlvae.data.vocabulary import PAD, to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
@@ -86,6 +87,7 @@ class Dialogs:
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    at_once: ClassVar[int] = 50
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -123,6 +125,12 @@ class Dialogs:
             context, floors.long(), self.tokens[rows, :narrow].long(), act, self.topics[dialog],
             self.profiles[dialog].gather(1, both),
         )  # fmt: skip
+
+    def batches(self, indices: Tensor) -> Iterator[Exchanges]:
+        return (self.batch(few) for few in indices.split(self.at_once))
+
+    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> BucketOrder:
+        return BucketOrder(self.lengths, batch, seed, stream=stream, among=among)
 
     def to(self, device: torch.device) -> "Dialogs":
         names = ("tokens", "spoken", "topics", "profiles", "responses")

@@ -2,9 +2,9 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -19,6 +19,11 @@ class Examples(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one example: (channels, height, width) for pictures."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many of them are measured at once."""
         ...
 
     @property
@@ -55,10 +60,22 @@ class Examples(Protocol):
         """The examples at these indices, as `encode` takes them; pictures are float in [0, 1], (n, *shape)."""
         ...
 
+    def batches(self, indices: Tensor) -> Iterator[Any]:
+        """The examples at these indices in turn, as many at once as measuring takes, in an order of their own."""
+        ...
+
+    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> "Order":
+        """In which training meets them, or those of them that it is `among`."""
+        ...
+
     def to(self, device: torch.device) -> "Examples": ...
 
     def fingerprint(self) -> str:
         """Tells these examples in this order from others, by a few of them."""
+        ...
+
+    def words_kept(self) -> str | None:
+        """What a model needs of them to write, to be kept with it; None where it needs nothing."""
         ...
 
 
@@ -74,6 +91,7 @@ class Pictures(ABC):
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    at_once: ClassVar[int] = 500
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,6 +106,15 @@ class Pictures(ABC):
     def batch(self, indices: Tensor) -> Tensor:
         chosen = self.rows.index_select(0, indices.reshape(-1).to(self.rows.device)).to(indices.device)
         return self.decode(chosen).view(*indices.shape, *self.shape)
+
+    def batches(self, indices: Tensor) -> Iterator[Tensor]:
+        return (self.batch(few) for few in indices.split(self.at_once))
+
+    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> "Order":
+        return Order(len(self), batch, seed, stream, among)
+
+    def words_kept(self) -> None:
+        return None
 
     def to(self, device: torch.device) -> Self:
         """On the device if half its free memory holds them; else where they are, and each batch travels."""

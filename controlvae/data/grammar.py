@@ -8,6 +8,7 @@ that the paper is about, in small. A sentence has one derivation, so its probabi
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from random import Random
@@ -18,9 +19,11 @@ import torch
 
 from controlvae.data.examples import stream_key
 from controlvae.data.parts import Part
+from controlvae.data.source import Source
 from controlvae.data.text import Sentences
 from controlvae.data.vocabulary import SPECIAL, to_numbers
 from controlvae.errors import UserError
+from controlvae.experiments import Grammar
 
 # Per topic: people, things, verbs (regular ones), adjectives, places. No word serves two topics.
 LEXICON = {
@@ -238,3 +241,10 @@ def _with_ed(word: str) -> str:
     if word == "stir":
         return "stirred"
     return word[:-1] + "ied" if word.endswith("y") and word[-2] not in "aeiou" else word + "ed"
+
+
+SOURCE = Source(
+    "grammar", Grammar, lambda settings, root: grammar_sentences(settings.sentences, part=settings.part),
+    about="sentences drawn from a small grammar: 392 words, topic 8, tense 3, number 2, polarity 2",
+    test=lambda settings, root: replace(settings, part="test", sentences=min(settings.sentences, 2_000)),
+)  # fmt: skip

@@ -15,7 +15,8 @@ from controlvae.data.decode import SUFFIXES, Encoded, decode_all, in_chunks, ins
 from controlvae.data.examples import BinaryImages, ByteImages
 from controlvae.data.factors import Factors, read_factors
 from controlvae.data.parts import part_of, split_words, subset
-from controlvae.data.roots import data_roots, located
+from controlvae.data.roots import brings_test, data_roots, located
+from controlvae.data.source import Source
 from controlvae.errors import UserError
 from controlvae.experiments import Images
 
@@ -245,3 +246,17 @@ def _is_picture(name: str) -> bool:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def _test(settings: Images, root: Path | None) -> Images | None:
+    apart = settings.held_out > 0 or brings_test(settings.path, root)
+    return replace(settings, part="test", images=None) if apart else None
+
+
+SOURCE = Source(
+    "images", Images, load, found=found, test=_test,
+    about="your own pictures, with a table of factors if you have one: --set data='Images(\"my/folder\", size=64)'",
+    needs="a folder or .zip of image files, or a .npy or .npz array: (N, H, W), (N, H, W, C) or (N, C, H, W) of uint8, "
+    f"bool, or floats in [0, 1]; or {hub.NEEDS}, whose test split is held out; a path as given, or inside a data "
+    "folder",
+)  # fmt: skip

@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from controlvae.data.hub import is_copy
+from controlvae.data.hub import is_copy, open_copy
 from controlvae.errors import UserError
 
 _WITH_PARTS = (".npz", ".csv", ".tsv")
@@ -49,3 +49,9 @@ def located(
                 return place, name
     places = ", ".join(map(str, roots))
     raise UserError(f"no file or folder {text!r} here, nor in {places}; {advice}")
+
+
+def brings_test(path: str, root: Path | None) -> bool:
+    """Whether a path of one's own is a copy of `datasets` that has a test split."""
+    place, _ = located(path, root)
+    return is_copy(place) and open_copy(place).parted

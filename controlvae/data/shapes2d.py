@@ -13,6 +13,7 @@ from numpy.lib import format as npy
 
 from controlvae.data.examples import BinaryImages, stream_key
 from controlvae.data.roots import find_file
+from controlvae.data.source import Source
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes, render, render_packed
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
@@ -78,3 +79,11 @@ def _read_original(path: Path) -> np.ndarray:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} cannot be read as dSprites: {error}") from None
     return packed
+
+
+SOURCE = Source(
+    "shapes2d", Shapes2D, load, found=found,
+    about="2D Shapes (dSprites): 737,280 binary 64x64 pictures; factors shape 3, scale 6, orientation 40, x 32, y 32",
+    needs=f"no files: rendered from the factors. Used instead where present: {ORIGINAL} (26 MB, "
+    "github.com/google-deepmind/dsprites-dataset)",
+)  # fmt: skip

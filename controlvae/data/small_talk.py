@@ -6,12 +6,15 @@ what was said before: that is what a code is worth here.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from controlvae.data.dialog import Dialog, Dialogs, Names, Utterance, as_examples
 from controlvae.data.examples import stream_key
 from controlvae.data.grammar import NUMBERS, PRONOUN, TENSES, TOPICS, expand
 from controlvae.data.parts import Part
+from controlvae.data.source import Source
+from controlvae.experiments import SmallTalk
 
 # What may follow an act, and how often.
 _NEXT = {
@@ -87,3 +90,10 @@ def _following(act: str, at: float) -> str:
 
 def _one(values: Sequence[str], random: Random) -> str:
     return values[int(random.random() * len(values))]
+
+
+SOURCE = Source(
+    "small-talk", SmallTalk, about="dialogs drawn from a small grammar: topic 8, acts 7",
+    load=lambda settings, root: small_talk(settings.dialogs, part=settings.part, window=settings.window),
+    test=lambda settings, root: replace(settings, part="test", dialogs=min(settings.dialogs, 500)),
+)  # fmt: skip

@@ -11,13 +11,16 @@ import math
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from controlvae.data.dialog import NOBODY, Dialog, Dialogs, Names, Utterance, as_examples
 from controlvae.data.parts import Part, part_of
 from controlvae.data.roots import data_roots, find_file, located
+from controlvae.data.source import Source
 from controlvae.errors import UserError
+from controlvae.experiments import DialogFile, Switchboard
 
 Split = Literal["train", "valid", "test"]
 SPLITS = ("train", "valid", "test")
@@ -147,3 +150,27 @@ def _number(value: object) -> float:
     except (TypeError, ValueError):
         return 0.0
     return min(max(number, 0.0), 150.0) if math.isfinite(number) else 0.0
+
+
+def _load(settings: Switchboard, root: Path | None) -> Dialogs:
+    return switchboard(settings.split, root, settings.words, settings.window, settings.longest)
+
+
+def _load_file(settings: DialogFile, root: Path | None) -> Dialogs:
+    kept = (settings.words, settings.window, settings.longest)
+    return dialog_file(settings.path, settings.part, settings.held_out, root, *kept)
+
+
+SOURCE = Source(
+    "switchboard", Switchboard, _load, needs=NEEDS, found=found,
+    about="Switchboard: telephone conversations with topics and dialog acts, 60 and 62 of them held out",
+    test=lambda settings, root: replace(settings, split="test"),
+    validation=lambda settings: replace(settings, split="valid"),
+)  # fmt: skip
+FILE = Source(
+    "dialog", DialogFile, _load_file, found=lambda root: "named by the setting itself: no file",
+    about="your own dialogs: --set data='DialogFile(\"my/dialogs.jsonl\")'",
+    needs='a JSON object a line, {"topic": "...", "utts": [["A", "text", ["act"]], ...]}, without topics and acts '
+    "where there are none; as it is or as .gz; a path as given, or inside a data folder",
+    test=lambda settings, root: replace(settings, part="test") if settings.held_out > 0 else None,
+)  # fmt: skip

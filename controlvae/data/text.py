@@ -7,22 +7,25 @@ Its text belongs to the LDC: it is read where it is found and never shipped.
 import json
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from controlvae.data import hub
+from controlvae.data.buckets import BucketOrder, in_buckets
 from controlvae.data.examples import digest
 from controlvae.data.parts import Part, part_of
-from controlvae.data.roots import data_roots, located
+from controlvae.data.roots import brings_test, data_roots, located
+from controlvae.data.source import Source
 from controlvae.data.subwords import Cut, learn_pieces, whole
 from controlvae.data.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
+from controlvae.experiments import PennTreebank, TextFile
 
 Split = Literal["train", "valid", "test"]
 COUNTS = {"train": 42_068, "valid": 3_370, "test": 3_761}
@@ -47,6 +50,7 @@ class Sentences:
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
     cut: Cut | None = None  # into the pieces that tokens are, where they are no words
     lower: bool = False  # its words are all in lower case, whatever the case of a sentence of one's own
+    at_once: ClassVar[int] = 50  # with logits for every word of the vocabulary at every place
 
     @property
     def shape(self) -> tuple[int]:
@@ -68,6 +72,14 @@ class Sentences:
                 raise ValueError(f"width must be {longest} or more to hold these sentences, got {width}")
         rows = self.tokens.index_select(0, indices.reshape(-1).to(self.tokens.device)).to(indices.device)
         return rows[:, :width].long().view(*indices.shape, -1)
+
+    def batches(self, indices: Tensor) -> Iterator[Tensor]:
+        """Those of like length together."""
+        for few, width in in_buckets(self.lengths[indices.cpu()], self.at_once):
+            yield self.batch(indices[few.to(indices.device)], width)
+
+    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> BucketOrder:
+        return BucketOrder(self.lengths, batch, seed, stream=stream, among=among)
 
     def to(self, device: torch.device) -> "Sentences":
         return replace(self, tokens=self.tokens.to(device))
@@ -268,3 +280,25 @@ def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) 
     numbers = to_numbers(chosen.sentences, words)
     tokens, lengths, note = torch.from_numpy(numbers.tokens), torch.from_numpy(numbers.lengths), numbers.note(words)
     return Sentences(tokens, lengths, words, source + chosen.note + note, split)
+
+
+def _load_file(settings: TextFile, root: Path | None) -> Sentences:
+    words, lower, longest, pieces = settings.words, settings.lower, settings.longest, settings.pieces
+    return text_file(settings.path, settings.part, settings.held_out, root, words, lower, longest, pieces=pieces)
+
+
+def _test_of_file(settings: TextFile, root: Path | None) -> TextFile | None:
+    return replace(settings, part="test") if settings.held_out > 0 or brings_test(settings.path, root) else None
+
+
+PTB = Source(
+    "ptb", PennTreebank, lambda settings, root: penn_treebank(settings.split, root), needs=NEEDS, found=found,
+    about="Penn Treebank (Mikolov's): 42,068 sentences to train on, 3,370 and 3,761 held out",
+    test=lambda settings, root: replace(settings, split="test"),
+    validation=lambda settings: replace(settings, split="valid"),
+)  # fmt: skip
+FILE = Source(
+    "text", TextFile, _load_file, test=_test_of_file, found=lambda root: "named by the setting itself: no file",
+    about="your own text, one sentence a line: --set data='TextFile(\"my/text.txt\")'",
+    needs=f"a UTF-8 text file, or {hub.NEEDS}, whose test split is held out; a path as given, or inside a data folder",
+)  # fmt: skip

@@ -3,29 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controlvae.control import (
-    PI,
-    PID,
-    Auto,
-    Capacity,
-    Constant,
-    Cyclical,
-    Geco,
-    LagrangeMultiplier,
-    Linear,
-    Points,
-    Sigmoid,
-    Staircase,
-)
+from controlvae.control import Constant, Law
 from controlvae.experiments.checks import check_choices, require
 from controlvae.experiments.data import DataSettings, DialogSettings, Shapes2D, TextSettings
 from controlvae.experiments.models import ConvVAE, DialogVAE, ModelSettings, TextVAE
 from controlvae.experiments.objectives import Adam, BagOfWords, BetaTC, Elbo, ObjectiveSettings, TotalCorrelation
-
-# The laws an experiment may name in its JSON. `Controller` takes any law; this list is what a file may ask for.
-LawSettings = (
-    PI | PID | Auto | Capacity | LagrangeMultiplier | Geco | Constant | Linear | Sigmoid | Cyclical | Staircase | Points
-)
 
 Precision = Literal["fp32", "tf32", "bf16"]
 HELD = {"kl": "KL", "tc": "total correlation", "reconstruction": "reconstruction"}  # columns of the log, in words
@@ -77,7 +59,7 @@ class Experiment:
     data: DataSettings = field(default_factory=Shapes2D)
     model: ModelSettings = field(default_factory=ConvVAE)
     objective: ObjectiveSettings = field(default_factory=Elbo)
-    control: LawSettings = field(default_factory=lambda: Constant(1.0))
+    control: Law = field(default_factory=lambda: Constant(1.0))
     optimiser: Adam = field(default_factory=Adam)
     training: Training = field(default_factory=Training)
 

@@ -24,7 +24,6 @@ from controlvae.report.trained import Trained, best_by_validation, on_test_examp
 
 _MIXED = 4_096  # examples the mutual information is worked out from: their pairs all count
 _ENOUGH, _MOST_DRAWS = 5_000, 20  # samples of z in all, and of one example, that make chance small
-_BATCH, _SENTENCES = 500, 50  # a sentence has logits for every word of the vocabulary at every place
 
 
 def evaluate(
@@ -127,15 +126,13 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     """ELBO and its parts, with one sample of z per example, or more where examples are few."""
     count = min(examples, run.available)
     noise = torch.Generator().manual_seed(stream_key(0, 11))
-    batch = _BATCH if isinstance(run.examples, Pictures) else _SENTENCES
     chosen = some_examples(run, count)
     if len(chosen) < 2:
         raise UserError(f"{run.folder.path} cannot be measured on one example ({run.examples.split}); two are enough")
     draws = max(1, min(_MOST_DRAWS, _ENOUGH // len(chosen)))
-    bound = measure_bound(
-        run.model, run.experiment.objective, (run.examples.batch(few) for few in chosen.split(batch)), noise,
-        lambda done: progress(done / count), draws=draws,
-    )  # fmt: skip
+    batches = (run.examples.batch(few) for few in chosen.split(run.examples.at_once))
+    told = lambda done: progress(done / count)  # noqa: E731
+    bound = measure_bound(run.model, run.experiment.objective, batches, noise, told, draws=draws)
     return {
         "examples": len(chosen),
         "draws": draws,  # of z, for each example

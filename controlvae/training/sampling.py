@@ -3,11 +3,8 @@
 import torch
 from torch import Tensor
 
-from controlvae.data.buckets import BucketOrder
-from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, Order, stream_key
 from controlvae.data.load import validation_part
-from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, TotalCorrelation
 
@@ -18,9 +15,7 @@ def orders(experiment: Experiment, examples: Examples) -> list[Order]:
     """The orders its batches come in: one, and an independent second where a critic wants one."""
     training, batches = experiment.training, 2 if isinstance(experiment.objective, TotalCorrelation) else 1
     among = trained_on(experiment, len(examples))
-    if isinstance(examples, Sentences | Dialogs):
-        return [BucketOrder(examples.lengths, training.batch, training.seed, among=among)]
-    return [Order(len(examples), training.batch, training.seed, stream, among) for stream in range(batches)]
+    return [examples.order(training.batch, training.seed, stream, among) for stream in range(batches)]
 
 
 def trained_on(experiment: Experiment, examples: int) -> Tensor | None:

@@ -2,17 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from controlvae.data.buckets import in_buckets
-from controlvae.data.examples import Examples, Pictures, stream_key
+from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import load, validation_part
-from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.experiments.files import write_text
@@ -20,8 +17,6 @@ from controlvae.models import build_for
 from controlvae.objectives import measure_bound
 from controlvae.training import checkpoint
 from controlvae.training.sampling import parts, validated
-
-_PICTURES, _SENTENCES = 500, 50  # measured at once
 
 
 class Validator:
@@ -59,17 +54,8 @@ class Validator:
         model = build_for(experiment, self.trained).to(self.device).eval()
         model.load_state_dict(weights)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
-        bound = measure_bound(model, experiment.objective, self._batches(), noise)
+        bound = measure_bound(model, experiment.objective, self.examples.batches(self.indices), noise)
         return {"elbo": bound.elbo, "reconstruction": bound.reconstruction, "kl": bound.kl}
-
-    def _batches(self) -> Iterator[Any]:
-        """The held-out examples, sentences with those of like length."""
-        if isinstance(self.examples, Sentences):
-            for few, width in in_buckets(self.examples.lengths[self.indices.cpu()], _SENTENCES):
-                yield self.examples.batch(self.indices[few.to(self.device)], width)
-            return
-        for chosen in self.indices.split(_PICTURES if isinstance(self.examples, Pictures) else _SENTENCES):
-            yield self.examples.batch(chosen)
 
 
 def _kept(folder: RunFolder, step: int) -> float:
