@@ -14,7 +14,7 @@ class RunError(Exception):
 
 
 class Diverged(RunError):
-    """It became NaN; what is trained after it may not."""
+    """A model's loss became NaN or infinite. Other runs of the same command are trained all the same."""
 
 
 def typed(command: str, *words: object) -> str:

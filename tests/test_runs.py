@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_a_run_that_ends_the_same(straight, tmp_path):
         text=True,
         env=ONE_THREAD,
     )
-    while not (run / "log.jsonl").exists() or (run / "log.jsonl").stat().st_size == 0:
+    while process.poll() is None and not ((run / "log.jsonl").exists() and (run / "log.jsonl").stat().st_size):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

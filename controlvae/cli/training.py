@@ -72,7 +72,7 @@ class Plan(NamedTuple):
 
 
 def plan(name: str, sets: list[str], run: Path | None, seeds: int, replay: Path | None = None) -> Plan:
-    """What a `train` command asks for, one run per seed; nothing is written yet."""
+    """What a `train` command asks for, one run per seed. Nothing is written yet; a folder of our naming is claimed."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
         experiment = override(preset(name), sets)

@@ -10,10 +10,10 @@ _KP, _KI = 2.0, 16.0  # gains per unit of relative error; the integral's is divi
 _SHORTEST, _LONGEST = 200, 2_000  # horizons near the set point, in steps
 _FAR = 0.25  # the relative error beyond which learning sets the pace, not the weight
 _CAUTION = 800  # the horizon when far: so many steps beyond those taken so far
-_AVERAGED = 20  # the KL is averaged over the horizon divided by this, or over more batches, where they are noisy:
-_STILL = 0.06  # the most that P may scatter log β; a mean of more batches scatters less
-_MOST = 200  # batches in such a mean at most
-_SLOWER = 10  # the horizon is then at least so many times as long as the mean
+_AVERAGED = 20  # the KL is averaged over the horizon divided by this; over more batches where they are noisy
+_STILL = 0.06  # the most that P may scatter log β: noisy batches are averaged until it scatters less
+_MOST = 200  # batches that are averaged at most
+_SLOWER = 10  # the horizon is at least so many times as long as that average
 _MEMORY = 100  # batches behind the measured spread
 _NOTHING = 1e-12  # nats, so that nothing is divided by zero
 
@@ -64,7 +64,7 @@ class Auto(Logarithmic):
 
     def __post_init__(self) -> None:
         if self.reach_in is not None and not _SHORTEST <= self.reach_in < 1e9:
-            raise ValueError(f"reach_in must be {_SHORTEST} steps or more, got {self.reach_in}")
+            raise ValueError(f"reach_in must be {_SHORTEST} steps or more, and below 1e9, got {self.reach_in}")
         self.check()
 
     def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:

@@ -36,8 +36,8 @@ class State(NamedTuple):
     d: Value  # derivative term
     output: Value  # the weight asked for
     beta: Value  # the weight given: output within its bounds
-    last: Value  # the measurement before its moving average,
-    spread: Value  # and its relative variance; both kept by laws that ask for them
+    last: Value  # the measurement before its moving average; kept by laws that ask for it
+    spread: Value  # the relative variance of measurements; likewise
 
 
 class Law(ABC):

@@ -9,7 +9,7 @@ _LARGEST = 50.0  # of |log β|: exp of it is as good as infinite
 
 
 class Logarithmic(Feedback):
-    """log β = P + I, within the bounds of β; the integral stands still while they push further out."""
+    """log β = P + I, within the bounds of β; while β is at a bound, the integral does not move further beyond it."""
 
     beta_init: float
 

@@ -8,7 +8,7 @@ from controlvae.data.examples import stream_key
 from controlvae.errors import UserError
 
 Part = Literal["train", "test"]
-_SPLIT = 1  # stream of the seed 0 that parts are drawn from
+_SPLIT = 1  # the seed of the choice, whatever that of a run
 
 
 def part_of(count: int, part: Part, held_out: float, what: str = "pictures") -> np.ndarray:

@@ -57,7 +57,8 @@ def open_run(
         raise UserError(f"{folder.path} has no checkpoint yet: {first}: {typed('resume', folder.path)}")
     if saved.numbers.get("experiment", identity(experiment)) != identity(experiment):
         raise UserError(
-            f"the checkpoint in {folder.path} was written by other settings than its experiment.json has now"
+            f"the checkpoint in {folder.path} was written by other settings than its experiment.json has now; "
+            "put those back that its command names, or train in another folder"
         )
     for line in damaged:
         warnings.warn(f"{folder.path}: {line}; that of step {saved.step:,} is taken", stacklevel=2)
@@ -67,7 +68,10 @@ def open_run(
     try:
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
-        raise UserError(f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited?") from None
+        raise UserError(
+            f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited? Put back what was "
+            "there, or train in another folder"
+        ) from None
     among = trained_on(experiment, len(examples)) if len(examples) else None
     return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
                    examples.shape)  # fmt: skip

@@ -42,7 +42,10 @@ class Journal:
     def rewind(self, position: int) -> None:
         """Cuts off what was logged after the checkpoint that training goes on from."""
         if self.folder.log_file.stat().st_size < position:
-            raise UserError(f"{self.folder.log_file} is shorter than its checkpoint says; was it edited?")
+            raise UserError(
+                f"{self.folder.log_file} is shorter than its checkpoint says; was it edited? Put back what was "
+                "there, or train in another folder"
+            )
         _guarded(self.folder, lambda: self._log.truncate(position))
         self._log.seek(position)
 

@@ -282,8 +282,8 @@ def divergence(run: Run) -> str:
     )
 
 
-def _spell(lines: int, holds: bool) -> tuple[int, bool, bool]:
-    """For how many log lines in a row something holds; whether it just has for long, or has just ceased to."""
+def _lasting(lines: int, holds: bool) -> tuple[int, bool, bool]:
+    """How many log lines in a row something has held; whether that has just become long; whether that is just over."""
     now = lines + 1 if holds else 0
     return now, now == _LONG, lines >= _LONG and not holds
 
@@ -298,7 +298,7 @@ def _watch_reach(run: Run, record: dict[str, Any]) -> None:
     bound = min(bounds, key=lambda each: abs(record["beta"] - each))
     there = record["saturated"] > (0.5 if math.isclose(record["beta"], bound, rel_tol=_NEAR, abs_tol=_NEAR) else 0.99)
     stuck = there and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
-    run.saturated_lines, long, over = _spell(run.saturated_lines, bool(stuck))
+    run.saturated_lines, long, over = _lasting(run.saturated_lines, bool(stuck))
     if long:
         numbers = {name: record[name] for name in ("step", "target", held, "beta")}
         run.journal.event("target out of reach", **numbers, bound=bound)
@@ -323,7 +323,7 @@ def _watch_noise(run: Run, record: dict[str, Any]) -> None:
 
 def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
     """Says once when the code has carried next to nothing for long, with the remedy, and once when it is back."""
-    run.collapsed_lines, long, over = _spell(run.collapsed_lines, record["kl"] < COLLAPSED)
+    run.collapsed_lines, long, over = _lasting(run.collapsed_lines, record["kl"] < COLLAPSED)
     if long:
         since = max(1, record["step"] - (_LONG - 1) * run.experiment.training.log_every)
         used = in_use(record["kl_per_latent"])

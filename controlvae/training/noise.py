@@ -19,8 +19,8 @@ def normal_noise(keys: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Standard normal noise of one model and step for each pair of entries of `keys` and `steps`.
 
     The counter-based generator of Widynski (*Squares: A Fast Counter-Based RNG*, 2020): four rounds of squaring on
-    64-bit words, here in plain tensor operations, so that a captured
-    graph may hold it and every device draws the same integers.
+    64-bit words, here in plain tensor operations, so that a captured graph may hold it and every device draws the same
+    integers.
 
     Args:
         keys: int64, any shape; steps: int64, broadcastable against it.
