@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from controlvae.control import Schedule
 from controlvae.control.arithmetic import FLOATS, Arithmetic, Value
@@ -82,8 +82,17 @@ class Adam:
         return _at(self.rate, step, xp)
 
 
+class Objective:
+    """What every objective says of itself."""
+
+    holds: ClassVar[str] = "kl"  # the column of the log that the weight multiplies and, as a rule, a controller holds
+    extras: ClassVar[tuple[str, ...]] = ()  # columns of the log beyond those of every objective
+    batches: ClassVar[int] = 1  # independent ones that a step takes
+    draws: ClassVar[int] = 1  # of noise, each (batch, latents), that a step takes
+
+
 @dataclass(frozen=True)
-class Elbo:
+class Elbo(Objective):
     """Reconstruction + weight x KL, in nats per example."""
 
     likelihood: Likelihood = "bernoulli"
@@ -98,23 +107,13 @@ class Elbo:
             require(0 < least <= most < math.inf, f"prices must be positive and finite, got {price}")
         require(not (self.free_bits and self.prices), "free_bits and prices do not go together: choose one")
 
-    @property
-    def holds(self) -> str:
-        """The column of the log that the weight multiplies and, as a rule, a controller holds."""
-        return "kl"
-
-    @property
-    def extras(self) -> tuple[str, ...]:
-        """Columns of the log beyond those of every objective."""
-        return ()
-
     def prices_at(self, latents: int, step: Value, xp: Arithmetic = FLOATS) -> list[Value]:
         """What a nat of each latent costs at a step; steps count from one."""
         return [_at(self.prices[min(latent, len(self.prices) - 1)], step, xp) for latent in range(latents)]
 
 
 @dataclass(frozen=True)
-class TotalCorrelation:
+class TotalCorrelation(Objective):
     """Reconstruction + KL + weight x total correlation, as a critic estimates it (FactorVAE, Kim & Mnih 2018).
 
     The critic tells latents of an example from latents shuffled across a second, independent batch.
@@ -124,40 +123,32 @@ class TotalCorrelation:
     critic: tuple[int, ...] = (1000, 1000, 1000, 1000, 1000)  # widths of its hidden layers
     critic_optimiser: Adam = field(default_factory=lambda: Adam(1e-4, 0.5, 0.9))
 
+    holds: ClassVar[str] = "tc"
+    extras: ClassVar[tuple[str, ...]] = ("tc", "critic_accuracy")
+    batches: ClassVar[int] = 2
+    draws: ClassVar[int] = 3  # z's of both batches, and a shuffling
+
     def __post_init__(self) -> None:
         _check_likelihood(self.likelihood)
         require(len(self.critic) > 0, "critic must name at least one hidden layer")
         require(all(width > 0 for width in self.critic), f"critic must be positive widths, got {self.critic}")
 
-    @property
-    def holds(self) -> str:
-        return "tc"
-
-    @property
-    def extras(self) -> tuple[str, ...]:
-        return ("tc", "critic_accuracy")
-
 
 @dataclass(frozen=True)
-class BetaTC:
+class BetaTC(Objective):
     """Reconstruction + KL with its total correlation weighed, estimated in the batch (β-TCVAE, Chen et al. 2018)."""
 
     likelihood: Likelihood = "bernoulli"
 
+    holds: ClassVar[str] = "tc"
+    extras: ClassVar[tuple[str, ...]] = ("tc",)
+
     def __post_init__(self) -> None:
         _check_likelihood(self.likelihood)
 
-    @property
-    def holds(self) -> str:
-        return "tc"
-
-    @property
-    def extras(self) -> tuple[str, ...]:
-        return ("tc",)
-
 
 @dataclass(frozen=True)
-class BagOfWords:
+class BagOfWords(Objective):
     """Reconstruction + weight x KL + the cost of guessing a response's words from the code alone, in any order.
 
     Zhao et al. 2017. That last part is no part of the ELBO: it keeps the code in use.
@@ -165,20 +156,14 @@ class BagOfWords:
 
     weight: float = 1.0  # of the guessing
 
+    extras: ClassVar[tuple[str, ...]] = ("bag_of_words",)
+
     def __post_init__(self) -> None:
         require(0 < self.weight < math.inf, f"weight must be positive and finite, got {self.weight}")
 
     @property
     def likelihood(self) -> Likelihood:
         return "tokens"
-
-    @property
-    def holds(self) -> str:
-        return "kl"
-
-    @property
-    def extras(self) -> tuple[str, ...]:
-        return ("bag_of_words",)
 
 
 ObjectiveSettings = Elbo | TotalCorrelation | BetaTC | BagOfWords

@@ -6,14 +6,14 @@ from torch import Tensor
 from controlvae.data.examples import Examples, Order, stream_key
 from controlvae.data.load import validation_part
 from controlvae.errors import UserError
-from controlvae.experiments import Experiment, TotalCorrelation
+from controlvae.experiments import Experiment
 
 _VALIDATION = 0x76616C6964  # the stream that validation examples are drawn from
 
 
 def orders(experiment: Experiment, examples: Examples) -> list[Order]:
     """The orders its batches come in: one, and an independent second where a critic wants one."""
-    training, batches = experiment.training, 2 if isinstance(experiment.objective, TotalCorrelation) else 1
+    training, batches = experiment.training, experiment.objective.batches
     among = trained_on(experiment, len(examples))
     return [examples.order(training.batch, training.seed, stream, among) for stream in range(batches)]
 
@@ -43,9 +43,8 @@ def validated(examples: int, validation: float) -> int:
 
 
 def noise_shape(experiment: Experiment) -> tuple[int, int, int]:
-    """Of a step's noise, (draws, batch, latents): z's; with a critic, z's of the second batch and a shuffling."""
-    draws = 3 if isinstance(experiment.objective, TotalCorrelation) else 1
-    return draws, experiment.training.batch, experiment.model.latents
+    """Of a step's noise, (draws, batch, latents)."""
+    return experiment.objective.draws, experiment.training.batch, experiment.model.latents
 
 
 def block_indices(own: list[Order], first: int, steps: int) -> Tensor:
