@@ -13,7 +13,7 @@ from controlvae.data.examples import Examples, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError, typed
-from controlvae.experiments import DialogVAE as DialogSettings
+from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import Experiment, Gaussian, Images, RunFolder
 from controlvae.models import DialogVAE, Model, build_for
 from controlvae.models.vae import VAE
@@ -94,7 +94,7 @@ def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path 
 
 
 def _words_alone(folder: RunFolder, experiment: Experiment, reason: str) -> Sentences | Dialogs:
-    kind = Dialogs if isinstance(experiment.model, DialogSettings) else Sentences
+    kind = Dialogs if isinstance(experiment.model, DialogVAESettings) else Sentences
     try:
         return kind.of_words(folder.words_file.read_text(encoding="utf-8"), reason)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:

@@ -19,6 +19,7 @@ from torch import Tensor
 from controlvae.errors import RunError, UserError
 
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
+_KEPT = 2  # checkpoints in a folder
 _PASSED_OVER = "passed-over-"
 
 
@@ -31,7 +32,7 @@ class Checkpoint:
     numbers: dict[str, Any]
 
 
-def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
+def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """Writes a checkpoint whole or not at all, then drops all but the last few."""
     payload = safetensors.torch.save(checkpoint.tensors)
     content = {"step": checkpoint.step, "tensors": _digest(payload), "numbers": checkpoint.numbers}
@@ -56,7 +57,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
         kept = f"the checkpoint of step {last[0]} is intact" if last else "there is no earlier checkpoint"
         raise RunError(f"cannot write the checkpoint of step {checkpoint.step} in {folder}: {error.strerror}; {kept}, "
                        f"make room and resume") from None  # fmt: skip
-    for step in _steps(folder)[keep:]:
+    for step in _steps(folder)[_KEPT:]:
         shutil.rmtree(folder / f"step-{step:010d}", ignore_errors=True)
     for step in _steps(folder, _PASSED_OVER):
         if step <= checkpoint.step:  # training has come past it again

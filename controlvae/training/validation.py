@@ -47,7 +47,7 @@ class Validator:
         if record["elbo"] >= _kept(folder, step):
             model = {name: value for name, value in tensors.items() if name.startswith("model.")}
             # The one before stays: this look may be of steps that a crash takes back.
-            checkpoint.save(folder.best, checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]}), keep=2)
+            checkpoint.save(folder.best, checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]}))
 
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
         """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
