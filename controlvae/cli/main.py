@@ -3,6 +3,7 @@
 import signal
 import sys
 import warnings
+from functools import cache
 from typing import NoReturn
 
 import typer
@@ -17,7 +18,8 @@ __all__ = ["app", "main", "making", "showing"]
 def main() -> None:
     """Runs a command; errors meant for people are one line on stderr."""
     debug = "--debug" in sys.argv
-    warnings.showwarning = lambda message, *_: print(f"controlvae: {message}".splitlines()[0], file=sys.stderr)
+    said = cache(lambda line: print(line, file=sys.stderr))  # each once, whoever warns
+    warnings.showwarning = lambda message, *_: said(f"controlvae: {message}".splitlines()[0])
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         # Outside its stand-alone mode the app returns the status of a typer.Exit instead of raising it.
