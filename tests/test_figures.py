@@ -14,11 +14,11 @@ from controlvae.experiments import RunFolder, override, preset
 from controlvae.report import open_run, write_report
 from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
-from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure
+from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure, nats
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.page import troubles_of
 from controlvae.report.sweep import sweep_figure
-from controlvae.report.traversal import traverse
+from controlvae.report.traversal import traversals, traverse
 
 LATENTS = [0.001, 3.0, 1.5]  # nats
 METRICS = {
@@ -64,6 +64,54 @@ def test_a_code_with_nats_that_are_alike_for_all_examples_is_called_out(tmp_path
     folder = logged_run(tmp_path, "shapes2d-quick", 1, 3_000, evaluated=False)
     folder.metrics_file.write_text(json.dumps({"step": 3_000, "kl": kl, "active_units": active}))
     assert ("the code tells nothing" in " ".join(troubles_of(folder))) == told
+
+
+@pytest.mark.parametrize(("tc", "words"), [(0.0105, "the mean is held"), (0.05, "lies 0.04 nats above the target")])
+def test_a_total_correlation_below_its_noise_is_held_only_where_its_mean_is(tmp_path, tc, words):
+    columns = {"tc": tc, "tc_sd": 0.02, "target": 0.01}
+    folder = logged_run(tmp_path, "shapes2d-control-factor", 1, 100_000, evaluated=False, **columns)
+    (said,) = troubles_of(folder)
+    assert "the target 0.01 lies below the noise of the estimate" in said
+    assert words in said
+    assert ("not held" in said) == (tc > 0.02)
+    events = [{"event": "target out of reach", "step": 5, "beta": 1.0, "tc": tc, "target": 0.01},
+              {"event": "target within noise", "step": 9, "target": 0.01, "sd": 0.02}]  # fmt: skip
+    folder.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert troubles_of(folder)[0].startswith("target out of reach: from about step 5 on")
+
+
+def test_small_nats_keep_two_digits():
+    assert [nats(value) for value in (18.0, 0.3, 0.0012345, -0.012, 0.0)] == [
+        "18.00",
+        "0.30",
+        "0.0012",
+        "-0.012",
+        "0.00",
+    ]
+
+
+def test_a_page_of_runs_that_differ_says_which_is_which(tmp_path):
+    measured = {"examples": 500, "split": "all", "likelihood": "squares", "elbo": -9.0, "reconstruction": 6.0,
+                "kl": 3.0, "active_units": 2, "step_response": None}  # fmt: skip
+    truth = {"names": ["shape", "x"], "unordered": ["shape"], "constant": ["y"], "examples": 400, "split": "all"}
+    scores = {"ground_truth": truth, "dci": {"disentanglement": 0.25, "completeness": 0.5, "informativeness": 0.75,
+                                             "estimator": "trees"}}  # fmt: skip
+    few = {"examples": 200, "mig_sampled": {"skipped": "none of the factors is a quantity"}, "rmig": {"skipped": "why"}}
+    for path, sets, metrics in (("a", [], scores), ("b", ["data.images=200"], few), ("c", [], {})):
+        folder = RunFolder(tmp_path / path)
+        folder.create(override(preset("shapes2d-quick"), sets), "")
+        folder.metrics_file.write_text(json.dumps({"step": 9, "kl_per_latent": LATENTS, **measured, **metrics}))
+    runs = [RunFolder(tmp_path / name) for name in "abc"]
+    page = write_report(runs, tmp_path / "all.html").read_text().replace(str(tmp_path) + "/", "")
+    assert "not to be compared: a and c on Shapes2D(size=32, images=20000); b on Shapes2D(size=32, images=200)." in page
+    assert "<br>a; c: Measured on 500 examples, 1 sample of z for each.<br>b: Measured on 200 examples" in page
+    assert "<tr><td>a</td><td>0.250</td><td>0.500</td><td>0.750</td></tr><tr><td>b</td><td>–</td>" in page
+    assert "a: Scores of 400 examples, over shape, x. No quantity, so left out of the sampled MIG" in page
+    assert "Left out because they do not vary: y. trees.<br>" in page
+    assert "b: No MIG, sampled: none of the factors is a quantity. No RMIG: why." in page
+    alike = write_report(runs[::2], tmp_path / "two.html").read_text()
+    assert "not to be compared" not in alike
+    assert "Disentanglement" not in write_report(runs[1:], tmp_path / "none.html").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +187,8 @@ def test_rows_of_a_traversal_are_ordered_by_kl_and_move_one_latent(trained):
         code[0, shown.latents[1]] = 3.0
         picture = torch.sigmoid(trained.model.decode(code))[0, 0].numpy()
     np.testing.assert_allclose(shown.pictures[1, 2, ..., 0], picture, atol=1e-6)
+    words = traversals(trained, image=7, rows=1).axes[0].get_xlabel()
+    assert words.startswith("value of the latent; that of largest KL out of 10\nfrom the code of picture 7; KL over")
 
 
 def test_an_animation_goes_there_and_back_for_ever(trained, tmp_path):
@@ -152,6 +202,9 @@ def test_an_animation_goes_there_and_back_for_ever(trained, tmp_path):
 
 def test_a_latent_is_named_by_the_factor_it_tells_most_about():
     assert latent_factors(METRICS) == [None, "x", "shape"]
+    # By the share of its entropy: of ln 3 and ln 32 nats, 0.6 is more than 1.2. Below 0.1 nats none is told.
+    told = {**METRICS["rmig"], "mutual_information": [[0.09, 0.6, 0.0], [0.0, 1.2, 2.5]], "entropies": [1.1, 3.5]}
+    assert latent_factors({"rmig": told}) == [None, "shape", "x"]
     assert latent_factors({"step": 3, "kl_per_latent": LATENTS}) == []
     axis = information_figure(METRICS).axes[0]
     assert [text.get_text() for text in axis.texts] == ["0.02", "0.60", "0.00", "2.50", "0.40", "0.00"]  # by KL

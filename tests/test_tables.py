@@ -6,6 +6,7 @@ import json
 import os
 import re
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from command import controlvae, within
 from PIL import Image
 
 from controlvae.cli.many import seed_folders, side_by_side, train_all
+from controlvae.cli.runs import show_metrics
 from controlvae.cli.sweeping import assignments
 from controlvae.cli.training import options
 from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
-from controlvae.experiments.paper import TABLES
+from controlvae.experiments.paper import TABLES, Row
 from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.tables import write_table
 from controlvae.training import Run
@@ -104,6 +106,33 @@ def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(
     assert "runs of cifar10-vae with another data.size, control.value." in text
 
 
+def test_data_of_ones_own_are_named_and_so_is_why_a_score_is_missing(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(override(preset("shapes2d-control-16"), ["data=Images('faces', size=64, factors='table.csv')"]), "")
+    truth = {
+        "names": ["age", "hair"],
+        "unordered": ["hair"],
+        "constant": [],
+        "examples": 90,
+        "split": "train: 90 of 99",
+    }
+    scores = {"mig_sampled": {"skipped": "the reason"}, "rmig": {"score": 0.1, "per_factor": {"age": 0.1}}}
+    folder.metrics_file.write_text(json.dumps({"step": 9, "ground_truth": truth, **scores}))
+    reasons = {
+        "table-mig": "mine, no MIG: the reason.",
+        "table-rmig": "mine, no x, y, shape, scale, orientation: not among its factors.",
+    }
+    for name, reason in reasons.items():
+        table = replace(TABLES[name], rows=(*TABLES[name].rows, Row("mine", None)))
+        text = write_table(table, {"mine": [folder]}, tmp_path)
+        assert "mine is shapes2d-control-16 with another data. Its data: Images(path='faces', size=64), " in text
+        assert "90 examples (train: 90 of 99), factors age, hair (no quantity)." in text
+        assert reason in text
+    words = ["--no-train", "--runs", tmp_path / "paper", "--device", "cpu", "--beside", f"mine={folder.path}"]
+    drawn = controlvae("reproduce", "figure-mig", *words)
+    assert "mine, no MIG: the reason." in drawn.stdout, drawn.stderr
+
+
 def test_a_table_says_whose_score_was_worked_out_from_what(tmp_path):
     runs = {}
     for name, examples in (("shapes2d-control-16", "all"), ("shapes2d-factor", "all"), ("shapes2d-beta-100", "some")):
@@ -135,12 +164,16 @@ def elsewhere(tmp_path):
     return means[100:], log_variances[100:], factors[100:]
 
 
-def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere):
+def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere, capsys):
     means, log_variances, factors = elsewhere
     found = json.loads((tmp_path / "codes/theirs-1.scores.json").read_text())
     assert found["mig_histogram"]["score"] == pytest.approx(mig_histogram(means, factors).score)
     assert found["rmig"]["score"] == pytest.approx(rmig(means, log_variances, factors).score, abs=1e-6)
     assert list(found["mig_sampled"]["per_factor"]) == ["size"]
+    show_metrics("codes", found)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    scores = [found[name]["per_factor"] for name in ("rmig", "mig_histogram", "dci", "sap")]
+    assert ["kind", "–", *(f"{score['kind']:.3f}" for score in scores), "–"] in lines
     kl = 0.5 * (means**2 + np.exp(log_variances) - 1 - log_variances).sum(1)
     assert found["kl"] == pytest.approx(kl.mean(), rel=1e-5)
     np.savez(tmp_path / "bare.npz", means=means, factors=factors)
@@ -261,6 +294,10 @@ def test_the_bench_counts_sentences_in_tokens(tmp_path):
             ["reproduce", "table-mig", "--no-train", "--beside", "Control-FactorVAE=."],
             "is taken; give your method another name",
         ),
+        (["reproduce", "table-mig", "--no-train", "--runs", "nowhere"], "no folder nowhere"),
+        (["reproduce", "table-mig", "--no-train", "--only", "shapes2d-factor"], "--no-train trains nothing"),
+        (["report", ".", "--out", "page.pdf"], "--out takes the HTML file to write"),
+        (["report", ".", "--out", "no/page.html"], "no folder no"),
         (["score", "codes.npz"], "no file codes.npz"),
         (["bench", "--models", "one"], "got 'one'"),
         (["bench", "--sizes", "48"], "size must be 64 or 32, got 48"),
@@ -273,6 +310,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert message in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):

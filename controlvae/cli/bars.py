@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from controlvae.experiments import Experiment
+from controlvae.report.figures import nats
 from controlvae.training import Glance
 from controlvae.training.measurements import named
 
@@ -72,14 +73,14 @@ def describe(glance: Glance, experiments: Sequence[Experiment]) -> str:
     shown = held[0] if held else 0
     experiment = experiments[shown]
     row, steps, weighed = named(glance.latest[shown], experiment), experiment.training.steps, experiment.objective.holds
-    target = {experiment.holds: f"/{row['target']:.2f}"} if not experiment.control.open_loop else {}
+    target = {experiment.holds: f"/{nats(row['target'])}"} if not experiment.control.open_loop else {}
     left = (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
     bound = "  β at its bound" if row["saturated"] else ""
     beside = f"  x{len(experiments)} models" if len(experiments) > 1 else ""
     if len({own.name for own in experiments}) > 1:
         beside += f", these numbers of {experiment.name}"
     return (
-        f"step {glance.step:,}/{steps:,}  {weighed.upper()} {row[weighed]:.2f}{target.get(weighed, '')}  "
+        f"step {glance.step:,}/{steps:,}  {weighed.upper()} {nats(row[weighed])}{target.get(weighed, '')}  "
         f"β {row['beta']:.3f}  rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "
         f"{glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
     )

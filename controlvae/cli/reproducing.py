@@ -49,6 +49,10 @@ def reproduce(
     wanted, own = _wanted(result, only), _own(result, beside)
     if sets and not train:
         raise UserError("--set changes what is trained, and --no-train trains nothing")
+    if only and not train:
+        raise UserError("--only says what to train, and --no-train trains nothing; leave one of them out")
+    if not (train or own or runs.exists()):
+        raise UserError(f"no folder {runs}; --runs takes the one that runs of {name} are kept in")
     if train:
         changes = [word for one in sets for word in ("--set", one)]
         made = [

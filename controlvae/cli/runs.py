@@ -27,6 +27,7 @@ from controlvae.training.checkpoint import latest_step
 EXAMPLES = 10_000  # that a run is measured on unless a command says otherwise
 _LISTED = 10  # numbers of a list in a terminal
 _FEATURES = 2_048  # of Inception
+_BY_FACTOR = ("per_factor", "entropies")
 
 
 def pick_device(name: str) -> torch.device:
@@ -49,7 +50,9 @@ def open_at(path: Path, device: str, root: Path | None) -> Trained:
 
 
 def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int = IMPORTANCE_SAMPLES) -> dict[str, Any]:
-    """Every metric that applies, with a bar, and the heat map of what latents tell."""
+    """Every metric that applies, with a bar or a line, and the heat map of what latents tell."""
+    if not sys.stderr.isatty():  # a terminal has its bar
+        print(f"controlvae: evaluating {opened.folder.path}, step {opened.step:,}", file=sys.stderr, flush=True)
     with simple_bar(f"evaluating {opened.folder.path}") as progress:
         metrics = report.evaluate(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
     if (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
@@ -98,8 +101,6 @@ def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None, fid
     """Once for each checkpoint: metrics of an older one, or poorer ones, are made anew."""
     step = latest_step(folder.checkpoints)
     if step is not None and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device):
-        if not sys.stderr.isatty():  # a terminal has its bar
-            print(f"controlvae: evaluating {folder.path}, step {step:,}", file=sys.stderr, flush=True)
         evaluate_run(folder.path, device, root, fid=fid)
 
 
@@ -122,10 +123,29 @@ def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:
                 table.add_row(name.replace("_", " "), escape(shown))
         if part:
             Console(soft_wrap=True).print(table)
+    _show_factors(metrics)
     if "dialog" in metrics:
         _show_responses(spoken["samples"])
     elif "text" in metrics:
         _show_sentences(spoken)
+
+
+def _show_factors(metrics: Mapping[str, Any]) -> None:
+    """What scores are the means of: a row for each factor, a column for each score."""
+    scores = {
+        name: score["per_factor"] for name, score in metrics.items()
+        if isinstance(score, dict) and isinstance(score.get("per_factor"), dict)
+    }  # fmt: skip
+    if not scores:
+        return
+    table = Table(title="by factor", box=None, title_justify="left")
+    table.add_column("")
+    for name in scores:
+        table.add_column(name.replace("_", " "), justify="right")
+    for factor in max(scores.values(), key=len):  # some leave out what is no quantity
+        found = [of_factor.get(factor) for of_factor in scores.values()]
+        table.add_row(escape(factor), *("–" if value is None else f"{value:.3f}" for value in found))
+    Console(soft_wrap=True).print(table)
 
 
 def _show_responses(samples: Sequence[Mapping[str, Any]]) -> None:
@@ -168,9 +188,14 @@ def _cell(name: str, value: object, said: set[str]) -> str:
 
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """What a metric consists of, each part under its path in words; matrices are left to metrics.json."""
+    """What a metric consists of, each part under its path in words; matrices are left to metrics.json.
+
+    So is what it has by factor, but for the table of all scores.
+    """
     if isinstance(value, dict):
         for inner, part in value.items():
+            if inner in _BY_FACTOR:
+                continue
             yield from _flat(part, f"{path} {inner}".strip().replace("_", " "))
     elif not (isinstance(value, list) and value and isinstance(value[0], list)):
         yield path, value
@@ -178,7 +203,7 @@ def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 def _shown(value: object) -> str:
     match value:
-        case None:
+        case None | []:
             return "–"
         case list() if len(value) > _LISTED and all(isinstance(part, float) for part in value):
             largest = " ".join(f"{part:.2f}" for part in sorted(value, reverse=True)[:_LISTED])

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from controlvae.cli.app import DataRoot, Device, FidPictures, RunArgument, RunOrSeeds, app
-from controlvae.errors import UserError
+from controlvae.errors import UserError, typed
 
 _LOOK = "Look at runs"  # as --help groups them
 
@@ -29,6 +29,8 @@ def report(
     from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
 
+    if out is not None:
+        _must_be_a_page(out)
     folders = list(dict.fromkeys(folder for path in runs for folder in find_runs(path)))
     for folder in folders:
         if latest_step(folder.checkpoints) is not None:
@@ -39,6 +41,14 @@ def report(
         home = here if common in here.parents else common  # not above where the user is
         out = folders[0].report_file if len(folders) == 1 else Path(os.path.relpath(home)) / "report.html"
     typer.echo(write_report(folders, out))
+
+
+def _must_be_a_page(path: Path) -> None:
+    """Before half a minute of work, not after it."""
+    if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--out takes the HTML file to write, as in report.html, got {path}")
+    if not path.parent.is_dir():
+        raise UserError(f"--out: no folder {path.parent}; make it first")
 
 
 @app.command(rich_help_panel=_LOOK)
@@ -75,6 +85,8 @@ def evaluate(
     from controlvae.experiments import find_runs
     from controlvae.training.checkpoint import latest_step
 
+    if run.suffix == ".npz" and run.is_file():
+        raise UserError(f"{run} is no run folder; the codes in a file are scored by: {typed('score', run)}")
     found = find_runs(run)
     begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]
     for folder in begun or found:
@@ -124,7 +136,7 @@ def traverse(
     reach: Annotated[
         float, typer.Option("--range", min=0.1, max=100.0, help="Each latent runs from -RANGE to RANGE.")
     ] = 3.0,
-    columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures in a row.")] = 10,
+    columns: Annotated[int, typer.Option("--columns", min=2, max=20, help="Pictures in a row.")] = 10,
     rows: Annotated[int, typer.Option("--rows", min=1, help="At most so many latents, those of largest KL.")] = 20,
     animate: Annotated[bool, typer.Option("--animate", help="Write a GIF of each, too.")] = False,
     device: Device = "auto",
@@ -190,6 +202,7 @@ def sample(
     from controlvae.experiments.files import write_text
     from controlvae.report import samples, save_pixels
     from controlvae.report.text import write
+    from controlvae.report.trained import picture_model
 
     opened = open_at(run, device, data_root)
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "beam": beam}
@@ -204,6 +217,7 @@ def sample(
             write_text(out, lines + "\n")
             typer.echo(out)
         return
+    picture_model(opened)  # a model of dialogs is refused with the command for it
     if how:
         raise UserError(f"--{next(iter(how)).replace('_', '-')} is for sentences; {run} is a model of pictures")
     pixels = samples(opened, count, seed=seed, columns=columns)

@@ -17,7 +17,7 @@ from controlvae.experiments import RunFolder
 from controlvae.experiments.files import write_csv
 from controlvae.experiments.paper import PaperFigure
 from controlvae.report.figures import HELD, Trace, draw_latents, log_scale
-from controlvae.report.information import latent_factors
+from controlvae.report.information import TELLING, latent_factors, naming
 from controlvae.report.panels import (
     QUIET,
     WIDTH,
@@ -50,6 +50,9 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     middle.set_ylabel("weight β(t)")
     notes += _draw_example(paper, runs, right, out)
     right.set_ylabel("KL per latent (nats)")
+    for axis in (left, middle):
+        if not axis.lines:
+            leave_empty(axis, "nothing to draw yet")
     for axis, letter in zip((left, middle, right), "abc", strict=True):
         panel_look(axis, letter)
     legend_above(figure, left)
@@ -93,8 +96,9 @@ def write_traversals(
             for place, (latent, kl) in enumerate(zip(shown.latents, shown.kl, strict=True), start=1)
         ]
     about = (
-        f"All start from the code of one picture, a {image}. Rows: a latent, the factor it tells most about, its KL. "
-        "Columns: its value. The seed is the one of the median MIG; the first where none is evaluated."
+        f"All start from the code of one picture, a {image}. Rows: a latent, the factor it tells most about (where "
+        f"that is {TELLING:g} nats or more), its KL. Columns: its value. The seed is the one of the median MIG; the "
+        "first where none is evaluated."
     )
     for axis in axes[len(paper.rows) :]:
         axis.axis("off")
@@ -166,9 +170,12 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
     names = [f"z{latent + 1} {_factor(factors, latent)}".strip() for latent in latents]
     lines = [[record["step"], record["target"], *record["kl_per_latent"]] for record in records]
     write_csv(out / f"{paper.name}-latents.csv", ["step", "target", *names], lines)
-    named = f", latents named by the factor they tell most about at step {folder.evaluated_step():,}" if factors else ""
-    why = ", the seed of the median MIG" if folder.evaluated_step() is not None else ""
-    return [f"(c): {method}, seed {folder.experiment().training.seed}{why}{named}."]
+    metrics = folder.metrics()
+    why = ", the seed of the median MIG" if metrics else ""
+    said = [f"(c): {method}, seed {folder.experiment().training.seed}{why}."]
+    if metrics and factors:
+        said.append(f"At step {metrics['step']:,} a latent is named by {naming(metrics)}.")
+    return [" ".join(said)]
 
 
 def _factor(factors: Sequence[str | None], latent: int) -> str:

@@ -2,34 +2,58 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-# Below this about every factor, a latent gets no name: it would promise more than it holds.
-_TELLING = 0.1
+# Nats. Below this about every factor, a latent gets no name: it would promise more than it holds.
+TELLING = 0.1
 SHOWN = 20  # latents in a picture unless someone asks for more: of hundreds most do nothing to see
 # RMIG comes first: it takes all factors and all examples, where sampling leaves the shape out.
 _ESTIMATES = ("rmig", "mig_histogram", "mig_sampled")
 
 
-def information(metrics: Mapping[str, Any]) -> tuple[np.ndarray, list[str], str] | None:
-    """Nats, (factors, latents), the factors' names and the estimator; None where `metrics.json` has none."""
+@dataclass(frozen=True)
+class Information:
+    """What latents tell about factors."""
+
+    nats: np.ndarray  # (factors, latents)
+    names: list[str]  # of the factors
+    entropies: np.ndarray | None  # of the factors, nats; older measurements lack them
+    estimator: str
+
+
+def information(metrics: Mapping[str, Any]) -> Information | None:
+    """By the first estimate that `metrics.json` has; None where it has none."""
     for name in _ESTIMATES:
         found = metrics.get(name, {})
         if "mutual_information" in found and isinstance(found["per_factor"], dict):
-            return np.array(found["mutual_information"]), list(found["per_factor"]), found["estimator"]
+            nats = np.array(found["mutual_information"], dtype=np.float64)  # what is not a number is NaN
+            entropies = np.array(found["entropies"], dtype=np.float64) if "entropies" in found else None
+            return Information(nats, list(found["per_factor"]), entropies, found["estimator"])
     return None
 
 
 def latent_factors(metrics: Mapping[str, Any] | None) -> list[str | None]:
-    """The factor each latent tells most about; None where it tells next to nothing; empty where none are known."""
+    """The factor each latent tells most about; None where it tells next to nothing; empty where none are known.
+
+    By the share of the factor's entropy, as in MIG: by nats a factor of many values would win over one of few.
+    """
     found = information(metrics) if metrics is not None else None
     if metrics is None or found is None:
         return []
-    table, names, _ = found
-    return [names[best] if table[best, latent] >= _TELLING else None for latent, best in enumerate(table.argmax(0))]
+    shares = found.nats if found.entropies is None else found.nats / found.entropies[:, None]
+    shares = np.where(found.nats >= TELLING, shares, 0.0)
+    return [found.names[best] if shares[best, z] > 0 else None for z, best in enumerate(shares.argmax(0))]
+
+
+def naming(metrics: Mapping[str, Any]) -> str:
+    """By what `latent_factors` names a latent, in words."""
+    found = information(metrics)
+    measure = "in nats" if found is None or found.entropies is None else "as a share of the factor's entropy"
+    return f"the factor it tells most about, {measure}; none where that is below {TELLING:g} nats"
 
 
 def latent_name(latent: int, factors: Sequence[str | None]) -> str:
@@ -47,15 +71,16 @@ def information_figure(metrics: Mapping[str, Any]) -> Figure | None:
     found = information(metrics)
     if found is None:
         return None
-    table, names, estimator = found
+    names = found.names
     kl = np.array(metrics["kl_per_latent"])
     order = np.argsort(-kl)[:SHOWN]
-    shown = table[:, order].clip(min=0)  # sampling can fall a little below 0
+    shown = found.nats[:, order].clip(min=0)  # sampling can fall a little below 0
     width = max(0.46 * len(order) + 0.08 * max(len(name) for name in names) + 0.2, 3.0)  # inches
-    title = textwrap.wrap(f"mutual information (nats); {estimator}", int(width / 0.06))
+    estimated = f"Estimated as for {found.estimator}"
+    title = ["Mutual information of factors and latents (nats).", *textwrap.wrap(estimated, int(width / 0.06))]
     figure = Figure(figsize=(width, 0.32 * len(names) + 0.9 + 0.12 * len(title)), layout="constrained")
     axis = figure.subplots()
-    darkest = max(shown.max(), _TELLING)  # next to nothing stays pale
+    darkest = max(shown.max(), TELLING)  # next to nothing stays pale
     axis.pcolormesh(shown, cmap="Blues", vmin=0, vmax=darkest, edgecolors="white", linewidth=0.5)
     axis.invert_yaxis()
     for (row, column), value in np.ndenumerate(shown):

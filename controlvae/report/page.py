@@ -5,12 +5,13 @@ import html
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 
 from controlvae import __version__
@@ -18,6 +19,7 @@ from controlvae.control.collapse import REMEDY, says_nothing
 from controlvae.control.logarithmic import Logarithmic
 from controlvae.experiments import PRESETS, Experiment, RunFolder, to_plain
 from controlvae.experiments.files import write_text
+from controlvae.experiments.folder import look_up
 from controlvae.report.figures import (
     HELD,
     Trace,
@@ -25,12 +27,14 @@ from controlvae.report.figures import (
     critic_figure,
     held_figure,
     latents_figure,
+    nats,
     reconstruction_figure,
 )
 from controlvae.report.image_table import image_table
-from controlvae.report.information import information_figure, latent_factors
+from controlvae.report.information import information_figure, latent_factors, naming
 from controlvae.report.pictures import as_written
 from controlvae.report.responses import perplexities, responses_section
+from controlvae.report.tables import attributed, data_words
 from controlvae.report.trained import so_many
 
 _STYLE = """
@@ -61,7 +65,21 @@ _OWN = {
     "traversal*.gif": "The same in motion: each picture moves one latent there and back.",
 }
 
-_SCORES = {"mig_sampled": "MIG, sampled", "rmig": "RMIG"}  # where factors are known
+# Of codes, where factors are known: heading, and where the score is in metrics.json.
+_SCORES = {
+    "MIG, sampled": "mig_sampled.score",
+    "RMIG": "rmig.score",
+    "MIG, histogram": "mig_histogram.score",
+    "DCI, disentanglement": "dci.disentanglement",
+    "DCI, completeness": "dci.completeness",
+    "DCI, informativeness": "dci.informativeness",
+    "SAP": "sap.score",
+    "SAP, continuous": "sap_continuous.score",
+    "FactorVAE score": "factor_vae_score.score",
+    "β-VAE score": "beta_vae_score.score",
+    "modularity": "modularity.score",
+}
+_REACH = ("target out of reach", "target in reach again", "target moved")  # events; the last of them stands
 _RECONSTRUCTION = "Reconstruction error on the training batches; dashed, its set point where a law has one."
 _LENGTHS = "A batch holds sentences of like length, so it goes up and down with theirs."
 _CRITIC = (
@@ -83,7 +101,8 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
         if alike := [trace for trace in drawn if held in trace.records[-1]]:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
-    parts += [_numbers(names, folders), image_table(names, [folder.metrics() for folder in folders])]
+    parts += [_numbers(names, folders), _disentanglement(names, folders)]
+    parts.append(image_table(names, [folder.metrics() for folder in folders]))
     parts.append(_commands(folders))
     if len(folders) > 1:
         parts.append(_side_by_side(names, folders))
@@ -110,13 +129,14 @@ def warnings_of(folder: RunFolder) -> list[str]:
 def troubles_of(folder: RunFolder) -> list[str]:
     """What has happened to a run, or is wrong with it, wherever it stands."""
     lines, last = [], folder.last_record()
-    reach = [event for event in folder.events() if event["event"].startswith("target ")]
+    reach = [event for event in folder.events() if event["event"] in _REACH]
     if reach and reach[-1]["event"] == "target out of reach":
         e = reach[-1]
         held = next(name for name in HELD if name in e)
         lines.append(
             f"target out of reach: from about step {e['step']:,} on, β was at its bound {e.get('bound', e['beta']):g} "
-            f"with {HELD[held]} {e[held]:.2f} against a target of {e['target']:g}; move the target or widen the bounds"
+            f"with {HELD[held]} {nats(e[held])} against a target of {e['target']:g}; move the target or widen the "
+            f"bounds"
         )
     if moved := [event for event in folder.events() if event["event"] == "target moved"]:
         times = f" {len(moved)} times, last" if len(moved) > 1 else ""
@@ -129,10 +149,7 @@ def troubles_of(folder: RunFolder) -> list[str]:
         lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {since:,} on; {REMEDY}")
     target = last.get("target") if last else None
     if last is not None and target is not None and last.get("tc_sd", -math.inf) > target:
-        lines.append(
-            f"the target {target:g} lies below the noise of the estimate, whose standard deviation from "
-            f"batch to batch is {last['tc_sd']:.2g}: the mean is held, a single batch says little"
-        )
+        lines.append(_below_the_noise(Trace("", folder.records())))
     metrics = folder.metrics() or {}
     if "active_units" in metrics and (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
         lines.append(words)
@@ -141,6 +158,20 @@ def troubles_of(folder: RunFolder) -> list[str]:
         lines.append(f"measured on what it was trained on and on no test part: {untested}")
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
     return lines
+
+
+def _below_the_noise(trace: Trace) -> str:
+    """Of a total correlation that is held at less than its estimate scatters: whether its mean is."""
+    last = trace.records[-1]
+    target, scatter, distance = last["target"], last["tc_sd"], trace.column("tc") - trace.column("target")
+    off = float(np.nanmean(distance[-max(1, len(distance) // 10) :]))
+    noise = 2 * scatter / math.sqrt(max(1.0, last["step"] / 10))  # of a mean over a tenth of the steps
+    words = f"the target {target:g} lies below the noise of the estimate, whose standard deviation from batch to "
+    words += f"batch is {scatter:.2g}"
+    if abs(off) <= max(0.1 * target, noise):
+        return f"{words}: the mean is held, a single batch says little"
+    side = "above" if off > 0 else "below"
+    return f"{words}, and its mean is not held: over the last tenth it lies {abs(off):.2g} nats {side} the target"
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
@@ -172,7 +203,7 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
         logarithmic = isinstance(experiment.control, Logarithmic)
         beside = "" if logarithmic or experiment.control.open_loop else " and its two parts"
         lengths = f" {_LENGTHS}" if experiment.objective.likelihood == "tokens" else ""
-        named = f" Named by the factor it tells most about at step {metrics['step']:,}." if factors else ""
+        named = f" At step {metrics['step']:,} a latent is named by {naming(metrics)}." if factors else ""
         parts += [
             _drawing(beta_figure([trace], logarithmic), f"The weight of the {HELD[trace.held]}{beside}."),
             _drawing(reconstruction_figure([trace]), _RECONSTRUCTION + lengths),
@@ -226,55 +257,117 @@ def _sentences(text: dict[str, Any]) -> str:
 
 def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
-    found = [metrics for folder in folders if (metrics := folder.metrics())]
-    scores = {
-        name: head for name, head in _SCORES.items() if any("score" in metrics.get(name, ()) for metrics in found)
-    }
-    heads = ["run", "step", "ELBO", "reconstruction", "KL", "target", "active units", "mutual information",
-             "settled at step", "overshoot", "steady-state error", *scores.values()]  # fmt: skip
-    rows = [[html.escape(name), *_row(folder, list(scores))] for name, folder in zip(names, folders, strict=True)]
-    table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    counts = {(m["examples"], m["split"]) for m in found}
-    draws = " or ".join(str(number) for number in sorted({m.get("draws", 1) for m in found}))  # older ones had one
-    note = (
-        f"Nats per example. ELBO, reconstruction, KL, active units (variance of the mean above 0.01) and the mutual "
-        f"information of example and code (its lower bound, of at most 4,096): on "
-        f"{', '.join(so_many(*each) for each in sorted(counts))} with the weights of the last step, samples of z for "
-        f"each: {draws}. "
-        f"Settling (to ±2 %), overshoot (start-up included) and steady-state error: from the training batches, where a "
-        f"set point is held; the KL of examples that were not trained on may lie off it."
-    )
-    estimators = {m[name]["estimator"] for m in found for name in scores if "score" in m.get(name, ())}
-    likelihoods = {m["likelihood"] for m in found}
-    sentences = [f"Reconstruction: {'; '.join(sorted(likelihoods))}", *sorted(estimators)]
-    note = " ".join([note, *(f"{sentence}." for sentence in sentences)])
-    head = "".join(f"<th>{cell}</th>" for cell in heads)
-    return f'<h2>Numbers</h2><table><tr>{head}</tr>{table}</table><p class="quiet">{note if counts else ""}</p>'
+    rows = [["run", *(head for head, _ in _NUMBERS)]]
+    for name, folder in zip(names, folders, strict=True):
+        metrics, trace = folder.metrics(), Trace(name, folder.records())
+        rows.append([name, *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS)])
+    measured = [(name, m) for name, folder in zip(names, folders, strict=True) if (m := folder.metrics())]
+    notes = [_NUMBERS_NOTE] if measured else []
+    notes += attributed([(name, sentence) for name, metrics in measured for sentence in _measured_on(metrics)])
+    return f"<h2>Numbers</h2>{_not_alike(names, folders)}{_table(rows, notes)}"
 
 
-def _row(folder: RunFolder, scores: Sequence[str]) -> list[str]:
-    metrics = folder.metrics()
-    if metrics is None:
-        return ["–"] * (10 + len(scores))
-    response, records = metrics["step_response"], folder.records()
-    target = records[-1]["target"] if records else None
-    steered = Trace("", records).steered
-    of = "" if steered == "kl" else f" ({HELD[steered]})"
-    settled = "" if response is None else response["settling_time"]
-    told = metrics.get("mutual_information")  # older measurements lack it
+def _measured_on(metrics: Mapping[str, Any]) -> list[str]:
+    draws = metrics.get("draws", 1)  # older ones had one
     return [
-        f"{metrics['step']:,}",
-        f"{metrics['elbo']:.2f}",
-        f"{metrics['reconstruction']:.2f}",
-        f"{metrics['kl']:.2f}",
-        "–" if target is None else f"{target:.2f}{of}",
-        f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}",
-        "–" if told is None or told["lower"] is None else f"{told['lower']:.2f}",
-        "–" if response is None else "never" if settled is None else f"{settled:,.0f}",
-        "–" if response is None else f"{100 * response['overshoot']:.1f} %",
-        "–" if response is None else f"{100 * response['steady_state_error']:+.2f} %",
-        *(f"{metrics[name]['score']:.3f}" if "score" in metrics.get(name, ()) else "–" for name in scores),
+        f"Measured on {so_many(metrics['examples'], metrics['split'])}, {draws} sample{'s' if draws > 1 else ''} of z "
+        f"for each.",
+        f"Reconstruction: {metrics['likelihood']}.",
     ]
+
+
+def _not_alike(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
+    """That runs are not on the same data, and which is on which; nothing where they are."""
+    on: dict[str, list[str]] = {}
+    for name, folder in zip(names, folders, strict=True):
+        on.setdefault(data_words(folder.experiment()), []).append(name)
+    if len(on) < 2:
+        return ""
+    which = "; ".join(f"{' and '.join(runs)} on {data}" for data, runs in on.items())
+    return _warning(f"These runs are not on the same data, so their nats are not to be compared: {which}.")
+
+
+def _target(trace: Trace) -> str:
+    target = trace.records[-1]["target"] if trace.records else None
+    of = "" if trace.steered == "kl" else f" ({HELD[trace.steered]})"
+    return "–" if target is None else f"{nats(target)}{of}"
+
+
+def _told(metrics: Mapping[str, Any]) -> str:
+    told = metrics.get("mutual_information")  # older measurements lack it
+    return "–" if told is None or told["lower"] is None else f"{told['lower']:.2f}"
+
+
+def _response(metrics: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], str]) -> str:
+    return "–" if metrics["step_response"] is None else shown(metrics["step_response"])
+
+
+def _settled(response: Mapping[str, Any]) -> str:
+    return "never" if response["settling_time"] is None else f"{response['settling_time']:,.0f}"
+
+
+# Heading, and the cell of a run that has been evaluated.
+_NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
+    ("step", lambda metrics, _: f"{metrics['step']:,}"),
+    ("ELBO", lambda metrics, _: f"{metrics['elbo']:.2f}"),
+    ("reconstruction", lambda metrics, _: f"{metrics['reconstruction']:.2f}"),
+    ("KL", lambda metrics, _: f"{metrics['kl']:.2f}"),
+    ("target", lambda _, trace: _target(trace)),
+    ("active units", lambda metrics, _: f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}"),
+    ("mutual information", lambda metrics, _: _told(metrics)),
+    ("settled at step", lambda metrics, _: _response(metrics, _settled)),
+    ("overshoot", lambda metrics, _: _response(metrics, lambda r: f"{100 * r['overshoot']:.1f} %")),
+    ("steady-state error", lambda metrics, _: _response(metrics, lambda r: f"{100 * r['steady_state_error']:+.2f} %")),
+)
+_NUMBERS_NOTE = (
+    "Nats per example, with the weights of the last step. Active units: variance of the mean above 0.01. Mutual "
+    "information: of example and code, its lower bound, of at most 4,096. Settling (to ±2 %), overshoot (start-up "
+    "included) and steady-state error: from the training batches, where a set point is held; the KL of examples that "
+    "were not trained on may lie off it."
+)
+
+
+def _disentanglement(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
+    """Every score that some run has, one row per run; nothing where no factors are known."""
+    runs = [(name, metrics) for name, folder in zip(names, folders, strict=True) if (metrics := folder.metrics())]
+    shown = {head: path for head, path in _SCORES.items() if any(look_up(m, path) is not None for _, m in runs)}
+    if not shown:
+        return ""
+    rows = [["run", *shown]]
+    for name, metrics in runs:
+        found = [look_up(metrics, path) for path in shown.values()]
+        rows.append([name, *("–" if value is None else f"{value:.3f}" for value in found)])
+    notes = attributed([(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)])
+    return f"<h3>Disentanglement</h3>{_table(rows, notes)}"
+
+
+def _scored_on(metrics: Mapping[str, Any]) -> list[str]:
+    """Sentences on the examples and factors behind the scores of a run, how each was worked out, or why it was not."""
+    notes, skipped = [], dict[str, list[str]]()
+    if truth := metrics.get("ground_truth"):  # older measurements lack it
+        factors = ", ".join(truth["names"]) or "no factor"
+        notes.append(f"Scores of {so_many(truth['examples'], truth['split'])}, over {factors}.")
+        if truth["unordered"]:
+            left_out = ", ".join(truth["unordered"])
+            notes.append(f"No quantity, so left out of the sampled MIG and the continuous SAP: {left_out}.")
+        if truth["constant"]:
+            notes.append(f"Left out because they do not vary: {', '.join(truth['constant'])}.")
+    for head, path in _SCORES.items():
+        score = metrics.get(path.partition(".")[0], {})
+        notes += [f"{score['estimator']}."] if "estimator" in score else []
+        if "skipped" in score:
+            skipped.setdefault(score["skipped"], []).append(head)
+    return [*dict.fromkeys(notes), *(f"No {'; '.join(heads)}: {reason}." for reason, heads in skipped.items())]
+
+
+def _table(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """Rows of words, the first of them heads, and lines below them."""
+    cells = [
+        "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+        for tag, row in zip(["th"] + ["td"] * (len(rows) - 1), rows, strict=True)
+    ]
+    below = "<br>".join(map(html.escape, notes))
+    return f'<table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table><p class="quiet">{below}</p>'
 
 
 def _commands(folders: Sequence[RunFolder]) -> str:

@@ -50,7 +50,7 @@ def _trained(folders: Sequence[RunFolder], least: int) -> str:
     diverged = [folder.experiment().training.seed for folder in folders
                 if any(event["event"] == "diverged" for event in folder.events())]  # fmt: skip
     words = f"{count}, {reached} of {goal:,} steps"
-    short = ", too few to draw" if max(steps) < least else ""
+    short = f", too few to draw: a point takes {least:,}" if max(steps) < least else ""
     return words + short + (f", diverged: seed {', '.join(map(str, diverged))}" if diverged else "")
 
 

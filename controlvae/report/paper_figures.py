@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from controlvae.experiments import RunFolder
 from controlvae.experiments.files import write_csv
 from controlvae.experiments.folder import look_up
-from controlvae.experiments.paper import Against, PaperFigure
+from controlvae.experiments.paper import Against, PaperFigure, Row
 from controlvae.report.disentangling_figures import write_disentangling, write_traversals
 from controlvae.report.figures import look
 from controlvae.report.panels import (
@@ -21,6 +21,7 @@ from controlvae.report.panels import (
     WINDOW,
     Runs,
     draw_band,
+    leave_empty,
     legend_above,
     panel_look,
     say_below,
@@ -28,7 +29,7 @@ from controlvae.report.panels import (
 )
 from controlvae.report.pictures import save_figure
 from controlvae.report.spread import spread
-from controlvae.report.tables import Measured, own_words, seed_of
+from controlvae.report.tables import Measured, attributed, missing_words, own_words, seed_of
 
 _START = 0.1  # the share of a run whose first leaps need not be seen in full
 _CURVES = {
@@ -39,7 +40,7 @@ _CURVES = {
     "beta": "weight β(t)",
     "validation": "ELBO, validation (nats)",
 }
-_MARKS = "osD^vP*X"
+_MARKS = "osD^v<>dph"  # none that could be taken for the cross of a mean
 _TWO_CURVES = (
     "{} is what training maximises, with the β of the moment; the released program plots it as the ELBO. A β below 1 "
     "flatters it, and it bounds nothing: methods are to be compared by {}, where β = 1."
@@ -85,6 +86,8 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
             lines += [[row.method, row.preset, column, *cell] for cell in cells]
         if settled and column != "beta":
             _frame(axis, settled)
+        if not axis.lines:
+            leave_empty(axis, "nothing to draw yet")
         panel_look(axis, letter)
         axis.set_ylabel(_CURVES[column], fontsize=7)
     legend_above(figure, figure.axes[0])
@@ -114,8 +117,12 @@ def write_points(paper: PaperFigure, terms: Against, runs: Mapping[str, Sequence
     figure = Figure(figsize=(0.62 * WIDTH, 3.2), layout="constrained")
     axis = figure.subplots()
     lines: list[list[Any]] = []
+    estimators: list[tuple[str, str]] = []
     for place, row in enumerate(paper.rows):
         found = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
+        notes += _not_drawn(row, len(runs.get(row.key, [])), [metrics for _, metrics in found], terms)
+        scores = [metrics.get(terms.up.partition(".")[0], {}) for _, metrics in found]
+        estimators += [(row.method, f"{score['estimator']}.") for score in scores if "estimator" in score]
         points = [
             [row.method, row.preset, seed_of(one), metrics.get("step"), across, up]
             for one, metrics in found
@@ -131,11 +138,22 @@ def write_points(paper: PaperFigure, terms: Against, runs: Mapping[str, Sequence
     axis.set_xlabel(terms.labels[0], fontsize=7)
     axis.set_ylabel(terms.labels[1], fontsize=7)
     axis.tick_params(labelsize=SMALL)
+    if not lines:
+        leave_empty(axis, "nothing to draw yet")
     legend_above(figure, axis, columns=2)
-    say_below(figure, [f"A point is a run, a cross the mean ± sd over seeds. {terms.reading}", *notes], 100)
+    about = f"A point is a run, a cross the mean ± sd over seeds. {terms.reading}"
+    say_below(figure, [about, *attributed(estimators), *notes], 100)
     save_figure(figure, out / f"{paper.name}.png")
     write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", terms.across, terms.up], lines)
     return notes
+
+
+def _not_drawn(row: Row, runs: int, measured: Sequence[Mapping[str, Any]], terms: Against) -> list[str]:
+    """Why runs of a method have no point."""
+    if runs and not measured:
+        return [f"{row.method}: not evaluated yet."]
+    numbers = dict(zip(terms.labels, (terms.across, terms.up), strict=True))
+    return list(dict.fromkeys(words for one in measured for words in missing_words(row.method, one, numbers)))
 
 
 def _frame(axis: Axes, values: Sequence[float]) -> None:

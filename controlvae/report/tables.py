@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.experiments import RunFolder, changed, preset
+from controlvae.experiments import Experiment, RunFolder, changed, differences, preset
 from controlvae.experiments.files import write_csv, write_text
 from controlvae.experiments.folder import look_up
 from controlvae.experiments.paper import PaperTable, Printed, Row
@@ -79,6 +79,25 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     return text
 
 
+def attributed(said: Sequence[tuple[str, str]]) -> list[str]:
+    """What is said of runs, by their names: a line of what all share, then lines headed by those they are about."""
+    of: dict[str, dict[str, None]] = {}
+    for name, sentence in said:
+        of.setdefault(sentence, {})[name] = None
+    alike: dict[tuple[str, ...], list[str]] = {tuple(dict.fromkeys(name for name, _ in said)): []}
+    for sentence, names in of.items():
+        alike.setdefault(tuple(names), []).append(sentence)
+    shared, *rest = ((names, " ".join(sentences)) for names, sentences in alike.items())
+    return [line for line in (shared[1], *(f"{'; '.join(names)}: {line}" for names, line in rest)) if line]
+
+
+def data_words(experiment: Experiment) -> str:
+    """`Shapes2D(size=32, images=500)`: what its data are, but for a table of factors and what stands at its default."""
+    settings = differences(experiment.data)
+    given = [f"{name}={value!r}" for name, value in settings.items() if name not in ("type", "factors")]
+    return f"{settings['type']}({', '.join(given)})"
+
+
 def _estimators(worked_out: Iterable[Mapping[str, list[str]]]) -> list[str]:
     """How each score was worked out; where not all methods share that, whose it was."""
     return [
@@ -103,6 +122,8 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(own_words(row.method, one, table.rows[0].key))
     elif other := _differences(one, row.preset):
         notes.append(f"Not the preset's: runs of {row.preset} with another {', '.join(other)}.")
+    if row.preset is None:
+        notes += missing_words(row.method, metrics, table.columns)
     if isinstance(one, RunFolder) and any(event["event"] == "target moved" for event in one.events()):
         notes.append(f"{row.method}, seed {seed_of(one)}: its target was moved by hand.")
     if isinstance(one, RunFolder) and any(event["event"] == "diverged" for event in one.events()):
@@ -116,8 +137,39 @@ def seed_of(one: Measured) -> int | str:
 
 
 def own_words(method: str, folder: RunFolder, name: str) -> str:
-    """How a method of a user's own differs from a preset."""
-    return f"{method} is {name} with another {', '.join(_differences(folder, name)) or 'name'}."
+    """How a method of a user's own differs from a preset; where its data are others, what they are."""
+    other = _differences(folder, name)
+    words = f"{method} is {name} with another {', '.join(other) or 'name'}."
+    if not any(path.partition(".")[0] == "data" for path in other):
+        return words
+    on, metrics = [data_words(folder.experiment())], folder.metrics() or {}
+    measured = metrics.get("ground_truth", metrics)  # scores may be of other examples than the ELBO
+    if "examples" in measured:
+        on.append(so_many(measured["examples"], measured["split"]))
+    if "names" in measured:
+        named = [f"{name} (no quantity)" if name in measured["unordered"] else name for name in measured["names"]]
+        on.append(f"factors {', '.join(named) or 'that do not vary'}")
+    return f"{words} Its data: {', '.join(on)}."
+
+
+def missing_words(method: str, metrics: Mapping[str, Any], columns: Mapping[str, str]) -> list[str]:
+    """Why a method has a dash in some columns."""
+    reasons: dict[str, list[str]] = {}
+    for name, path in columns.items():
+        if look_up(metrics, path) is None:
+            reasons.setdefault(_why_missing(metrics, path), []).append(name)
+    return [f"{method}, no {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+
+
+def _why_missing(metrics: Mapping[str, Any], path: str) -> str:
+    """The reason that stands in the place of a number, or above it."""
+    value: Any = metrics
+    above = path.split(".")[:-1]
+    for key in above:
+        value = value.get(key, {}) if isinstance(value, Mapping) and "skipped" not in value else value
+    if isinstance(value, Mapping) and "skipped" in value:
+        return str(value["skipped"])
+    return "not among its factors" if value and above[-1:] == ["per_factor"] else "not measured"
 
 
 def _differences(folder: RunFolder, name: str) -> list[str]:

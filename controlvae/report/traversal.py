@@ -39,6 +39,7 @@ class Traversal(Ranked):
 
     pictures: np.ndarray  # (rows, columns, height, width, channels) in [0, 1]
     values: np.ndarray  # (columns,)
+    start: int  # the index of the picture whose code is moved
 
 
 def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
@@ -56,13 +57,13 @@ def traverse(
 ) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
     shown = ranked(run, rows)
-    index = torch.tensor([seed_image(run, image)], device=run.device)
-    code = run.model.encode(run.examples.batch(index)).mean[0]
+    start = seed_image(run, image)
+    code = run.model.encode(run.examples.batch(torch.tensor([start], device=run.device))).mean[0]
     codes = code.repeat(len(shown.latents), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(shown.latents):
         codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
     pictures = decoded(run, codes.flatten(0, 1)).unflatten(0, (len(shown.latents), len(values)))
-    return Traversal(**vars(shown), pictures=channels_last(pictures), values=np.asarray(values))
+    return Traversal(**vars(shown), pictures=channels_last(pictures), values=np.asarray(values), start=start)
 
 
 def is_full(run: Trained) -> bool:
@@ -82,10 +83,11 @@ def seed_image(run: Trained, image: str | int | None) -> int:
     if image in SEED_IMAGES and is_full(run):
         return SEED_IMAGES[str(image)]
     if image in SEED_IMAGES:
-        raise UserError(f"--image {image} is one of all {IMAGE_COUNT:,} shapes; this run has {len(run.examples):,}")
+        has = f"{run.folder.path} has {len(run.examples):,} pictures"
+        raise UserError(f"the paper's {image} is one of all {IMAGE_COUNT:,} shapes; {has}")
     if not str(image).isdecimal() or int(image) >= len(run.examples):
-        names = f" or be {', '.join(SEED_IMAGES)}" if is_full(run) else ""
-        raise UserError(f"--image must lie in 0..{len(run.examples) - 1}{names}, got {image}")
+        names = f" or one of {', '.join(SEED_IMAGES)}" if is_full(run) else ""
+        raise UserError(f"--image must be a whole number in 0..{len(run.examples) - 1}{names}, got {image}")
     return int(image)
 
 
@@ -99,8 +101,10 @@ def traversals(
     draw_traversal(axis, shown)
     count = len(shown.latents)
     which = f"; the {count} latents of largest KL out of {shown.among}" if count < shown.among else ""
+    which = f"; that of largest KL out of {shown.among}" if count == 1 < shown.among else which
+    picture = f"picture {shown.start:,}, the paper's {image}" if image in SEED_IMAGES else f"picture {shown.start:,}"
     over = f"KL over {so_many(min(_OVER, run.available), run.examples.split)}"
-    axis.set_xlabel(f"value of the latent{which}\n{over}", fontsize=8)
+    axis.set_xlabel(f"value of the latent{which}\nfrom the code of {picture}; {over}", fontsize=8)
     return figure
 
 
