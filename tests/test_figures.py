@@ -16,9 +16,9 @@ from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure, nats
 from controlvae.report.information import information_figure, latent_factors, latent_name
-from controlvae.report.page import troubles_of
 from controlvae.report.sweep import sweep_figure
 from controlvae.report.traversal import traversals, traverse
+from controlvae.report.troubles import troubles_of
 
 LATENTS = [0.001, 3.0, 1.5]  # nats
 METRICS = {

@@ -29,9 +29,9 @@ from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
 from controlvae.report import evaluate, images, importance, interpolation, open_run, samples, write_report
 from controlvae.report.evaluate import suffices
-from controlvae.report.page import warnings_of
 from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
+from controlvae.report.troubles import warnings_of
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
 pytestmark = [

@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 from controlvae.cli.runs import show_metrics
 from controlvae.experiments import RunFolder
-from controlvae.report.page import warnings_of
+from controlvae.report.troubles import warnings_of
 from controlvae.training.journal import Journal
 
 TINY = [

@@ -130,7 +130,7 @@ def test_data_of_ones_own_are_named_and_so_is_why_a_score_is_missing(tmp_path):
         assert reason in text
     words = ["--no-train", "--runs", tmp_path / "paper", "--device", "cpu", "--beside", f"mine={folder.path}"]
     drawn = controlvae("reproduce", "figure-mig", *words)
-    assert "mine, no MIG: the reason." in drawn.stdout, drawn.stderr
+    assert "mine, no MIG, sampled: the reason." in drawn.stdout, drawn.stderr
 
 
 def test_a_table_says_whose_score_was_worked_out_from_what(tmp_path):

@@ -11,7 +11,7 @@ from controlvae.dashboard.logs import is_number
 from controlvae.errors import UserError
 from controlvae.experiments import DialogVAE, Experiment, RunFolder, TextVAE
 from controlvae.experiments.asked import asked
-from controlvae.report.page import troubles_of, warnings_of
+from controlvae.report.troubles import troubles_of, warnings_of
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.journal import in_training
 

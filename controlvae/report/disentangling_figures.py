@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from controlvae.control import Capacity
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
+from controlvae.experiments.experiment import HELD
 from controlvae.experiments.files import write_csv
 from controlvae.experiments.paper import PaperFigure
-from controlvae.report.figures import HELD, Trace, draw_latents, log_scale
+from controlvae.report.figures import Trace, draw_latents, log_scale
 from controlvae.report.information import TELLING, latent_factors, naming
 from controlvae.report.panels import (
     QUIET,

@@ -11,13 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.control.collapse import UNUSED
+from controlvae.experiments.experiment import HELD
 from controlvae.report.information import latent_name
 
 # Okabe & Ito's, told apart by colour-blind readers; their yellow is too faint on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
-# What a controller can hold, as a column of the log and as it is called on an axis.
-HELD = {"kl": "KL", "tc": "total correlation", "reconstruction": "reconstruction"}
 _MOST_POINTS = 1_500
 _MOST_NAMED = 12  # latents: a legend of more runs off its figure
 _MOST_AMONG = 4  # lines with their legend among them: a longer one would cover them

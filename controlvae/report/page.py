@@ -4,38 +4,33 @@ import base64
 import html
 import io
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.figure import Figure
 
 from controlvae import __version__
-from controlvae.control.collapse import REMEDY, says_nothing
 from controlvae.control.logarithmic import Logarithmic
 from controlvae.experiments import PRESETS, Experiment, RunFolder, to_plain
+from controlvae.experiments.experiment import HELD
 from controlvae.experiments.files import write_text
-from controlvae.experiments.folder import look_up
 from controlvae.report.figures import (
-    HELD,
     Trace,
     beta_figure,
     critic_figure,
     held_figure,
     latents_figure,
-    nats,
     reconstruction_figure,
 )
-from controlvae.report.image_table import image_table
 from controlvae.report.information import information_figure, latent_factors, naming
+from controlvae.report.markup import warning
+from controlvae.report.number_tables import image_table, number_table, score_table
 from controlvae.report.pictures import as_written
 from controlvae.report.responses import perplexities, responses_section
-from controlvae.report.tables import attributed, data_words
-from controlvae.report.trained import so_many
+from controlvae.report.troubles import warnings_of
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -65,21 +60,6 @@ _OWN = {
     "traversal*.gif": "The same in motion: each picture moves one latent there and back.",
 }
 
-# Of codes, where factors are known: heading, and where the score is in metrics.json.
-_SCORES = {
-    "MIG, sampled": "mig_sampled.score",
-    "RMIG": "rmig.score",
-    "MIG, histogram": "mig_histogram.score",
-    "DCI, disentanglement": "dci.disentanglement",
-    "DCI, completeness": "dci.completeness",
-    "DCI, informativeness": "dci.informativeness",
-    "SAP": "sap.score",
-    "SAP, continuous": "sap_continuous.score",
-    "FactorVAE score": "factor_vae_score.score",
-    "β-VAE score": "beta_vae_score.score",
-    "modularity": "modularity.score",
-}
-_REACH = ("target out of reach", "target in reach again", "target moved")  # events; the last of them stands
 _RECONSTRUCTION = "Reconstruction error on the training batches; dashed, its set point where a law has one."
 _LENGTHS = "A batch holds sentences of like length, so it goes up and down with theirs."
 _CRITIC = (
@@ -95,14 +75,13 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     traces = [Trace(name, folder.records()) for name, folder in zip(names, folders, strict=True)]
     drawn = [trace for trace in traces if trace.records]
     parts = [f"<h1>{html.escape(', '.join(names))}</h1>", f'<p class="quiet">controlvae {__version__}</p>']
-    parts += [_warning(f"{name}: {line}") for name, f in zip(names, folders, strict=True) for line in warnings_of(f)]
+    parts += [warning(f"{name}: {line}") for name, f in zip(names, folders, strict=True) for line in warnings_of(f)]
     for held in ("kl", "tc"):
         name = HELD[held]
         if alike := [trace for trace in drawn if held in trace.records[-1]]:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
-    parts += [_numbers(names, folders), _disentanglement(names, folders)]
-    parts.append(image_table(names, [folder.metrics() for folder in folders]))
+    parts += [number_table(names, folders), score_table(names, folders), image_table(names, folders)]
     parts.append(_commands(folders))
     if len(folders) > 1:
         parts.append(_side_by_side(names, folders))
@@ -116,62 +95,6 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     write_text(path, f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
                      f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n")  # fmt: skip
     return path
-
-
-def warnings_of(folder: RunFolder) -> list[str]:
-    """What a reader must know before trusting a run's numbers."""
-    steps, last = folder.experiment().training.steps, folder.last_record()
-    done = last["step"] if last else 0
-    unfinished = [f"not finished: step {done:,} of {steps:,}"] if done < steps else []
-    return unfinished + troubles_of(folder)
-
-
-def troubles_of(folder: RunFolder) -> list[str]:
-    """What has happened to a run, or is wrong with it, wherever it stands."""
-    lines, last = [], folder.last_record()
-    reach = [event for event in folder.events() if event["event"] in _REACH]
-    if reach and reach[-1]["event"] == "target out of reach":
-        e = reach[-1]
-        held = next(name for name in HELD if name in e)
-        lines.append(
-            f"target out of reach: from about step {e['step']:,} on, β was at its bound {e.get('bound', e['beta']):g} "
-            f"with {HELD[held]} {nats(e[held])} against a target of {e['target']:g}; move the target or widen the "
-            f"bounds"
-        )
-    if moved := [event for event in folder.events() if event["event"] == "target moved"]:
-        times = f" {len(moved)} times, last" if len(moved) > 1 else ""
-        e = moved[-1]
-        lines.append(f"its target was moved by hand{times} to {e['target']:g} nats at step {e['step']:,}")
-    code = [event for event in folder.events() if event["event"].startswith("code ")]
-    if code and code[-1]["event"] == "code collapsed":
-        e = code[-1]
-        since = e.get("since", e["step"])
-        lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {since:,} on; {REMEDY}")
-    target = last.get("target") if last else None
-    if last is not None and target is not None and last.get("tc_sd", -math.inf) > target:
-        lines.append(_below_the_noise(Trace("", folder.records())))
-    metrics = folder.metrics() or {}
-    if "active_units" in metrics and (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
-        lines.append(words)
-    untested = (metrics.get("test") or {}).get("skipped")
-    if untested:
-        lines.append(f"measured on what it was trained on and on no test part: {untested}")
-    lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
-    return lines
-
-
-def _below_the_noise(trace: Trace) -> str:
-    """Of a total correlation that is held at less than its estimate scatters: whether its mean is."""
-    last = trace.records[-1]
-    target, scatter, distance = last["target"], last["tc_sd"], trace.column("tc") - trace.column("target")
-    off = float(np.nanmean(distance[-max(1, len(distance) // 10) :]))
-    noise = 2 * scatter / math.sqrt(max(1.0, last["step"] / 10))  # of a mean over a tenth of the steps
-    words = f"the target {target:g} lies below the noise of the estimate, whose standard deviation from batch to "
-    words += f"batch is {scatter:.2g}"
-    if abs(off) <= max(0.1 * target, noise):
-        return f"{words}: the mean is held, a single batch says little"
-    side = "above" if off > 0 else "below"
-    return f"{words}, and its mean is not held: over the last tenth it lies {abs(off):.2g} nats {side} the target"
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
@@ -255,128 +178,9 @@ def _sentences(text: dict[str, Any]) -> str:
     )
 
 
-def _numbers(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
-    rows = [["run", *(head for head, _ in _NUMBERS)]]
-    for name, folder in zip(names, folders, strict=True):
-        metrics, trace = folder.metrics(), Trace(name, folder.records())
-        rows.append([name, *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS)])
-    measured = [(name, m) for name, folder in zip(names, folders, strict=True) if (m := folder.metrics())]
-    notes = [_NUMBERS_NOTE] if measured else []
-    notes += attributed([(name, sentence) for name, metrics in measured for sentence in _measured_on(metrics)])
-    return f"<h2>Numbers</h2>{_not_alike(names, folders)}{_table(rows, notes)}"
-
-
-def _measured_on(metrics: Mapping[str, Any]) -> list[str]:
-    draws = metrics.get("draws", 1)  # older ones had one
-    return [
-        f"Measured on {so_many(metrics['examples'], metrics['split'])}, {draws} sample{'s' if draws > 1 else ''} of z "
-        f"for each.",
-        f"Reconstruction: {metrics['likelihood']}.",
-    ]
-
-
-def _not_alike(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    """That runs are not on the same data, and which is on which; nothing where they are."""
-    on: dict[str, list[str]] = {}
-    for name, folder in zip(names, folders, strict=True):
-        on.setdefault(data_words(folder.experiment()), []).append(name)
-    if len(on) < 2:
-        return ""
-    which = "; ".join(f"{' and '.join(runs)} on {data}" for data, runs in on.items())
-    return _warning(f"These runs are not on the same data, so their nats are not to be compared: {which}.")
-
-
-def _target(trace: Trace) -> str:
-    target = trace.records[-1]["target"] if trace.records else None
-    of = "" if trace.steered == "kl" else f" ({HELD[trace.steered]})"
-    return "–" if target is None else f"{nats(target)}{of}"
-
-
-def _told(metrics: Mapping[str, Any]) -> str:
-    told = metrics.get("mutual_information")  # older measurements lack it
-    return "–" if told is None or told["lower"] is None else f"{told['lower']:.2f}"
-
-
-def _response(metrics: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], str]) -> str:
-    return "–" if metrics["step_response"] is None else shown(metrics["step_response"])
-
-
-def _settled(response: Mapping[str, Any]) -> str:
-    return "never" if response["settling_time"] is None else f"{response['settling_time']:,.0f}"
-
-
-# Heading, and the cell of a run that has been evaluated.
-_NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
-    ("step", lambda metrics, _: f"{metrics['step']:,}"),
-    ("ELBO", lambda metrics, _: f"{metrics['elbo']:.2f}"),
-    ("reconstruction", lambda metrics, _: f"{metrics['reconstruction']:.2f}"),
-    ("KL", lambda metrics, _: f"{metrics['kl']:.2f}"),
-    ("target", lambda _, trace: _target(trace)),
-    ("active units", lambda metrics, _: f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}"),
-    ("mutual information", lambda metrics, _: _told(metrics)),
-    ("settled at step", lambda metrics, _: _response(metrics, _settled)),
-    ("overshoot", lambda metrics, _: _response(metrics, lambda r: f"{100 * r['overshoot']:.1f} %")),
-    ("steady-state error", lambda metrics, _: _response(metrics, lambda r: f"{100 * r['steady_state_error']:+.2f} %")),
-)
-_NUMBERS_NOTE = (
-    "Nats per example, with the weights of the last step. Active units: variance of the mean above 0.01. Mutual "
-    "information: of example and code, its lower bound, of at most 4,096. Settling (to ±2 %), overshoot (start-up "
-    "included) and steady-state error: from the training batches, where a set point is held; the KL of examples that "
-    "were not trained on may lie off it."
-)
-
-
-def _disentanglement(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    """Every score that some run has, one row per run; nothing where no factors are known."""
-    runs = [(name, metrics) for name, folder in zip(names, folders, strict=True) if (metrics := folder.metrics())]
-    shown = {head: path for head, path in _SCORES.items() if any(look_up(m, path) is not None for _, m in runs)}
-    if not shown:
-        return ""
-    rows = [["run", *shown]]
-    for name, metrics in runs:
-        found = [look_up(metrics, path) for path in shown.values()]
-        rows.append([name, *("–" if value is None else f"{value:.3f}" for value in found)])
-    notes = attributed([(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)])
-    return f"<h3>Disentanglement</h3>{_table(rows, notes)}"
-
-
-def _scored_on(metrics: Mapping[str, Any]) -> list[str]:
-    """Sentences on the examples and factors behind the scores of a run, how each was worked out, or why it was not."""
-    notes, skipped = [], dict[str, list[str]]()
-    if truth := metrics.get("ground_truth"):  # older measurements lack it
-        factors = ", ".join(truth["names"]) or "no factor"
-        notes.append(f"Scores of {so_many(truth['examples'], truth['split'])}, over {factors}.")
-        if truth["unordered"]:
-            left_out = ", ".join(truth["unordered"])
-            notes.append(f"No quantity, so left out of the sampled MIG and the continuous SAP: {left_out}.")
-        if truth["constant"]:
-            notes.append(f"Left out because they do not vary: {', '.join(truth['constant'])}.")
-    for head, path in _SCORES.items():
-        score = metrics.get(path.partition(".")[0], {})
-        notes += [f"{score['estimator']}."] if "estimator" in score else []
-        if "skipped" in score:
-            skipped.setdefault(score["skipped"], []).append(head)
-    return [*dict.fromkeys(notes), *(f"No {'; '.join(heads)}: {reason}." for reason, heads in skipped.items())]
-
-
-def _table(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """Rows of words, the first of them heads, and lines below them."""
-    cells = [
-        "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-        for tag, row in zip(["th"] + ["td"] * (len(rows) - 1), rows, strict=True)
-    ]
-    below = "<br>".join(map(html.escape, notes))
-    return f'<table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table><p class="quiet">{below}</p>'
-
-
 def _commands(folders: Sequence[RunFolder]) -> str:
     lines = dict.fromkeys(str(folder.manifest().get("command", "")) for folder in folders)
     return f"<h3>To make it again</h3><pre>{html.escape(chr(10).join(lines))}</pre>"
-
-
-def _warning(line: str) -> str:
-    return f'<p class="warning">{html.escape(line)}</p>'
 
 
 def _picture(path: Path, caption: str) -> str:

@@ -9,10 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.experiments import RunFolder, likelihood_words
+from controlvae.experiments.experiment import HELD
 from controlvae.experiments.files import write_csv
 from controlvae.experiments.folder import last_tenth, look_up
 from controlvae.report.evaluate import tracking
-from controlvae.report.figures import COLOURS, HELD, Trace, late_peak, step_axis
+from controlvae.report.figures import COLOURS, Trace, late_peak, step_axis
 from controlvae.report.images import fid_words
 from controlvae.report.pictures import save_figure
 from controlvae.report.theorem import Pair, write_theorem

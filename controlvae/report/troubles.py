@@ -1,0 +1,68 @@
+"""What a reader must know before trusting the numbers of a run."""
+
+import math
+
+import numpy as np
+
+from controlvae.control.collapse import REMEDY, says_nothing
+from controlvae.experiments import RunFolder
+from controlvae.experiments.experiment import HELD
+from controlvae.report.figures import Trace, nats
+
+_REACH = ("target out of reach", "target in reach again", "target moved")  # events; the last of them stands
+
+
+def warnings_of(folder: RunFolder) -> list[str]:
+    """What a reader must know before trusting a run's numbers."""
+    steps, last = folder.experiment().training.steps, folder.last_record()
+    done = last["step"] if last else 0
+    unfinished = [f"not finished: step {done:,} of {steps:,}"] if done < steps else []
+    return unfinished + troubles_of(folder)
+
+
+def troubles_of(folder: RunFolder) -> list[str]:
+    """What has happened to a run, or is wrong with it, wherever it stands."""
+    lines, last = [], folder.last_record()
+    reach = [event for event in folder.events() if event["event"] in _REACH]
+    if reach and reach[-1]["event"] == "target out of reach":
+        e = reach[-1]
+        held = next(name for name in HELD if name in e)
+        lines.append(
+            f"target out of reach: from about step {e['step']:,} on, β was at its bound {e.get('bound', e['beta']):g} "
+            f"with {HELD[held]} {nats(e[held])} against a target of {e['target']:g}; move the target or widen the "
+            f"bounds"
+        )
+    if moved := [event for event in folder.events() if event["event"] == "target moved"]:
+        times = f" {len(moved)} times, last" if len(moved) > 1 else ""
+        e = moved[-1]
+        lines.append(f"its target was moved by hand{times} to {e['target']:g} nats at step {e['step']:,}")
+    code = [event for event in folder.events() if event["event"].startswith("code ")]
+    if code and code[-1]["event"] == "code collapsed":
+        e = code[-1]
+        since = e.get("since", e["step"])
+        lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {since:,} on; {REMEDY}")
+    target = last.get("target") if last else None
+    if last is not None and target is not None and last.get("tc_sd", -math.inf) > target:
+        lines.append(_below_the_noise(Trace("", folder.records())))
+    metrics = folder.metrics() or {}
+    if "active_units" in metrics and (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
+        lines.append(words)
+    untested = (metrics.get("test") or {}).get("skipped")
+    if untested:
+        lines.append(f"measured on what it was trained on and on no test part: {untested}")
+    lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
+    return lines
+
+
+def _below_the_noise(trace: Trace) -> str:
+    """Of a total correlation that is held at less than its estimate scatters: whether its mean is."""
+    last = trace.records[-1]
+    target, scatter, distance = last["target"], last["tc_sd"], trace.column("tc") - trace.column("target")
+    off = float(np.nanmean(distance[-max(1, len(distance) // 10) :]))
+    noise = 2 * scatter / math.sqrt(max(1.0, last["step"] / 10))  # of a mean over a tenth of the steps
+    words = f"the target {target:g} lies below the noise of the estimate, whose standard deviation from batch to "
+    words += f"batch is {scatter:.2g}"
+    if abs(off) <= max(0.1 * target, noise):
+        return f"{words}: the mean is held, a single batch says little"
+    side = "above" if off > 0 else "below"
+    return f"{words}, and its mean is not held: over the last tenth it lies {abs(off):.2g} nats {side} the target"
