@@ -25,6 +25,6 @@ def typed(command: str, *words: object) -> str:
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """`no preset 'shaps2d'; did you mean 'shapes2d-vae'?`"""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
     return UserError(f"no {kind} {name!r}; {hint}")

@@ -41,7 +41,8 @@ def reproduce(
     """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated.
 
     Methods that share their network and differ in control alone train side by side, which suits a large GPU. Methods
-    set beside them are taken as their folders hold them. `sets` change every method that is trained; the table says so.
+    set beside them are not trained, and evaluated where that was not done as for the others. `sets` change every method
+    that is trained; the table says so.
     """
     result = paper_result(name)
     if runs.is_file():

@@ -35,9 +35,9 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
+        if name.partition(":")[0] not in ("cpu", "cuda"):
             raise RuntimeError("models are trained on cpu or cuda")
+        device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0][:100]

@@ -1,6 +1,6 @@
 """Plain modules that take plain values."""
 
-from controlvae.models.build import Model, build, build_critic, build_for
+from controlvae.models.build import Model, build, build_critic
 from controlvae.models.conv import ConvVAE
 from controlvae.models.critic import Critic
 from controlvae.models.dialog import DialogVAE
@@ -9,5 +9,5 @@ from controlvae.models.text import TextVAE
 from controlvae.models.vae import Posterior
 
 __all__ = [
-    "ConvVAE", "Critic", "DialogVAE", "ImageVAE", "Model", "Posterior", "TextVAE", "build", "build_critic", "build_for",
+    "ConvVAE", "Critic", "DialogVAE", "ImageVAE", "Model", "Posterior", "TextVAE", "build", "build_critic",
 ]  # fmt: skip

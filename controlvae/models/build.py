@@ -6,8 +6,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from controlvae.data.dialog import Dialogs, Names
+from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples
+from controlvae.data.text import Sentences
 from controlvae.experiments import BagOfWords, Experiment, Gaussian, TotalCorrelation
 from controlvae.experiments import ConvVAE as ConvVAESettings
 from controlvae.experiments import DialogVAE as DialogVAESettings
@@ -24,40 +25,51 @@ Model = VAE | TextVAE | DialogVAE
 M = TypeVar("M", bound=nn.Module)
 
 
-def build(experiment: Experiment, shape: tuple[int, ...], vocabulary: int = 0) -> VAE | TextVAE:
-    """The model on the host, its weights drawn from the run's seed. `shape` is an example's, `vocabulary` a text's."""
-    match experiment.model:
-        case TextVAESettings(latents, width, encoder, decoder, blocks, heads, inner, dropout):
-            sizes = (latents, width, encoder, decoder, blocks, heads, inner, dropout)
-            return _seeded(experiment, lambda: TextVAE(vocabulary, *sizes, positions=max(8_192, 4 * (shape[0] + 1))))
-        case ConvVAESettings(latents, channels, hidden, dense, initial):
-            vae: VAE = _seeded(experiment, lambda: ConvVAE(shape, latents, channels, hidden, dense, initial))  # type: ignore[arg-type]
-        case ImageVAESettings(latents, channels):
-            pixels = (shape[1] >> len(channels)) * (shape[2] >> len(channels))
-            if experiment.training.batch * pixels == 1:
-                raise ValueError("batch norm needs two values or more: larger training.batch, or fewer model.channels")
-            vae = _seeded(experiment, lambda: ImageVAE(shape, latents, channels))  # type: ignore[arg-type]
-        case _:
-            raise TypeError(f"no model for {experiment.model!r}")
+def build(experiment: Experiment, examples: Examples) -> Model:
+    """The model for these examples, on the host, its weights drawn from the run's seed."""
+    return _seeded(experiment, lambda: _MAKERS[type(experiment.model)](experiment, examples))
+
+
+def _conv_vae(experiment: Experiment, examples: Examples) -> VAE:
+    return _with_variance(experiment, ConvVAE(examples.shape, **vars(experiment.model)))  # type: ignore[arg-type]
+
+
+def _image_vae(experiment: Experiment, examples: Examples) -> VAE:
+    settings, shape = experiment.model, examples.shape
+    assert isinstance(settings, ImageVAESettings)
+    pixels = (shape[1] >> len(settings.channels)) * (shape[2] >> len(settings.channels))
+    if experiment.training.batch * pixels == 1:
+        raise ValueError("batch norm needs two values or more: larger training.batch, or fewer model.channels")
+    return _with_variance(experiment, ImageVAE(shape, **vars(settings)))  # type: ignore[arg-type]
+
+
+def _with_variance(experiment: Experiment, vae: VAE) -> VAE:
     likelihood = experiment.objective.likelihood
     if isinstance(likelihood, Gaussian) and likelihood.learnt:
         vae.learn_pixel_variance(likelihood.variance)
     return vae
 
 
-def build_for(experiment: Experiment, examples: Examples) -> Model:
-    """The model for these examples, whatever they are."""
-    if isinstance(examples, Dialogs):
-        return _seeded(experiment, lambda: _dialog_vae(experiment, examples.names))
-    return build(experiment, examples.shape, len(getattr(examples, "vocabulary", ())))
+def _text_vae(experiment: Experiment, examples: Examples) -> TextVAE:
+    assert isinstance(examples, Sentences)
+    positions = max(8_192, 4 * (examples.shape[0] + 1))
+    return TextVAE(len(examples.vocabulary), positions=positions, **vars(experiment.model))
 
 
-def _dialog_vae(experiment: Experiment, names: Names) -> DialogVAE:
-    settings = experiment.model
-    assert isinstance(settings, DialogVAESettings)
-    acts, bag = len(names.acts) if settings.acts else 0, isinstance(experiment.objective, BagOfWords)
-    sizes = (settings.latents, settings.embedding, settings.utterance, settings.context, settings.hidden)
-    return DialogVAE(len(names.words), len(names.topics), acts, *sizes, settings.labels, bag)
+def _dialog_vae(experiment: Experiment, examples: Examples) -> DialogVAE:
+    assert isinstance(examples, Dialogs)
+    sizes, names = dict(vars(experiment.model)), examples.names
+    acts, bag = len(names.acts) if sizes.pop("acts") else 0, isinstance(experiment.objective, BagOfWords)
+    return DialogVAE(len(names.words), len(names.topics), acts, bag_of_words=bag, **sizes)
+
+
+# A model's settings have the names of its arguments.
+_MAKERS: dict[type, Callable[[Experiment, Examples], Model]] = {
+    ConvVAESettings: _conv_vae,
+    ImageVAESettings: _image_vae,
+    TextVAESettings: _text_vae,
+    DialogVAESettings: _dialog_vae,
+}
 
 
 def build_critic(experiment: Experiment) -> Critic:

@@ -15,7 +15,7 @@ from controlvae.data.text import Sentences
 from controlvae.errors import UserError, typed
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import Experiment, Gaussian, Images, RunFolder
-from controlvae.models import DialogVAE, Model, build_for
+from controlvae.models import DialogVAE, Model, build
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
 from controlvae.training import checkpoint
@@ -64,7 +64,7 @@ def open_run(
         warnings.warn(f"{folder.path}: {line}; that of step {saved.step:,} is taken", stacklevel=2)
     examples, changed = _examples(folder, experiment, saved.numbers.get("data", ""), root)
     examples = examples.to(device)
-    model = build_for(experiment, examples)
+    model = build(experiment, examples)
     try:
         model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     except RuntimeError:
@@ -115,7 +115,7 @@ def _with_weights(run: Trained, path: Path) -> Trained | None:
     saved, _ = checkpoint.load(path)
     if saved is None:
         return None
-    model = build_for(run.experiment, run.examples)
+    model = build(run.experiment, run.examples)
     model.load_state_dict(checkpoint.part(saved.tensors, "model."))
     return replace(run, model=model.to(run.device).eval(), step=saved.step)
 

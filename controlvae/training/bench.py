@@ -25,7 +25,7 @@ from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import Elbo, Experiment, TotalCorrelation
 from controlvae.experiments.data import PictureSettings
-from controlvae.models import build_for
+from controlvae.models import build
 from controlvae.models.layers import as_torch
 from controlvae.objectives import reconstruction_of
 from controlvae.training.eager import code_terms
@@ -206,7 +206,7 @@ def _prepare(line: Line, examples: Examples, device: torch.device) -> Callable[[
 
 def plain_loop(experiment: Experiment, examples: Examples, device: torch.device) -> Callable[[int], None]:
     """The usual loop: eager, default layouts and optimiser, `.item()` and a controller on the host at every step."""
-    model = build_for(experiment, examples)
+    model = build(experiment, examples)
     as_torch(model)
     model = model.to(device)
     adam = experiment.optimiser

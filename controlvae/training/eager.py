@@ -17,7 +17,7 @@ from controlvae.experiments import Adam, BagOfWords, BetaTC, Elbo, Experiment, T
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import TextVAE as TextVAESettings
 from controlvae.experiments.objectives import ObjectiveSettings
-from controlvae.models import Model, Posterior, TextVAE, build_critic, build_for
+from controlvae.models import Model, Posterior, TextVAE, build, build_critic
 from controlvae.objectives import Terms, bag_terms, divergence, elbo_terms, reconstruction_of
 from controlvae.objectives.text import bag_of_words, token_nll
 from controlvae.objectives.total_correlation import (
@@ -94,7 +94,7 @@ class Learner:
     def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
         self.experiment = experiment
         self.examples = examples
-        self.model = build_for(experiment, examples)
+        self.model = build(experiment, examples)
         if isinstance(examples, Pictures):
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.networks = {"": Network(self.model, experiment.optimiser, device)}  # by their prefix in a snapshot

@@ -21,6 +21,7 @@ from controlvae.data.examples import Examples
 from controlvae.experiments import Experiment
 from controlvae.models import build
 from controlvae.models.layers import as_torch
+from controlvae.models.vae import VAE
 
 SUBSET = 4_096  # pictures held as floats; the trainer fetches them one by one, so more would cost the same
 
@@ -60,7 +61,8 @@ class _Trainer(BaseTrainer):
 def pythae_loop(experiment: Experiment, examples: Examples, device: torch.device) -> Callable[[int], None]:
     """pythae's trainer over its β-VAE with our network in torch's layers: a constant weight, no controller."""
     logging.getLogger("pythae.trainers.base_trainer.base_trainer").setLevel(logging.WARNING)
-    model = build(experiment, examples.shape)
+    model = build(experiment, examples)
+    assert isinstance(model, VAE)
     as_torch(model)
     loss = "bce" if experiment.objective.likelihood == "bernoulli" else "mse"
     config = BetaVAEConfig(input_dim=examples.shape, latent_dim=model.latents, reconstruction_loss=loss, beta=4.0)

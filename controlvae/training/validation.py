@@ -13,7 +13,7 @@ from controlvae.data.load import load, validation_part
 from controlvae.errors import UserError
 from controlvae.experiments import Experiment, RunFolder
 from controlvae.experiments.files import write_text
-from controlvae.models import build_for
+from controlvae.models import build
 from controlvae.objectives import measure_bound
 from controlvae.training import checkpoint
 from controlvae.training.sampling import parts, validated
@@ -51,7 +51,7 @@ class Validator:
 
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
         """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
-        model = build_for(experiment, self.trained).to(self.device).eval()
+        model = build(experiment, self.trained).to(self.device).eval()
         model.load_state_dict(weights)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
         bound = measure_bound(model, experiment.objective, self.examples.batches(self.indices), noise)

@@ -46,7 +46,7 @@ class StackedEngine:
         _check_size(first, examples.shape)
         self.device = device
         self.experiment = first  # what they share: all but seed and control
-        models = [build(experiment, examples.shape) for experiment in experiments]
+        models = [build(experiment, examples) for experiment in experiments]
         assert isinstance(models[0], VAE)
         self.network = StackedVAE(models[0], count, first.training.precision, device)
         self.trained = {"": (self.network.parameters, first.optimiser)}  # by their prefix in a snapshot
