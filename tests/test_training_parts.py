@@ -1,6 +1,7 @@
 """The parts of a step: random streams, batch order, data, model, terms; and the loop's engine interface."""
 
 import copy
+from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
@@ -19,8 +20,9 @@ from controlvae.experiments import RunFolder, Shapes2D, override, preset
 from controlvae.models import ConvVAE, Posterior, build
 from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
 from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian
-from controlvae.training import EagerEngine, Run, loop, train
+from controlvae.training import EagerEngine, Run, Session, loop, train
 from controlvae.training.checkpoint import latest_step
+from controlvae.training.journal import in_training
 from controlvae.training.noise import noise_key, normal_noise
 
 TINY = ["data.images=128", "training.batch=8", "model.channels=(4,4,4)", "model.hidden=16"]
@@ -218,6 +220,21 @@ def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
     events = [(event["event"], event["step"]) for event in folder.events()]
     assert events == [("target out of reach", 30), ("target in reach again", 41)]
     assert folder.events()[0]["bound"] == 1.0
+
+
+def test_a_session_says_how_it_ended_and_frees_its_folders_whatever_happens(tmp_path):
+    experiment = override(preset("shapes2d-quick"), [*TINY, "training.steps=8", "training.log_every=4"])
+    folder, examples = RunFolder(tmp_path / "run"), load(experiment.data)
+    folder.create(experiment, "")
+    for stops in (3, None, 8):  # by an error, by a request, at its end
+        engine, runs = EagerEngine([experiment], examples, torch.device("cpu")), [Run.open(folder)]
+        with suppress(KeyboardInterrupt), Session(runs, engine, "cpu"):
+            for glance in train(runs, engine, stop=lambda stops=stops: stops is None):
+                if glance.step == stops == 3:
+                    raise KeyboardInterrupt
+        assert not in_training(folder)
+    events = [event["event"] for event in folder.events()]
+    assert events == ["started", "started", "saved", "stopped", "resumed", "finished"]
 
 
 def test_a_target_within_the_noise_of_what_is_held_is_said_once(tmp_path):
