@@ -361,8 +361,9 @@ def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp
     file.unlink()
     assert controlvae(*talk, input="a cat\n").stdout == heard != ""
     refused = controlvae("evaluate", place, "--device", "cpu")
-    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
-    assert "talk.jsonl" in refused.stderr
+    *earlier, last = refused.stderr.splitlines()
+    assert (refused.returncode, len(earlier)) == (2, 1)  # that it is being evaluated
+    assert "talk.jsonl" in last
 
 
 def test_the_papers_table_and_examples_from_run_folders(tmp_path):

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mutual_info_score
 from sklearn.svm import LinearSVC
 
+from controlvae.data.factors import Factors
 from controlvae.experiments import Shapes2D
 from controlvae.metrics import beta_vae_score, dci, factor_vae_score, modularity, sap
 from controlvae.metrics.arrays import learn_and_test
@@ -369,8 +370,10 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     assert found == pytest.approx(best - second)
     assert best < 0.9
     means = torch.from_numpy(COPIED)
-    kinds = scores(means, torch.full_like(means, -6.0), FACTORS, Examples.factor_names, Examples.factor_names)
+    factors = Factors(Examples.factor_names, FACTORS)
+    assert factors.among(np.arange(2)).names == ("x",)
+    kinds = scores(means, torch.full_like(means, -6.0), factors._replace(unordered=factors.names))
     assert {name for name, score in kinds.items() if "skipped" in score} == {"mig_sampled", "sap_continuous"}
-    wide = scores(means, torch.full_like(means, 77.0), FACTORS, Examples.factor_names)
+    wide = scores(means, torch.full_like(means, 77.0), factors)
     assert "[-60, 60], got one of size 77" in wide["mig_sampled"]["skipped"]
-    assert wide["dci"] == scores(means, None, FACTORS, Examples.factor_names)["dci"]
+    assert wide["dci"] == scores(means, None, factors)["dci"]

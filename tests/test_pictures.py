@@ -423,6 +423,16 @@ def test_rows_without_names_beside_pictures_of_two_orders_are_refused(tmp_path):
     assert load(Images(str(tmp_path), factors="t.csv")).factors.tolist() == [[0], [1], [0]]
 
 
+@pytest.mark.parametrize(
+    "names", [("c.png", "c1.png", "c2.png"), ("0.1.png", "0.15.png", "0.2.png"), ("a1.png", "b10.png", "c2.png")]
+)
+def test_names_of_one_order_need_no_column(tmp_path, names):
+    for name in names:
+        Image.new("L", (8, 8)).save(tmp_path / name)
+    (tmp_path / "t.csv").write_text("a\n1\n1\n2\n")
+    assert load(Images(str(tmp_path), factors="t.csv")).factors.tolist() == [[0], [0], [1]]
+
+
 def test_factors_of_an_array(three):
     np.savez(three / "t.npz", size=np.array([0.5, 0.1, 0.5]), place=np.array([[3, 4], [5, 4], [3, 9]]))
     examples = load(Images("set", factors="t.npz"), three)
@@ -445,6 +455,9 @@ def test_factors_of_an_array(three):
         ("a,b\n1,nan\n2,1\n1,1\n", "t.csv", "'b' has no value in row 1"),
         ("a,b\n1,inf\n2,1\n1,1\n", "t.csv", "'b' has no value in row 1"),
         ("a,b\n1,1\n2,NA\n1,1\n", "t.csv", "'b' has 'NA' in row 2 among numbers"),
+        ("a,b\n1,x\n2,NA\n1,x\n", "t.csv", "'b' has no value in row 2"),
+        ('a,b\n1,"0,5"\n2,"1,5"\n1,"0,5"\n', "t.csv", "'b' has '0,5' in row 1; write fractions with a point"),
+        (",a\nc,1\nb,2\na,1\n", "t.csv", "must name each column once, got ,a; names of pictures are 'file'"),
         ("filename,a\na.png,1\nb.png,2\nd/c.png,1\n", "t.csv", "'filename' has 3 values in 3 rows.*'file'"),
         ("", "t.csv", "no column of factors"),
         ("", "u.csv", "no file or folder .u.csv. here"),

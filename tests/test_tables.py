@@ -297,7 +297,6 @@ def test_the_bench_counts_sentences_in_tokens(tmp_path):
         (["reproduce", "table-mig", "--no-train", "--runs", "nowhere"], "no folder nowhere"),
         (["reproduce", "table-mig", "--no-train", "--only", "shapes2d-factor"], "--no-train trains nothing"),
         (["report", ".", "--out", "page.pdf"], "--out takes the HTML file to write"),
-        (["report", ".", "--out", "no/page.html"], "no folder no"),
         (["score", "codes.npz"], "no file codes.npz"),
         (["bench", "--models", "one"], "got 'one'"),
         (["bench", "--sizes", "48"], "size must be 64 or 32, got 48"),

@@ -242,7 +242,7 @@ def test_a_target_within_the_noise_of_what_is_held_is_said_once(tmp_path):
     folder.create(override(preset("shapes2d-control-factor"), ["control.target=0.01"]), "")
     run = Run.open(folder)
     line = {"target": 0.01, "tc": 0.02}
-    for step in range(1, 13):  # scatters for two lines, not at the third, then to the end
+    for step in range(1, 13):  # scatters for two lines, not at the third, then to the end: said once
         loop._watch_noise(run, {**line, "step": step, "tc_sd": 0.001 if step == 3 else 0.08})
     run.journal.close()
     assert [(event["event"], event["step"]) for event in folder.events()] == [("target within noise", 6)]

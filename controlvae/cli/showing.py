@@ -47,8 +47,6 @@ def _must_be_a_page(path: Path) -> None:
     """Before half a minute of work, not after it."""
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--out takes the HTML file to write, as in report.html, got {path}")
-    if not path.parent.is_dir():
-        raise UserError(f"--out: no folder {path.parent}; make it first")
 
 
 @app.command(rich_help_panel=_LOOK)

@@ -15,7 +15,8 @@ from controlvae.errors import UserError, unknown
 
 _FILE = "file"  # the column that names pictures
 _FEW = 0.1  # of a column's cells: where no more are words, numbers are meant
-_GAPS = ("", "na", "n/a", "null", "none", "?", "-")  # how programs write that there is no number
+_GAPS_AMONG_WORDS = ("", "na", "n/a", "nan", "null")  # how programs write that there is no value
+_GAPS = (*_GAPS_AMONG_WORDS, "none", "?", "-")  # and that there is no number
 
 
 class Factors(NamedTuple):
@@ -26,13 +27,20 @@ class Factors(NamedTuple):
     unordered: tuple[str, ...] = ()  # those in words: no quantities
     levels: Mapping[str, np.ndarray] = MappingProxyType({})  # of the others: the number each class stands for
 
+    def among(self, rows: np.ndarray) -> "Factors":
+        """Of these pictures, without the factors that are constant among them."""
+        table = self.classes[rows]
+        varying = [column for column in range(table.shape[1]) if np.ptp(table[:, column]) > 0]
+        names = tuple(self.names[column] for column in varying)
+        return Factors(names, table[:, varying], tuple(name for name in self.unordered if name in names), self.levels)
+
 
 def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str] | None) -> Factors:
     """The table of `count` pictures, whose names are `files` where they have any; `wanted` are columns `a,b`.
 
-    A CSV begins with the factors' names; a first column without one, as pandas writes its index, is left out. Its rows
-    are in the order of the pictures, unless a column `file` names the picture of each. In a `.npz` a vector is a
-    factor, and so is each column of a matrix.
+    A CSV begins with the factors' names; a first column without one that counts the rows, as pandas writes its index,
+    is left out. Its rows are in the order of the pictures, unless a column `file` names the picture of each. In a
+    `.npz` a vector is a factor, and so is each column of a matrix.
     """
     written = path.suffix.lower() in (".csv", ".tsv")
     try:
@@ -69,11 +77,13 @@ def _from_csv(path: Path) -> dict[str, np.ndarray]:
     rows = max((_rows(text, separator) for separator in ",;\t"), key=_regularity)  # spreadsheets write all three
     if not rows:
         return {}
-    if not rows[0][0].strip() and len(rows[0]) > 1:
+    if not rows[0][0].strip() and [row[0] for row in rows[1:]] == [str(number) for number in range(len(rows) - 1)]:
         rows = [row[1:] for row in rows]
     head = [_FILE if name.strip().lower() == _FILE else name.strip() for name in rows[0]]
     if len(set(head)) != len(head) or "" in head:
-        raise ValueError(f"its first line must name each column once, got {','.join(head)}")
+        raise ValueError(
+            f"its first line must name each column once, got {','.join(head)}; names of pictures are {_FILE!r}"
+        )
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(head):
             raise ValueError(f"row {number} has {len(row)} values for {len(head)} columns")
@@ -83,7 +93,7 @@ def _from_csv(path: Path) -> dict[str, np.ndarray]:
 
 def _rows(text: str, separator: str) -> list[list[str]]:
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
-    if separator == ";":  # where fractions are written with a comma, lists are written with a semicolon
+    if separator != ",":  # where fractions are written with a comma, lists are not
         return [[re.sub(r"^(\s*[+-]?\d*),(\d+\s*)$", r"\1.\2", cell) for cell in row] for row in rows]
     return rows
 
@@ -131,8 +141,7 @@ def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndar
 
 def _check_one_order(files: Sequence[str], path: Path) -> None:
     """Refuses names that a person counts in another order than a computer sorts them: whose rows would these be?"""
-    counted = sorted(files, key=lambda name: [(int(part), "") if part.isdigit() else (-1, part)
-                                              for part in re.split(r"(\d+)", name)])  # fmt: skip
+    counted = sorted(files, key=lambda name: re.sub(r"(?<![.0-9])[0-9]+", lambda digits: digits[0].zfill(30), name))
     for row, (one, other) in enumerate(zip(files, counted, strict=True), start=1):
         if one != other:
             raise UserError(
@@ -149,11 +158,14 @@ def _as_numbers(column: np.ndarray, name: str) -> np.ndarray:
     words = [row for row, cell in enumerate(cells) if not _is_number(cell)]
     if not words:
         return cells.astype(np.float64)
+    row, cell = words[0] + 1, str(cells[words[0]])
+    if all(re.fullmatch(r"[+-]?\d*,\d+", cells[row]) for row in words):
+        raise UserError(f"{name} has {cell!r} in row {row:,}; write fractions with a point")
     gaps = all(cells[row].lower() in _GAPS for row in words)
     if len(words) == len(cells) or (len(words) > _FEW * len(cells) and not gaps):
         return cells
-    row, cell = words[0] + 1, str(cells[words[0]])
-    raise UserError(f"{name} has {cell!r} in row {row:,} among numbers; fill it in, or choose other columns")
+    raise UserError(f"{name} has {cell!r} in row {row:,} among numbers; fill it in, or choose other columns; "
+                    "where all are names, begin each with a letter")  # fmt: skip
 
 
 def _is_number(cell: str) -> bool:
@@ -161,12 +173,12 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell  # which Python takes as a part of a number
 
 
 def _classes(column: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The values there are, sorted, and for each row the number of its own among them."""
-    missing = ~np.isfinite(column) if column.dtype.kind == "f" else column == ""
+    missing = ~np.isfinite(column) if column.dtype.kind == "f" else np.isin(np.char.lower(column), _GAPS_AMONG_WORDS)
     if missing.any():
         raise UserError(f"{name} has no value in row {missing.argmax() + 1:,}; fill it in, or choose other columns")
     values, classes = np.unique(column, return_inverse=True)

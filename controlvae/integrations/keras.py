@@ -8,7 +8,7 @@ from controlvae.control.arithmetic import Arithmetic, Record
 from controlvae.integrations.measured import on_the_kl
 from controlvae.integrations.needs import needs
 
-with needs("keras, and a backend, which KERAS_BACKEND names"):
+with needs("keras jax  (or another backend, with KERAS_BACKEND set to it)"):
     import keras
     from keras import ops
 

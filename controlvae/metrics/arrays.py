@@ -33,7 +33,8 @@ def code_table(name: str, values: Any) -> Any:
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
     if not finite.all():
         raise ValueError(f"{name} must be finite, got {int((~finite).sum())} values that are not")
-    if (largest := float(abs(values).max())) > _LARGEST:
+    numbers = values.byte() if isinstance(values, Tensor) and values.dtype == torch.bool else values
+    if (largest := float(abs(numbers).max())) > _LARGEST:
         raise ValueError(f"{name} must lie within ±{_LARGEST:g}, got one of size {largest:.3g}; scale them down")
     return values
 

@@ -21,10 +21,10 @@ from controlvae.metrics import active_units
 from controlvae.metrics.arrays import classes, code_table
 from controlvae.models import Posterior
 from controlvae.objectives import gaussian_kl
-from controlvae.report.disentangling import measured_on, scores
+from controlvae.report.disentangling import ground_truth, measured_on, scores
 
 SUFFIX = ".scores.json"
-_LARGEST = 1e6  # of a code: float32 tells its neighbours apart, and its square stays far from overflowing
+_WITHIN = 1e6  # codes that float32, in which they are scored, tells apart
 _ARRAYS = {  # what a file of codes may hold
     "means": "(examples, latents): of q(z|x), or any codes",
     "log_variances": "the same shape: MIG by sampling and RMIG need them",
@@ -127,13 +127,17 @@ def _scored(
     means, log_variances = code_table("means", arrays["means"]), arrays.get("log_variances")
     if log_variances is not None and code_table("log_variances", log_variances).shape != means.shape:
         raise ValueError(f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}")
-    factors = _factors(arrays, table, len(means))
+    known = _factors(arrays, table, len(means))
     chosen = np.random.default_rng(0).permutation(len(means))[: measured_on(len(means), device)]
     means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
+    factors = known.among(chosen)
+    if not factors.names:
+        raise ValueError("no factor varies among the examples that were chosen, so there is nothing to score")
     metrics: dict[str, Any] = {
         "examples": len(chosen),
-        "available": len(factors.classes),
+        "available": len(known.classes),
         "factors": ", ".join(f"{name} (no quantity)" if name in factors.unordered else name for name in factors.names),
+        "ground_truth": ground_truth(factors, known),
         "device": device.type,
     }
     if log_variances is not None:
@@ -144,15 +148,14 @@ def _scored(
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
         metrics["reconstruction"] = error.item()
     metrics["active_units"] = active_units(means)
-    names, unordered, levels = factors.names, factors.unordered, factors.levels
-    return metrics | scores(means, log_variances, factors.classes[chosen], names, unordered, levels, progress)
+    return metrics | scores(means, log_variances, factors, progress)
 
 
 def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device) -> Any:
     if values is None:
         return None
-    if np.abs(values).max() > _LARGEST:
-        raise ValueError(f"codes must lie within ±{_LARGEST:g}, got one of size {np.abs(values).max():.3g}")
+    if np.abs(values).max() > _WITHIN:
+        raise ValueError(f"codes must lie within ±{_WITHIN:g}, got one of size {np.abs(values).max():.3g}")
     return torch.as_tensor(values[chosen].astype(np.float32), device=device)
 
 

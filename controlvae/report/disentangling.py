@@ -1,14 +1,14 @@
 """Disentanglement where ground-truth factors are known: every score there is, of a trained run or of any codes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from controlvae.data.factors import Factors
 from controlvae.metrics import (
     beta_vae_score,
     dci,
@@ -39,21 +39,21 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
         return {name: {"skipped": "a single latent leaves nothing to disentangle"} for name in _SCORES}
     indices = some_examples(run, measured_on(len(run.examples), run.device))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
-    table = examples.factors[indices.cpu().numpy()]
-    varying = [column for column in range(table.shape[1]) if np.ptp(table[:, column]) > 0]  # a small subset may not
-    names = [examples.factor_names[column] for column in varying]
-    truth = {
-        "names": names,
-        "unordered": [name for name in names if name in examples.unordered],
-        "constant": [name for name in examples.factor_names if name not in names],
-        "examples": len(table),
-        "split": examples.split,
-    }
-    if not names:
+    known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
+    factors = known.among(indices.cpu().numpy())
+    truth = {**ground_truth(factors, known), "examples": len(indices), "split": examples.split}
+    if not factors.names:
         return {"ground_truth": truth}
-    rest = lambda share: progress(0.5 + 0.5 * share)  # noqa: E731
-    found = scores(means, log_variances, table[:, varying], names, examples.unordered, examples.levels, rest)
-    return {"ground_truth": truth, **found}
+    return {"ground_truth": truth, **scores(means, log_variances, factors, lambda share: progress(0.5 + 0.5 * share))}
+
+
+def ground_truth(factors: Factors, known: Factors) -> dict[str, list[str]]:
+    """Which factors scores are of, which of those are no quantities, and which of all that are known do not vary."""
+    return {
+        "names": list(factors.names),
+        "unordered": list(factors.unordered),
+        "constant": [name for name in known.names if name not in factors.names],
+    }
 
 
 def measured_on(available: int, device: torch.device) -> int:
@@ -64,25 +64,20 @@ def measured_on(available: int, device: torch.device) -> int:
 def scores(
     means: Tensor,
     log_variances: Tensor | None,
-    table: np.ndarray,
-    names: Sequence[str],
-    unordered: Sequence[str] = (),
-    levels: Mapping[str, np.ndarray] = MappingProxyType({}),
+    factors: Factors,
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
-    """Every score of codes, and the classes of their factors, on the device the codes are on.
+    """Every score of codes, on the device the codes are on.
 
     Args:
         means, log_variances: (examples, latents), in random order. Where log-variances are not known, scores that need
             them say so in their place.
-        table: (examples, factors), in which every factor varies.
-        names: of the factors.
-        unordered: those that are no quantities, which the sampled MIG and the continuous SAP leave out.
-        levels: of a quantity, by its name, the number that each class stands for; where not given, the class itself.
+        factors: of these examples, each of which varies. Those that are no quantities are left out of the sampled MIG
+            and of the continuous SAP.
         progress: told the share that is done.
     """
-    device = means.device
-    ordered = [column for column, name in enumerate(names) if name not in unordered]
+    device, names, table, levels = means.device, factors.names, factors.classes, factors.levels
+    ordered = [column for column, name in enumerate(names) if name not in factors.unordered]
     quantities = [names[column] for column in ordered]
     values = [table[:, column] if names[column] not in levels else np.asarray(levels[names[column]])[table[:, column]]
               for column in ordered]  # fmt: skip

@@ -130,6 +130,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
     if len(chosen) < 2:
         raise UserError(f"{run.folder.path} cannot be measured on one example ({run.examples.split}); two are enough")
     draws = max(1, min(_MOST_DRAWS, _ENOUGH // len(chosen)))
+    # In their random order: the first of them are those that other metrics take.
     batches = (run.examples.batch(few) for few in chosen.split(run.examples.at_once))
     told = lambda done: progress(done / count)  # noqa: E731
     bound = measure_bound(run.model, run.experiment.objective, batches, noise, told, draws=draws)

@@ -37,7 +37,8 @@ def responses_section(dialog: Mapping[str, Any]) -> str:
 def perplexities(numbers: Mapping[str, Any]) -> str:
     """Each that was measured, with what it is of: of responses, and of sentences alike."""
     kinds = [kind for kind in ("perplexity", "iwae_perplexity", "reconstruction_perplexity") if kind in numbers]
-    return "Perplexity " + "; ".join(f"{numbers[kind]:.2f} ({numbers[f'{kind}_of']})" for kind in kinds) + "."
+    found = {kind: "too large" if numbers[kind] is None else f"{numbers[kind]:.2f}" for kind in kinds}
+    return "Perplexity " + "; ".join(f"{words} ({numbers[f'{kind}_of']})" for kind, words in found.items()) + "."
 
 
 def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:

@@ -130,7 +130,8 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     run.journal.rewind(position)
     run.window = [window] if len(window) else []
     run.saturated_lines = saved.numbers["saturated_lines"]
-    run.collapsed_lines = saved.numbers.get("collapsed_lines", 0)  # older checkpoints did not count them
+    run.collapsed_lines = saved.numbers.get("collapsed_lines", 0)  # older checkpoints did not count these
+    run.noisy_lines = saved.numbers.get("noisy_lines", 0)
     checkpoint.set_aside(run.folder.checkpoints, saved.step)
     checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
     return _move_again(run, saved.step)
@@ -230,7 +231,7 @@ def _take_requests(runs: Sequence[Run], engine: Engine) -> None:
             run.journal.event("request refused", step=engine.step, reason=str(error))
             continue
         engine.set_target(model, target)
-        run.saturated_lines = 0  # whether it is within reach is another question now
+        run.saturated_lines = run.noisy_lines = 0  # whether it can be held is another question now
         run.journal.event("target moved", step=engine.step, target=target)
         run.news.append(f"{run.folder.path}: target moved to {target:g} nats at step {engine.step:,}")
     if taken:
@@ -307,18 +308,17 @@ def _watch_reach(run: Run, record: dict[str, Any]) -> None:
 
 
 def _watch_noise(run: Run, record: dict[str, Any]) -> None:
-    """Says once when what is held has scattered by more than its target for some log lines: a mean is held, at best."""
-    held = run.experiment.holds
-    noisy = bool(record["target"]) and record[f"{held}_sd"] > abs(record["target"])
-    run.noisy_lines = run.noisy_lines + 1 if noisy else 0
-    if run.noisy_lines != _NOISY or any(event["event"] == "target within noise" for event in run.folder.events()):
+    """Says when an estimate that is held has scattered by more than its target for some lines: its mean is, at best."""
+    if run.experiment.holds != "tc" or record["target"] is None:  # the KL is no estimate, and scatters little
         return
-    scatter = record[f"{held}_sd"]
-    run.journal.event("target within noise", step=record["step"], target=record["target"], sd=scatter)
-    run.news.append(
-        f"{run.folder.path}: the {run.experiment.held_words} scatters by {scatter:.2g} nats from batch to batch, more "
-        f"than its target of {record['target']:.2g}: at best its mean is held; a larger target or training.batch helps"
-    )
+    scatter, target = record["tc_sd"], record["target"]
+    run.noisy_lines = run.noisy_lines + 1 if scatter > abs(target) else 0
+    if run.noisy_lines == _NOISY:
+        run.journal.event("target within noise", step=record["step"], target=target, sd=scatter)
+        run.news.append(
+            f"{run.folder.path}: the total correlation scatters by {scatter:.2g} nats from batch to batch, more "
+            f"than its target of {target:.2g}: at best its mean is held; a larger target or training.batch helps"
+        )
 
 
 def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
@@ -355,6 +355,7 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
             "log_position": run.journal.position,
             "saturated_lines": run.saturated_lines,
             "collapsed_lines": run.collapsed_lines,
+            "noisy_lines": run.noisy_lines,
         }
         first = checkpoint.latest_step(run.folder.checkpoints) is None
         checkpoint.save(run.folder.checkpoints, checkpoint.Checkpoint(engine.step, tensors, numbers))

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from controlvae.experiments import Experiment
 
+# The weight is that of the step; its parts and whether it is at a bound are the law's answer to the step, which with
+# training.delayed is the weight of the next.
 _COMMON = ("reconstruction", "kl", "target", "beta", "p", "i", "saturated")
 
 

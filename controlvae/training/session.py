@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from controlvae.training.checkpoint import latest_step
 from controlvae.training.loop import Engine, Run, restore
 
 
@@ -12,8 +13,8 @@ class Session:
 
     >>> runs = [Run.open(folder) for folder in folders]
     >>> with Session(runs, engine, device="cpu"):
-    >>>     for glance in train(runs, engine):
-    >>>         print(glance.step)
+    ...     for glance in train(runs, engine):
+    ...         print(glance.step)
     """
 
     def __init__(self, runs: Sequence[Run], engine: Engine, device: str) -> None:
@@ -31,10 +32,13 @@ class Session:
         return self.engine.step >= self.steps
 
     def __enter__(self) -> Self:
-        if not self.finished:
-            kind = "resumed" if self.engine.step else "started"
-            for run in self.runs:
+        kind = "resumed" if self.engine.step else "started"
+        try:
+            for run in self.runs if not self.finished else ():
                 run.journal.event(kind, step=self.engine.step, device=self.device)
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(
@@ -47,9 +51,11 @@ class Session:
             self._close()
 
     def _record_end(self) -> None:
+        """Of each run that stands where its last checkpoint is; who leaves `train` half-way goes on from before."""
+        step = self.engine.step
         for run in self.runs:
-            if run.diverged_at is None and not run.folder.ended():  # it has, where its last checkpoint outran a kill
-                run.journal.event("finished" if self.finished else "stopped", step=self.engine.step)
+            if not run.folder.ended() and latest_step(run.folder.checkpoints) == step:
+                run.journal.event("finished" if self.finished else "stopped", step=step)
 
     def _close(self) -> None:
         for run in self.runs:
