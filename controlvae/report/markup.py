@@ -14,6 +14,11 @@ def table(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
     return f'<table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table><p class="quiet">{below}</p>'
 
 
+def number(value: float | None, digits: int = 2) -> str:
+    """A dash where it is none, because it was not measured or was too large for JSON."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
 def warning(line: str) -> str:
     """What a reader must not miss."""
     return f'<p class="warning">{html.escape(line)}</p>'

@@ -8,7 +8,7 @@ from controlvae.experiments.experiment import HELD
 from controlvae.experiments.folder import look_up
 from controlvae.report.figures import Trace, nats
 from controlvae.report.images import fid_words
-from controlvae.report.markup import table, warning
+from controlvae.report.markup import number, table, warning
 from controlvae.report.tables import attributed, data_words
 from controlvae.report.trained import so_many
 
@@ -84,7 +84,7 @@ def _target(trace: Trace) -> str:
 
 def _told(metrics: Mapping[str, Any]) -> str:
     told = metrics.get("mutual_information")  # older measurements lack it
-    return "–" if told is None or told["lower"] is None else f"{told['lower']:.2f}"
+    return number(told and told["lower"])
 
 
 def _response(metrics: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], str]) -> str:
@@ -104,7 +104,7 @@ def score_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     rows = [["run", *shown]]
     for name, metrics in runs:
         found = [look_up(metrics, path) for path in shown.values()]
-        rows.append([name, *("–" if value is None else f"{value:.3f}" for value in found)])
+        rows.append([name, *(number(value, 3) for value in found)])
     notes = attributed([(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)])
     return f"<h3>Disentanglement</h3>{table(rows, notes)}"
 
@@ -169,9 +169,9 @@ def _seen_on(metrics: Mapping[str, Any]) -> list[str]:
 # Heading, and the cell of a run that has been evaluated.
 _NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
     ("step", lambda metrics, _: f"{metrics['step']:,}"),
-    ("ELBO", lambda metrics, _: f"{metrics['elbo']:.2f}"),
-    ("reconstruction", lambda metrics, _: f"{metrics['reconstruction']:.2f}"),
-    ("KL", lambda metrics, _: f"{metrics['kl']:.2f}"),
+    ("ELBO", lambda metrics, _: number(metrics["elbo"])),
+    ("reconstruction", lambda metrics, _: number(metrics["reconstruction"])),
+    ("KL", lambda metrics, _: number(metrics["kl"])),
     ("target", lambda _, trace: _target(trace)),
     ("active units", lambda metrics, _: f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}"),
     ("mutual information", lambda metrics, _: _told(metrics)),

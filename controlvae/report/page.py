@@ -26,7 +26,7 @@ from controlvae.report.figures import (
     reconstruction_figure,
 )
 from controlvae.report.information import information_figure, latent_factors, naming
-from controlvae.report.markup import warning
+from controlvae.report.markup import number, warning
 from controlvae.report.number_tables import image_table, number_table, score_table
 from controlvae.report.pictures import as_written
 from controlvae.report.responses import perplexities, responses_section
@@ -160,10 +160,13 @@ def _about(experiment: Experiment, metrics: dict[str, Any]) -> str:
 def _sentences(text: dict[str, Any]) -> str:
     """What a model of sentences writes, and how well it reads."""
     rows = "".join(f"<li>{html.escape(line)}</li>" for line in text["samples"])
-    paper = f"The paper's curve: {text['paper_elbo']:.2f} ({text['paper_elbo_of']}). " if "paper_elbo" in text else ""
+    paper = (
+        f"The paper's curve: {number(text['paper_elbo'])} ({text['paper_elbo_of']}). " if "paper_elbo" in text else ""
+    )
     numbers = (
-        f"{perplexities(text)} ELBO per token {text['elbo_per_token']:.3f} nats. {paper}Of {text['written']} sentences "
-        f"from {text['written_from']}: distinct words {text['distinct_1']:.3f}, pairs {text['distinct_2']:.3f}; "
+        f"{perplexities(text)} ELBO per token {number(text['elbo_per_token'], 3)} nats. {paper}"
+        f"Of {text['written']} sentences from {text['written_from']}: "
+        f"distinct words {text['distinct_1']:.3f}, pairs {text['distinct_2']:.3f}; "
         f"self-BLEU-2 {text['self_bleu_2']:.3f}, self-BLEU-3 {text['self_bleu_3']:.3f}."
     )
     said = f'<h3>Sentences from the prior</h3><ol>{rows}</ol><p class="quiet">{html.escape(numbers)}</p>'
