@@ -1,5 +1,8 @@
 """Small settings of everything the stacked engine trains, for the interpreter and for a GPU."""
 
+from controlvae.experiments import preset
+from controlvae.training.measurements import columns
+
 TINY = [
     "data.images=64", "training.batch=4", "model.channels=(4,4,4)", "training.precision=fp32", "model.latents=3",
 ]  # fmt: skip
@@ -13,3 +16,5 @@ OBJECTIVES = {
     "beta-tc": ["model.hidden=16", "objective=BetaTC()", "control=Constant(6)"],
     "batch norm, learnt variance": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=Gaussian(0.05,learnt=true)"],
 }
+# The columns of a row that are the law's own, and small.
+STEERING = [columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]

@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from small import OBJECTIVES, TINY
+from small import OBJECTIVES, STEERING, TINY
 
 from controlvae.data.examples import BinaryImages
 from controlvae.data.load import load
@@ -14,7 +14,6 @@ from controlvae.training import EagerEngine, make_engine
 from controlvae.training.measurements import columns
 
 HOST, GPU = torch.device("cpu"), torch.device("cuda")
-STEERING = [columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are decorated
 import pytest
 import torch
 import torch.nn.functional as F
-from small import OBJECTIVES, TINY
+from small import OBJECTIVES, STEERING, TINY
 
 pytest.importorskip("triton")
 
@@ -17,7 +17,6 @@ from controlvae.data.load import load
 from controlvae.experiments import override, preset
 from controlvae.models import ConvVAE, ImageVAE
 from controlvae.training import EagerEngine
-from controlvae.training.measurements import columns
 from controlvae.training.sampling import orders
 from controlvae.training.stacked import feed, layers, products
 from controlvae.training.stacked.engine import StackedEngine
@@ -135,8 +134,7 @@ def test_the_engine_trains_like_the_plain_one_and_resumes_either_way(sets):
     plain, stacked = EagerEngine(experiments, examples, CPU), StackedEngine(experiments, examples, CPU)
     rows, expected = stacked.advance(2), plain.advance(2)
     close(rows, expected)
-    steering = [columns(experiments[0]).index(name) for name in ("beta", "p", "i")]
-    torch.testing.assert_close(rows[..., steering], expected[..., steering], rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(rows[..., STEERING], expected[..., STEERING], rtol=1e-4, atol=1e-7)
     crossed_plain, crossed_stacked = EagerEngine(experiments, examples, CPU), StackedEngine(experiments, examples, CPU)
     for model in range(2):
         crossed_plain.restore(model, 2, stacked.snapshot(model))

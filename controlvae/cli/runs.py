@@ -21,6 +21,7 @@ from controlvae.experiments.folder import look_up
 from controlvae.report import Trained, open_run, save_figure
 from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
+from controlvae.report.markup import number
 from controlvae.report.responses import EACH, LATEST
 from controlvae.training.checkpoint import latest_step
 
@@ -144,7 +145,7 @@ def _show_factors(metrics: Mapping[str, Any]) -> None:
         table.add_column(name.replace("_", " "), justify="right")
     for factor in max(scores.values(), key=len):  # some leave out what is no quantity
         found = [of_factor.get(factor) for of_factor in scores.values()]
-        table.add_row(escape(factor), *("–" if value is None else f"{value:.3f}" for value in found))
+        table.add_row(escape(factor), *(number(value, 3) for value in found))
     Console(soft_wrap=True).print(table)
 
 

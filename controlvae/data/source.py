@@ -8,6 +8,11 @@ from typing import Any
 from controlvae.data.examples import Examples
 
 
+def named_by_setting(root: Path | None) -> str:
+    """`found` of what its settings give the path of."""
+    return "named by the setting itself: no file"
+
+
 @dataclass(frozen=True)
 class Source:
     """One kind of data. Each module of this room that reads some has its own; `data/load.py` lists them."""

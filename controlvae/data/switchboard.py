@@ -18,7 +18,7 @@ from typing import Any, Literal
 from controlvae.data.dialog import NOBODY, Dialog, Dialogs, Names, Utterance, as_examples
 from controlvae.data.parts import Part, part_of
 from controlvae.data.roots import data_roots, find_file, located
-from controlvae.data.source import Source
+from controlvae.data.source import Source, named_by_setting
 from controlvae.errors import UserError
 from controlvae.experiments import DialogFile, Switchboard
 
@@ -168,7 +168,7 @@ SOURCE = Source(
     validation=lambda settings: replace(settings, split="valid"),
 )  # fmt: skip
 FILE = Source(
-    "dialog", DialogFile, _load_file, found=lambda root: "named by the setting itself: no file",
+    "dialog", DialogFile, _load_file, found=named_by_setting,
     about="your own dialogs: --set data='DialogFile(\"my/dialogs.jsonl\")'",
     needs='a JSON object a line, {"topic": "...", "utts": [["A", "text", ["act"]], ...]}, without topics and acts '
     "where there are none; as it is or as .gz; a path as given, or inside a data folder",

@@ -21,7 +21,7 @@ from controlvae.data.buckets import BucketOrder, in_buckets
 from controlvae.data.examples import digest
 from controlvae.data.parts import Part, part_of
 from controlvae.data.roots import brings_test, data_roots, located
-from controlvae.data.source import Source
+from controlvae.data.source import Source, named_by_setting
 from controlvae.data.subwords import Cut, learn_pieces, whole
 from controlvae.data.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 from controlvae.errors import UserError
@@ -298,7 +298,7 @@ PTB = Source(
     validation=lambda settings: replace(settings, split="valid"),
 )  # fmt: skip
 FILE = Source(
-    "text", TextFile, _load_file, test=_test_of_file, found=lambda root: "named by the setting itself: no file",
+    "text", TextFile, _load_file, test=_test_of_file, found=named_by_setting,
     about="your own text, one sentence a line: --set data='TextFile(\"my/text.txt\")'",
     needs=f"a UTF-8 text file, or {hub.NEEDS}, whose test split is held out; a path as given, or inside a data folder",
 )  # fmt: skip

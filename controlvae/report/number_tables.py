@@ -50,10 +50,15 @@ def number_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     for name, folder in zip(names, folders, strict=True):
         metrics, trace = folder.metrics(), Trace(name, folder.records())
         rows.append([name, *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS)])
-    measured = [(name, m) for name, folder in zip(names, folders, strict=True) if (m := folder.metrics())]
+    measured = _measured(names, folders)
     notes = [_NUMBERS_NOTE] if measured else []
     notes += attributed([(name, sentence) for name, metrics in measured for sentence in _measured_on(metrics)])
     return f"<h2>Numbers</h2>{_not_alike(names, folders)}{table(rows, notes)}"
+
+
+def _measured(names: Sequence[str], folders: Sequence[RunFolder]) -> list[tuple[str, dict[str, Any]]]:
+    """The runs that have been evaluated, each with its name."""
+    return [(name, metrics) for name, folder in zip(names, folders, strict=True) if (metrics := folder.metrics())]
 
 
 def _measured_on(metrics: Mapping[str, Any]) -> list[str]:
@@ -97,7 +102,7 @@ def _settled(response: Mapping[str, Any]) -> str:
 
 def score_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """Every score that some run has, one row per run; nothing where no factors are known."""
-    runs = [(name, metrics) for name, folder in zip(names, folders, strict=True) if (metrics := folder.metrics())]
+    runs = _measured(names, folders)
     shown = {head: path for head, path in _SCORES.items() if any(look_up(m, path) is not None for _, m in runs)}
     if not shown:
         return ""
@@ -130,8 +135,7 @@ def _scored_on(metrics: Mapping[str, Any]) -> list[str]:
 
 def image_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """Nothing where no run has been measured on its pictures. A column that no run has is left out."""
-    measured = [(name, metrics) for name, folder in zip(names, folders, strict=True) if (metrics := folder.metrics())]
-    runs = [(name, metrics) for name, metrics in measured if "likeness" in metrics]
+    runs = [(name, metrics) for name, metrics in _measured(names, folders) if "likeness" in metrics]
     if not runs:
         return ""
     shown = [column for column in _PICTURES if any(look_up(metrics, column[1]) is not None for _, metrics in runs)]

@@ -1,13 +1,14 @@
 """What a reader must know before trusting the numbers of a run."""
 
 import math
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from controlvae.control.collapse import REMEDY, says_nothing
 from controlvae.experiments import RunFolder
 from controlvae.experiments.experiment import HELD
-from controlvae.report.figures import Trace, nats
+from controlvae.experiments.folder import last_tenth
+from controlvae.report.figures import nats
 
 _REACH = ("target out of reach", "target in reach again", "target moved")  # events; the last of them stands
 
@@ -43,7 +44,7 @@ def troubles_of(folder: RunFolder) -> list[str]:
         lines.append(f"the code has collapsed: KL {e['kl']:.3f} nats from about step {since:,} on; {REMEDY}")
     target = last.get("target") if last else None
     if last is not None and target is not None and last.get("tc_sd", -math.inf) > target:
-        lines.append(_below_the_noise(Trace("", folder.records())))
+        lines.append(_below_the_noise(folder.records()))
     metrics = folder.metrics() or {}
     if "active_units" in metrics and (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
         lines.append(words)
@@ -54,11 +55,10 @@ def troubles_of(folder: RunFolder) -> list[str]:
     return lines
 
 
-def _below_the_noise(trace: Trace) -> str:
+def _below_the_noise(records: Sequence[Mapping[str, Any]]) -> str:
     """Of a total correlation that is held at less than its estimate scatters: whether its mean is."""
-    last = trace.records[-1]
-    target, scatter, distance = last["target"], last["tc_sd"], trace.column("tc") - trace.column("target")
-    off = float(np.nanmean(distance[-max(1, len(distance) // 10) :]))
+    last = records[-1]
+    target, scatter, off = last["target"], last["tc_sd"], last_tenth(records, "tc") - last_tenth(records, "target")
     noise = 2 * scatter / math.sqrt(max(1.0, last["step"] / 10))  # of a mean over a tenth of the steps
     words = f"the target {target:g} lies below the noise of the estimate, whose standard deviation from batch to "
     words += f"batch is {scatter:.2g}"
