@@ -42,12 +42,11 @@ def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) ->
             f"{plant.slope:.2f} is hardly known; fit a run where it moves by {WIDE:g} or more, under PI or a warm-up",
             err=True,
         )
-    traces = [Trace(text, log) for text, log in zip(tried, found, strict=True)]
-    for trace in [Trace("the run itself", records), *traces]:
+    traces = [Trace(text, log, held) for text, log in zip(tried, found, strict=True)]
+    real = Trace("the run itself", records, held)
+    for trace in [real, *traces]:
         typer.echo(f"  {trace.name:40s} {_words(trace)}")
-    typer.echo(
-        save_figure(simulation_figure(traces, Trace("the run", records)), out or folder.figures / "simulation.png")
-    )
+    typer.echo(save_figure(simulation_figure(traces, real), out or folder.figures / "simulation.png"))
 
 
 def _words(trace: Trace) -> str:

@@ -130,7 +130,8 @@ def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out:
         reconstruction, weight = spread(logs, "reconstruction", WINDOW), spread(logs, "beta", WINDOW)
         if not len(weight.steps):
             continue
-        held, law = Trace(row.method, logs[0]).held, folders[0].experiment().control
+        experiment = folders[0].experiment()
+        held, law = experiment.objective.holds, experiment.control
         if isinstance(law, Capacity):  # as the paper draws it; the log has the mean of a sign that flips all the time
             weight = replace(weight, mean=np.full_like(weight.mean, law.gamma), sd=np.zeros_like(weight.sd))
             notes.append(f"(b): the weight of {row.method} is γ, that of |KL − C|; its KL is weighed by +γ or −γ.")
@@ -163,7 +164,7 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
         write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
         return [f"(c): no log of {method}."]
     records, factors = folder.records(), latent_factors(folder.metrics())
-    draw_latents(axis, Trace(method, records), factors, linewidth=1.0)
+    draw_latents(axis, Trace.of(method, folder), factors, linewidth=1.0)
     axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
     axis.legend(frameon=False, fontsize=5.5, loc="upper left", ncols=2, handlelength=1.6, columnspacing=0.8,
                 labelspacing=0.25, borderaxespad=0)  # fmt: skip

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.control.collapse import UNUSED
+from controlvae.experiments import RunFolder
 from controlvae.experiments.experiment import HELD
 from controlvae.report.information import latent_name
 
@@ -28,16 +29,13 @@ class Trace:
 
     name: str
     records: list[dict[str, Any]]
+    held: str = "kl"  # the column that the weight multiplies
+    steered: str = "kl"  # the column that a set point belongs to
 
-    @property
-    def held(self) -> str:
-        """The column that the weight multiplies."""
-        return "tc" if self.records and "tc" in self.records[-1] else "kl"
-
-    @property
-    def steered(self) -> str:
-        """The column that a set point belongs to."""
-        return "reconstruction" if self.records and "reconstruction_sd" in self.records[-1] else self.held
+    @classmethod
+    def of(cls, name: str, folder: RunFolder) -> "Trace":
+        experiment = folder.experiment()
+        return cls(name, folder.records(), experiment.objective.holds, experiment.holds)
 
     def column(self, name: str) -> np.ndarray:
         """(records,), or (records, latents) for `kl_per_latent`; what is not a number is NaN."""

@@ -48,7 +48,7 @@ def number_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
     rows = [["run", *(head for head, _ in _NUMBERS)]]
     for name, folder in zip(names, folders, strict=True):
-        metrics, trace = folder.metrics(), Trace(name, folder.records())
+        metrics, trace = folder.metrics(), Trace.of(name, folder)
         rows.append([name, *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS)])
     measured = _measured(names, folders)
     notes = [_NUMBERS_NOTE] if measured else []

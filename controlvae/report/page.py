@@ -72,7 +72,7 @@ _CRITIC = (
 def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     """Writes the page. Reads run folders and nothing else."""
     names = _names(folders)
-    traces = [Trace(name, folder.records()) for name, folder in zip(names, folders, strict=True)]
+    traces = [Trace.of(name, folder) for name, folder in zip(names, folders, strict=True)]
     drawn = [trace for trace in traces if trace.records]
     parts = [f"<h1>{html.escape(', '.join(names))}</h1>", f'<p class="quiet">controlvae {__version__}</p>']
     parts += [warning(f"{name}: {line}") for name, f in zip(names, folders, strict=True) for line in warnings_of(f)]

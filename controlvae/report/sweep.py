@@ -100,8 +100,8 @@ def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]], measured_
 
 def _draw_way(axis: Axes, runs: Runs) -> None:
     """What is held against steps, a line for every seed, and dashed its set point."""
-    traces = [(number, Trace(label, records)) for number, (label, folders) in enumerate(runs.items())
-              for folder in folders if (records := folder.records())]  # fmt: skip
+    traces = [(number, trace) for number, (label, folders) in enumerate(runs.items())
+              for folder in folders if (trace := Trace.of(label, folder)).records]  # fmt: skip
     for number, trace in traces:
         steps, colour = trace.column("step"), COLOURS[number % len(COLOURS)]
         axis.plot(steps, trace.column(trace.steered), color=colour, linewidth=1)
