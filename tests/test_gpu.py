@@ -1,12 +1,15 @@
 """The engines for a GPU on a real one, against the plain engine on the host. By itself: `pytest tests/test_gpu.py`."""
 
+import copy
 import math
 import os
+from dataclasses import dataclass
 
 import pytest
 import torch
 from small import OBJECTIVES, STEERING, TINY
 
+import controlvae as cv
 from controlvae.data.examples import BinaryImages
 from controlvae.data.load import load
 from controlvae.experiments import override, preset
@@ -100,3 +103,51 @@ def test_layers_of_any_width_stand_beside_the_picture(channels):
     assert experiment.model.channels[0] == channels
     assert isinstance(gpu, StackedEngine)
     close(gpu.advance(2), host.advance(2))
+
+
+@dataclass(frozen=True)
+class Asking(cv.PI):
+    """A law that cannot be recorded: it asks the device for a number."""
+
+    def update(self, state, measured, xp):
+        float(measured)
+        return super().update(state, measured, xp)
+
+
+@pytest.mark.parametrize(
+    "law", [cv.PI(18.0), cv.Auto(18.0), cv.LagrangeMultiplier(18.0, alpha=1e-3), Asking(18.0)], ids=repr
+)
+@pytest.mark.parametrize("settings", [{}, {"delayed": True}, {"accumulate": 4}, {"models": 1}], ids=repr)
+def test_a_controller_on_a_gpu_moves_as_on_the_host(law, settings):
+    host, gpu = cv.Controller(law, **settings), cv.Controller(law, **settings)
+    drawn = torch.Generator().manual_seed(0)
+    for step in range(60):
+        measured = 18 + 6 * torch.randn(() if host.models is None else (1,), generator=drawn, dtype=torch.float64)
+        weights = [
+            control.step(measured.to(device), last=step % 10 == 9) for control, device in ((host, HOST), (gpu, GPU))
+        ]
+        torch.testing.assert_close(weights[1].cpu(), weights[0], rtol=1e-9, atol=0)
+        if step == 25:
+            for control in (host, gpu):
+                control.set_target(12.0)
+        if step == 35:
+            gpu = copy.deepcopy(gpu)
+        if step == 45:
+            saved, gpu = gpu.state_dict(), cv.Controller(law, **settings)
+            gpu.load_state_dict(saved)
+    moved = ({name: torch.as_tensor(value).cpu() for name, value in one.state_dict().items()} for one in (gpu, host))
+    torch.testing.assert_close(*moved, rtol=1e-9, atol=1e-12)
+
+
+def test_a_controller_within_a_graph_is_recorded_there():
+    control, plain, kl = cv.Controller(cv.Auto(18.0)), cv.Controller(cv.Auto(18.0)), torch.tensor(20.0, device=GPU)
+    for _ in range(20):
+        control.step(kl)
+        plain.step(20.0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        weight = control.step(kl)
+    for measured in (25.0, 15.0, 30.0):
+        kl.fill_(measured)
+        graph.replay()
+        assert weight.item() == pytest.approx(plain.step(measured), rel=1e-6)

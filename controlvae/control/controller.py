@@ -7,10 +7,10 @@ from zlib import crc32
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from controlvae.control.arithmetic import FLOATS, TENSORS, lasting, widest_float
 from controlvae.control.law import Feedback, Law, State
+from controlvae.control.replay import Replay, at_once
 
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
@@ -74,6 +74,7 @@ class Controller:
         self._pending: Pending = (0.0, 0)  # on the float path
         # On the tensor path the state and the pending sum are one block (fields + 2, *shape): an update writes once.
         self._block: Tensor | None = None
+        self._replay = Replay()
 
     def step(self, measured: Number, *, last: bool = False) -> Number:
         """Takes in what was measured on this batch, in nats per example, and returns the weight to use for it.
@@ -129,19 +130,27 @@ class Controller:
                 held[:] = [*new, *pending]
                 torch.autograd.graph.increment_version(block)  # a write that autograd did not see
                 return _within(torch.tensor(weight, dtype=block.dtype, device="cpu"), measured.dtype)
-            old = State(*block[:-2].unbind(0))
-            if self.accumulate == 1:
-                new = self._update(old, value)
-                beta = _within(old.beta.clone() if self.delayed else new.beta, measured.dtype)
-                block[:-2].copy_(torch.stack(new))
-                return beta
-            beta = _within(old.beta.clone(), measured.dtype)
-            total, count = block[-2] + value, block[-1] + 1
-            full = (count >= self.accumulate) | bool(last)
-            moved = torch.stack([*self._update(old, total / count), torch.zeros_like(total), torch.zeros_like(count)])
-            kept = torch.stack([*old, total, count])
-            block.copy_(torch.where(full, moved, kept))
+            if value.is_cuda and at_once(value):
+                beta = self._replay.advance(self._advance, block, value, bool(last))
+            else:
+                beta = self._advance(block, value, bool(last))
+            return _within(beta, measured.dtype)
+
+    def _advance(self, block: Tensor, value: Tensor, last: bool) -> Tensor:
+        """A step on tensors: moves the state in place and returns the weight."""
+        old = State(*block[:-2].unbind(0))
+        if self.accumulate == 1:
+            new = self._update(old, value)
+            beta = old.beta.clone() if self.delayed else new.beta
+            block[:-2].copy_(torch.stack(new))
             return beta
+        beta = old.beta.clone()
+        total, count = block[-2] + value, block[-1] + 1
+        full = (count >= self.accumulate) | last
+        moved = torch.stack([*self._update(old, total / count), torch.zeros_like(total), torch.zeros_like(count)])
+        kept = torch.stack([*old, total, count])
+        block.copy_(torch.where(full, moved, kept))
+        return beta
 
     def _update(self, state: State, measured: Tensor) -> State:
         if len(self._groups) == 1:
@@ -292,6 +301,9 @@ class Controller:
             self._block = _storable(self._block, device)
         return self._block
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_replay": Replay()}  # a copy moves a state of its own
+
     def __repr__(self) -> str:
         laws = repr(self.laws[0]) if len(self._groups) == 1 else repr(list(self.laws))
         usual = {"models": None, "accumulate": 1, "sync_ranks": True, "delayed": self.accumulate > 1}
@@ -316,19 +328,17 @@ def _on_the_host(value: Tensor, block: Tensor) -> tuple[float, Any] | None:
 
     A law's many operations on tensors of one number cost forty times what they cost on numbers.
     """
-    if value.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return None
-    if is_in_torch_dispatch_mode():
+    if value.device.type != "cpu" or not at_once(value):
         return None
     try:
         return float(value.numpy()), block.numpy()
-    except (RuntimeError, TypeError):  # no NumPy, or a tensor without memory of its own, as inside torch.func
+    except (RuntimeError, TypeError):  # no NumPy
         return None
 
 
 def _within(beta: Tensor, dtype: torch.dtype) -> Tensor:
-    """A weight in the loss's own type; the largest there is where float16 would make it infinite."""
-    return (beta.clamp(max=torch.finfo(dtype).max) if dtype == torch.float16 else beta).to(dtype)
+    """A copy in the loss's own type; the largest there is where float16 would make it infinite."""
+    return (beta.clamp(max=torch.finfo(dtype).max) if dtype == torch.float16 else beta).to(dtype, copy=True)
 
 
 def _runs_of_equal(laws: Sequence[Law]) -> list[tuple[Law, slice]]:

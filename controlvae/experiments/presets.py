@@ -51,6 +51,8 @@ SHORT = replace(
 # What each latent pays for a nat; the last price is that of all that follow. Two latents that come into use together
 # share an angle between them; so the fifth comes once the fourth has orientation to itself.
 _LATE_FIFTH = (1.0, 1.0, 1.0, 1.0, Points((450_000, 600_000), (3.0, 1.0)))
+# In the beginning four latents share the two positions, and now and then do not become two in time: so two are cheap.
+_IN_TURN = (1.0, 1.0, *2 * (Points((40_000, 60_000), (3.0, 1.0)),), _LATE_FIFTH[-1])
 _SHORT_RAMP = Points((0, 4_000, 25_000, 80_000, 120_000), (1.0, 2.0, 7.0, 9.5, 16.0))
 FACTOR = replace(
     SHAPES2D, model=ConvVAE(latents=10, hidden=128, initial="normal"), objective=TotalCorrelation(),
@@ -151,6 +153,8 @@ _PRESETS = [
               paper="Tables 1, 2 and 6, Figure 3" if stop in (16, 18) else "Table 6") for stop in (16, 17, 18, 19)),
     replace(SHAPES2D, name="shapes2d-priced-18", control=_control(18), objective=Elbo(prices=_LATE_FIFTH),
             about="ControlVAE, KL = 18; nats of the fifth latent and those after it cost more until step 600,000"),
+    replace(SHAPES2D, name="shapes2d-in-turn-18", control=_control(18), objective=Elbo(prices=_IN_TURN),
+            about="the same, and nats of the third and the fourth cost more until step 60,000"),
     *(replace(SHAPES2D, name=f"shapes2d-control-16-step-{step:g}", about=f"ControlVAE, KL = 16, ramp step {step:g}",
               paper="Table 7", control=_control(16, step)) for step in (0.05, 0.1, 0.2)),
     replace(FACTOR, name="shapes2d-factor", paper="Tables 1 and 2, Figure 3",
