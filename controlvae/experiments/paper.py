@@ -106,7 +106,11 @@ _TABLES += [
         "table-prices",
         "Beyond the paper: the fifth latent and those after it cost three times as much until step 450,000",
         _TERMS_COLUMNS,
-        (Row("ControlVAE (KL = 18)", "shapes2d-control-18"), Row("the same with prices", "shapes2d-priced-18")),
+        (
+            Row("ControlVAE (KL = 18)", "shapes2d-control-18"),
+            Row("the same with prices", "shapes2d-priced-18"),
+            Row("and with two cheap latents and β = 80 in the beginning", "shapes2d-in-turn-18"),
+        ),
     ),
     PaperTable(
         "table-short",
