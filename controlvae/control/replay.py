@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from controlvae.control.arithmetic import lasting
+
 Advance = Callable[[Tensor, Tensor, bool], Tensor]  # state, measurement, whether a window ends here: the weight
 _PLAIN = 8  # updates before one is recorded: a loop that lasts no longer gains nothing, and kernels are loaded by then
 
@@ -46,11 +48,12 @@ class Replay:
 
 def _record(how: Advance, state: Tensor, measured: Tensor, last: bool) -> _Recorded | None:
     """On a stream of its own, and heedless of what other threads do, such as those that load data."""
-    graph, measured, before = torch.cuda.CUDAGraph(), measured.clone(), torch.cuda.current_stream(state.device)
+    graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(state.device)
     stream = torch.cuda.Stream(state.device)
     stream.wait_stream(before)
     try:
-        with torch.cuda.stream(stream):
+        with lasting(), torch.cuda.stream(stream):
+            measured = measured.clone()
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 weight = how(state, measured, last)
