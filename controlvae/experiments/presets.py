@@ -59,8 +59,7 @@ FACTOR = replace(
     training=Training(steps=700_000),  # the length of the script it is known from
 )  # fmt: skip
 # Photographs, as the released image code takes them. The paper does not say how long it trained: every method is given
-# the same 80,000 steps, by which a plain VAE has begun to overfit. The last step and the best by validation are both
-# reported.
+# the same 80,000 steps. The last step and the best by validation are both reported.
 CIFAR10_128 = Experiment(
     "cifar10", data=CIFAR10(size=128), model=ImageVAE(latents=100), objective=Elbo("squared-error"),
     training=Training(steps=80_000, batch=100, validation=5_000, validate_every=5_000),
