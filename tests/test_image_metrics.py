@@ -31,6 +31,7 @@ from controlvae.report import evaluate, images, importance, interpolation, open_
 from controlvae.report.evaluate import suffices
 from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
+from controlvae.report.traversal import traverse
 from controlvae.report.troubles import warnings_of
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
@@ -557,3 +558,35 @@ def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_
     assert page.count("Decoded from the prior") == page.split("<h2>")[2].count("Decoded from the prior")  # side by side
     with pytest.raises(UserError, match=r"--to must lie in 0\.\.59, got 60"):
         app(["interpolate", run, "--to", "60", "--device", "cpu"], standalone_mode=False)
+
+
+def test_a_picture_file_stands_for_an_example(photographs, tmp_path):
+    file = tmp_path / "my face.png"
+    pixels = (photographs.examples.batch(torch.tensor([4]))[0].permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
+    Image.fromarray(pixels).save(file)
+    by_file, by_index = (np.asarray(interpolation(photographs, one, 7).axes[0].images[0].get_array())
+                         for one in (str(file), 4))  # fmt: skip
+    np.testing.assert_allclose(by_file, by_index, atol=1e-6)
+    moved = [traverse(photographs, one, [-1.0, 1.0]).pictures for one in (str(file), "4")]
+    np.testing.assert_allclose(*moved, atol=1e-6)
+    run = str(photographs.folder.path)
+    app(["interpolate", run, "--from", str(file), "--to", "7", "--device", "cpu"], standalone_mode=False)
+    assert (photographs.folder.figures / "interpolation-my face-7.png").is_file()
+    with pytest.raises(UserError, match=r"--image takes the index of an example or a picture file, got nobody\.png"):
+        app(["traverse", run, "--image", "nobody.png", "--device", "cpu"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("kind", ["photographs", "drawings"])
+def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(kind, request, monkeypatch):
+    def missing(settings, root):
+        raise UserError("they have moved")
+
+    run = request.getfixturevalue(kind)
+    expected = samples(run, 4)
+    monkeypatch.setattr("controlvae.report.trained.load", missing)
+    alone = open_run(run.folder)
+    assert type(alone.examples) is type(run.examples)
+    np.testing.assert_array_equal(samples(alone, 4), expected)
+    for needs_them in (evaluate, some_examples):
+        with pytest.raises(UserError, match="they have moved"):
+            needs_them(alone, 10)

@@ -23,6 +23,7 @@ from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
 from controlvae.report.markup import number
 from controlvae.report.responses import EACH, LATEST
+from controlvae.report.trained import must_have_examples
 from controlvae.training.checkpoint import latest_step
 
 EXAMPLES = 10_000  # that a run is measured on unless a command says otherwise
@@ -79,6 +80,7 @@ def evaluate_run(
     folder = RunFolder(path)
     try:
         opened = open_run(folder, root=root, device=device)
+        must_have_examples(opened)
     except UserError as error:
         if folder.evaluated_step() != latest_step(folder.checkpoints):
             raise

@@ -129,7 +129,8 @@ def score(
 def traverse(
     run: RunArgument,
     image: Annotated[
-        str | None, typer.Option("--image", help="Start from the picture of this index, or a square, ellipse or heart.")
+        str | None,
+        typer.Option("--image", help="Start from this file, example (by its index), square, ellipse or heart."),
     ] = None,
     reach: Annotated[
         float, typer.Option("--range", min=0.1, max=100.0, help="Each latent runs from -RANGE to RANGE.")
@@ -146,7 +147,7 @@ def traverse(
 
     opened = open_at(run, device, data_root)
     for start in traversal.seed_images(opened) if image is None else [image]:
-        path = opened.folder.figures / (f"traversal-{start}.png" if start else "traversal.png")
+        path = opened.folder.figures / (f"traversal-{Path(start).stem}.png" if start else "traversal.png")
         typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns, rows=rows), path))
         if animate:
             typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach))
@@ -226,7 +227,8 @@ def sample(
 def interpolate(
     run: RunArgument,
     start: Annotated[
-        str | None, typer.Option("--from", help="Index of an example, or a sentence; a random example by default.")
+        str | None,
+        typer.Option("--from", help="Index of an example, a picture file, or a sentence; a random example by default."),
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Another.")] = None,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures, or sentences, on the way.")] = 10,
@@ -237,7 +239,7 @@ def interpolate(
     from controlvae.cli.runs import name_unknown, open_at
     from controlvae.data.text import Sentences
     from controlvae.report import interpolation, save_figure
-    from controlvae.report.samples import endpoints
+    from controlvae.report.samples import two_pictures
     from controlvae.report.text import between, two_sentences
 
     opened = open_at(run, device, data_root)
@@ -247,17 +249,9 @@ def interpolate(
         ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
         typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
         return
-    first, last = endpoints(opened, _index("--from", start), _index("--to", end))
+    first, last = (picture.short for picture in two_pictures(opened, start, end))
     path = opened.folder.figures / f"interpolation-{first}-{last}.png"
-    typer.echo(save_figure(interpolation(opened, first, last, columns), path))
-
-
-def _index(option: str, given: str | None) -> int | None:
-    """The index of a picture."""
-    try:
-        return None if given is None else int(given)
-    except ValueError:
-        raise UserError(f"{option} takes the index of a picture, got {given!r}") from None
+    typer.echo(save_figure(interpolation(opened, start, end, columns), path))
 
 
 @app.command(rich_help_panel=_LOOK)

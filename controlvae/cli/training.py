@@ -152,7 +152,7 @@ class Machinery(NamedTuple):
     validator: Validator | None
     data: str  # its fingerprint
     words: list[str]  # what it is, for people
-    vocabulary: str | None  # of text, to be kept with the run
+    kept: tuple[str, str]  # what its models need of it to work without it: a file's name and text
 
 
 def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
@@ -161,8 +161,8 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     looked_at = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device, how.data_root) if looked_at else None
-    known = examples.words_kept()
-    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples), known)
+    kept = examples.kept_in, examples.kept()
+    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples), kept)
 
 
 def _what(experiment: Experiment, examples: Examples) -> list[str]:
@@ -211,7 +211,9 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
     with session, _stop_signal() as stop:
         for line in machinery.words:
             print(f"controlvae: {line}", file=sys.stderr)
-        _keep(runs, machinery.vocabulary)
+        name, text = machinery.kept
+        for run in runs:
+            write_text(run.folder.path / name, text)
         _watch(runs, machinery, how, stop.is_set)
     again = again or typed("resume", home, *how.root_words)
     _last_words(runs, engine.step, session.steps, again, look, interrupted=stop.is_set())
@@ -227,14 +229,6 @@ def _watch(runs: Sequence[Run], machinery: Machinery, how: How, stop: Callable[[
             for sink, record in zip(sinks, glance.records, strict=False):
                 if record is not None:
                     sink.write(record)
-
-
-def _keep(runs: Sequence[Run], vocabulary: str | None) -> None:
-    """The words a model knows stay with it: it writes without the text it was trained on."""
-    if vocabulary is None:
-        return
-    for run in runs:
-        write_text(run.folder.words_file, vocabulary)
 
 
 def _home(folders: Sequence[RunFolder]) -> Path:

@@ -61,7 +61,7 @@ def latents(run: Trained) -> dict[str, Any]:
 @torch.no_grad()
 def code_of(run: Trained, example: int | None) -> list[float]:
     """The code of an example: the mean of its posterior."""
-    index = seed_image(run, None) if example is None else example % len(run.examples)
+    index = int(seed_image(run, None)) if example is None else example % len(run.examples)
     code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
     return [round(value, 3) for value in code.tolist()]
 

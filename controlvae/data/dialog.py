@@ -88,6 +88,7 @@ class Dialogs:
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
     at_once: ClassVar[int] = 50
+    kept_in: ClassVar[str] = "words.json"
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -140,13 +141,13 @@ class Dialogs:
         numbers = f"{len(self)} {self.window} {self.names.topics} {self.names.acts}"
         return digest(f"{numbers} {' '.join(self.vocabulary)}", self.tokens)
 
-    def words_kept(self) -> str:
+    def kept(self) -> str:
         """What a model needs of them to respond, as JSON."""
         return json.dumps({**self.names._asdict(), "window": self.window, "longest": self.shape[1]}, ensure_ascii=False)
 
     @classmethod
-    def of_words(cls, kept: str, reason: str) -> "Dialogs":
-        """No dialogs, and the names in those that `words_kept` was of; `reason` says why they are not here."""
+    def of_kept(cls, kept: str, reason: str) -> "Dialogs":
+        """No dialogs, and the names in those that `kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         names = Names(*(tuple(found[kind]) for kind in Names._fields))
         none, tokens = torch.zeros(0, dtype=torch.int64), torch.zeros(0, found["longest"], dtype=torch.int32)

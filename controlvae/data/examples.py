@@ -1,6 +1,8 @@
 """Examples that live on the device, and the order in which training meets them."""
 
 import hashlib
+import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -74,8 +76,13 @@ class Examples(Protocol):
         """Tells these examples in this order from others, by a few of them."""
         ...
 
-    def words_kept(self) -> str | None:
-        """What a model needs of them to write, to be kept with it; None where it needs nothing."""
+    @property
+    def kept_in(self) -> str:
+        """The name of the file that `kept` goes into."""
+        ...
+
+    def kept(self) -> str:
+        """What a model needs of them to work without them, as JSON, to be kept with it."""
         ...
 
 
@@ -92,6 +99,7 @@ class Pictures(ABC):
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
     at_once: ClassVar[int] = 500
+    kept_in: ClassVar[str] = "pictures.json"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -113,8 +121,17 @@ class Pictures(ABC):
     def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> "Order":
         return Order(len(self), batch, seed, stream, among)
 
-    def words_kept(self) -> None:
-        return None
+    def kept(self) -> str:
+        return json.dumps({"shape": self.shape, "binary": isinstance(self, BinaryImages)})
+
+    @staticmethod
+    def of_kept(kept: str, reason: str) -> "BinaryImages | ByteImages":
+        """No pictures, in the shape of those that `kept` was of; `reason` says why they are not here."""
+        found = json.loads(kept)
+        channels, height, width = found["shape"]
+        size = math.prod((channels, height, width)) // (8 if found["binary"] else 1)
+        kind = BinaryImages if found["binary"] else ByteImages
+        return kind(torch.zeros(0, size, dtype=torch.uint8), (channels, height, width), reason)
 
     def to(self, device: torch.device) -> Self:
         """On the device if half its free memory holds them; else where they are, and each batch travels."""

@@ -51,6 +51,7 @@ class Sentences:
     cut: Cut | None = None  # into the pieces that tokens are, where they are no words
     lower: bool = False  # its words are all in lower case, whatever the case of a sentence of one's own
     at_once: ClassVar[int] = 50  # with logits for every word of the vocabulary at every place
+    kept_in: ClassVar[str] = "words.json"
 
     @property
     def shape(self) -> tuple[int]:
@@ -87,14 +88,14 @@ class Sentences:
     def fingerprint(self) -> str:
         return digest(f"{len(self)} {' '.join(self.vocabulary)}", self.tokens)
 
-    def words_kept(self) -> str:
+    def kept(self) -> str:
         """What a model needs of them to write, as JSON."""
         kept = {"vocabulary": self.vocabulary, "lower": self.lower, "longest": self.shape[0]}
         return json.dumps(kept | ({"pieces": self.cut.learnt} if self.cut else {}), ensure_ascii=False)
 
     @classmethod
-    def of_words(cls, kept: str, reason: str) -> "Sentences":
-        """No sentences, and the words of those that `words_kept` was of; `reason` says why they are not here."""
+    def of_kept(cls, kept: str, reason: str) -> "Sentences":
+        """No sentences, and the words of those that `kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         none = torch.zeros(0, found["longest"], dtype=torch.int32), torch.zeros(0, dtype=torch.int64)
         cut = Cut(found["pieces"]) if "pieces" in found else None

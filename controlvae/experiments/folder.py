@@ -70,11 +70,6 @@ class RunFolder:
         return self.path / "lock"
 
     @property
-    def words_file(self) -> Path:
-        """The words a model of text knows, in their order."""
-        return self.path / "words.json"
-
-    @property
     def asked_file(self) -> Path:
         """What a person asks of a run in training."""
         return self.path / "asked.json"
@@ -109,7 +104,7 @@ class RunFolder:
     def withdraw(self) -> None:
         """Takes a run that never began away again, and the folder of its seeds where no other is in it."""
         with contextlib.suppress(OSError):
-            for file in (self.experiment_file, self.log_file, self.events_file, self.lock_file, self.words_file):
+            for file in (self.experiment_file, self.log_file, self.events_file, self.lock_file):
                 file.unlink(missing_ok=True)
             for folder in (self.path, self.path.parent):
                 folder.rmdir()

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
 from controlvae.experiments.files import writing
+from controlvae.report.chosen import Chosen, chosen
 from controlvae.report.pictures import CELL, channels_last, draw_grid, mosaic
-from controlvae.report.trained import Trained, decoded, prior_codes, some_examples
+from controlvae.report.trained import Trained, decoded, picture_model, prior_codes, some_examples
 
 _SMALLEST = 64  # pixels a picture is shown with; smaller ones are enlarged by a whole number
 
@@ -37,18 +38,31 @@ def save_pixels(pixels: np.ndarray, path: Path) -> Path:
 
 
 @torch.no_grad()
-def interpolation(run: Trained, start: int | None = None, end: int | None = None, columns: int = 10) -> Figure:
-    """On the straight line between the posterior means of two examples; the examples themselves stand at its ends."""
-    chosen = endpoints(run, start, end)
-    x = run.examples.batch(torch.tensor(chosen, device=run.device))
-    first, last = run.model.encode(x).mean
+def interpolation(
+    run: Trained, start: int | str | None = None, end: int | str | None = None, columns: int = 10
+) -> Figure:
+    """On the straight line between the posterior means of two pictures, which stand at its ends.
+
+    A picture is an example, by its index, or a file.
+    """
+    ends = two_pictures(run, start, end)
+    x = torch.stack([end.pixels for end in ends])
+    first, last = picture_model(run).encode(x).mean
     shares = torch.linspace(0, 1, columns, device=run.device)
     between = decoded(run, torch.lerp(first, last, shares.unsqueeze(1)))
     row = torch.cat([x[:1], between, x[1:]]).unsqueeze(0)
-    names = [f"data\n{chosen[0]:,}", *(f"{share:.2f}" for share in shares.tolist()), f"data\n{chosen[1]:,}"]
+    labels = [f"data\n{end.short}" for end in ends]
+    names = [labels[0], *(f"{share:.2f}" for share in shares.tolist()), labels[1]]
     figure = Figure(figsize=(CELL * len(names) + 0.4, CELL + 0.4), layout="constrained")
     draw_grid(figure.subplots(), channels_last(row), [""], names, fontsize=6)
     return figure
+
+
+def two_pictures(run: Trained, start: int | str | None, end: int | str | None) -> tuple[Chosen, Chosen]:
+    """The pictures to go between: by index or file, or else examples of a fixed random choice."""
+    others = endpoints(run, None, None) if None in (start, end) else (0, 0)
+    first, last = (other if given is None else given for given, other in zip((start, end), others, strict=True))
+    return chosen(run, first, "--from"), chosen(run, last, "--to")
 
 
 def endpoints(run: Trained, start: int | None, end: int | None) -> tuple[int, int]:

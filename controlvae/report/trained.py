@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from controlvae.data.dialog import Dialogs
-from controlvae.data.examples import Examples, stream_key
+from controlvae.data.examples import Examples, Pictures, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError, typed
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import Experiment, Gaussian, Images, RunFolder
+from controlvae.experiments import TextVAE as TextVAESettings
 from controlvae.models import DialogVAE, Model, build
 from controlvae.models.vae import VAE
 from controlvae.objectives import gaussian_kl
@@ -78,7 +79,7 @@ def open_run(
 
 
 def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path | None) -> tuple[Examples, bool]:
-    """What a run was trained on, and whether it has changed since; of a text that is gone or another, its words."""
+    """What a run was trained on, and whether it has changed since; where that is gone, what was kept of it."""
     try:
         examples = load(experiment.data, root)
         changed = known not in ("", examples.fingerprint())
@@ -87,18 +88,22 @@ def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path 
                 f"the text of {folder.path} is not what it was when training began: words would be mistaken"
             )
     except UserError as error:
-        if not folder.words_file.is_file():
+        kind = _KINDS.get(type(experiment.model), Pictures)
+        file = folder.path / kind.kept_in
+        if not file.is_file():
             raise
-        return _words_alone(folder, experiment, str(error)), False
+        return _kept(kind, file, str(error)), False
     return examples, changed
 
 
-def _words_alone(folder: RunFolder, experiment: Experiment, reason: str) -> Sentences | Dialogs:
-    kind = Dialogs if isinstance(experiment.model, DialogVAESettings) else Sentences
+_KINDS: dict[type, type[Sentences] | type[Dialogs]] = {TextVAESettings: Sentences, DialogVAESettings: Dialogs}
+
+
+def _kept(kind: type[Sentences] | type[Dialogs] | type[Pictures], file: Path, reason: str) -> Examples:
     try:
-        return kind.of_words(folder.words_file.read_text(encoding="utf-8"), reason)
+        return kind.of_kept(file.read_text(encoding="utf-8"), reason)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise UserError(f"{folder.words_file} cannot be read: {error}; and {reason}") from None
+        raise UserError(f"{file} cannot be read: {error}; and {reason}") from None
 
 
 def best_by_validation(run: Trained) -> Trained | None:
@@ -122,7 +127,7 @@ def _with_weights(run: Trained, path: Path) -> Trained | None:
 
 def on_test_examples(run: Trained) -> Trained | None:
     """The same run over the held-out part of its data; None where there is none."""
-    _must_have_examples(run)
+    must_have_examples(run)
     settings = held_out(run.experiment.data, run.root)
     if run.changed and isinstance(settings, Images):  # its parts are drawn by the number of pictures
         raise UserError(
@@ -144,8 +149,8 @@ def on_unseen_examples(run: Trained) -> Trained:
     return run
 
 
-def _must_have_examples(run: Trained) -> None:
-    if not len(run.examples):  # its words alone are here: a text that is there now may number them otherwise
+def must_have_examples(run: Trained) -> None:
+    if not len(run.examples):  # what was kept of them alone is here, and why
         raise UserError(run.examples.source)
 
 
@@ -161,7 +166,7 @@ def so_many(count: int, split: str) -> str:
 
 def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
     """A fixed random choice of examples, the same at every call: indices (count,)."""
-    _must_have_examples(run)
+    must_have_examples(run)
     generator = torch.Generator().manual_seed(stream_key(0, stream))
     among = torch.arange(len(run.examples)) if run.among is None else run.among
     return among[torch.randperm(len(among), generator=generator)[:count]].to(run.device)

@@ -12,9 +12,10 @@ from controlvae.data.sprites import IMAGE_COUNT
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
 from controlvae.experiments.paper import SEED_IMAGES
+from controlvae.report.chosen import chosen
 from controlvae.report.information import SHOWN, latent_factors, latent_name
 from controlvae.report.pictures import CELL, channels_last, draw_grid
-from controlvae.report.trained import Trained, decoded, latent_kl, so_many, some_examples
+from controlvae.report.trained import Trained, decoded, latent_kl, picture_model, so_many, some_examples
 
 _OVER = 1_000  # examples that latents are ranked by
 
@@ -39,7 +40,7 @@ class Traversal(Ranked):
 
     pictures: np.ndarray  # (rows, columns, height, width, channels) in [0, 1]
     values: np.ndarray  # (columns,)
-    start: int  # the index of the picture whose code is moved
+    start: str  # the picture whose code is moved
 
 
 def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
@@ -57,13 +58,13 @@ def traverse(
 ) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
     shown = ranked(run, rows)
-    start = seed_image(run, image)
-    code = run.model.encode(run.examples.batch(torch.tensor([start], device=run.device))).mean[0]
+    start = chosen(run, seed_image(run, image), "--image")
+    code = picture_model(run).encode(start.pixels.unsqueeze(0)).mean[0]
     codes = code.repeat(len(shown.latents), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(shown.latents):
         codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
     pictures = decoded(run, codes.flatten(0, 1)).unflatten(0, (len(shown.latents), len(values)))
-    return Traversal(**vars(shown), pictures=channels_last(pictures), values=np.asarray(values), start=start)
+    return Traversal(**vars(shown), pictures=channels_last(pictures), values=np.asarray(values), start=start.name)
 
 
 def is_full(run: Trained) -> bool:
@@ -76,8 +77,8 @@ def seed_images(run: Trained) -> list[str | None]:
     return [None, *(SEED_IMAGES if is_full(run) else ())]
 
 
-def seed_image(run: Trained, image: str | int | None) -> int:
-    """The picture to start from: by its index, one of the paper's by name, or else a fixed random choice."""
+def seed_image(run: Trained, image: str | int | None) -> int | str:
+    """The picture to start from: as it is given, one of the paper's by name, or else a fixed random choice."""
     if image is None:
         return int(some_examples(run, 1, stream=3))
     if image in SEED_IMAGES and is_full(run):
@@ -85,10 +86,7 @@ def seed_image(run: Trained, image: str | int | None) -> int:
     if image in SEED_IMAGES:
         has = f"{run.folder.path} has {len(run.examples):,} pictures"
         raise UserError(f"the paper's {image} is one of all {IMAGE_COUNT:,} shapes; {has}")
-    if not str(image).isdecimal() or int(image) >= len(run.examples):
-        names = f" or one of {', '.join(SEED_IMAGES)}" if is_full(run) else ""
-        raise UserError(f"--image must be a whole number in 0..{len(run.examples) - 1}{names}, got {image}")
-    return int(image)
+    return image
 
 
 def traversals(
@@ -102,7 +100,7 @@ def traversals(
     count = len(shown.latents)
     which = f"; the {count} latents of largest KL out of {shown.among}" if count < shown.among else ""
     which = f"; that of largest KL out of {shown.among}" if count == 1 < shown.among else which
-    picture = f"picture {shown.start:,}, the paper's {image}" if image in SEED_IMAGES else f"picture {shown.start:,}"
+    picture = f"{shown.start}, the paper's {image}" if image in SEED_IMAGES else shown.start
     over = f"KL over {so_many(min(_OVER, run.available), run.examples.split)}"
     axis.set_xlabel(f"value of the latent{which}\nfrom the code of {picture}; {over}", fontsize=8)
     return figure

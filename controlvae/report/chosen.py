@@ -1,0 +1,46 @@
+"""A picture that somebody points at: an example, or a file of one's own."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from controlvae.data.decode import Unreadable, decode
+from controlvae.data.examples import BinaryImages
+from controlvae.errors import UserError
+from controlvae.experiments import Images
+from controlvae.report.trained import Trained, must_have_examples
+
+
+class Chosen(NamedTuple):
+    pixels: Tensor  # (channels, height, width) in [0, 1]
+    name: str
+    short: str  # for the name of a file
+
+
+def chosen(run: Trained, given: int | str, asked: str) -> Chosen:
+    """The example of that index, or a file made like the examples; `asked` names who asks, where it is neither."""
+    number = str(given)
+    if number.removeprefix("-").isdecimal():
+        must_have_examples(run)
+        if not 0 <= int(number) < len(run.examples):
+            raise UserError(f"{asked} must lie in 0..{len(run.examples) - 1}, got {given}")
+        pixels = run.examples.batch(torch.tensor([int(number)], device=run.device))[0]
+        return Chosen(pixels, f"picture {int(number):,}", number)
+    file = Path(number).expanduser()
+    if not file.is_file():
+        raise UserError(f"{asked} takes the index of an example or a picture file, got {given}")
+    return Chosen(_read(run, file), file.name, file.stem)
+
+
+def _read(run: Trained, file: Path) -> Tensor:
+    """Cropped, resized and coloured as the examples are."""
+    channels, _, width = run.examples.shape
+    fit = run.experiment.data.fit if isinstance(run.experiment.data, Images) else "crop"
+    try:
+        pixels = torch.from_numpy(decode(file.read_bytes(), channels, width, fit).copy())
+    except (OSError, Unreadable) as error:
+        raise UserError(f"{file} cannot be read as a picture: {error}") from None
+    shades = pixels.permute(2, 0, 1).to(run.device).float() / 255
+    return shades.round() if isinstance(run.examples, BinaryImages) else shades
