@@ -22,6 +22,7 @@ from torch.distributions import Bernoulli, Normal
 from controlvae.cli import training
 from controlvae.cli.main import app
 from controlvae.cli.runs import evaluate_run
+from controlvae.cli.wanted import wanted
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
@@ -590,3 +591,15 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(kind,
     for needs_them in (evaluate, some_examples):
         with pytest.raises(UserError, match="they have moved"):
             needs_them(alone, 10)
+
+
+def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_path, capsys):
+    for name, array in (("drawn", np.eye(16) * np.ones((9, 1, 1)) > 0), ("grey", np.full((9, 16, 16), 0.5))):
+        np.save(tmp_path / f"{name}.npy", array)
+    sets = {name: [f"data=Images('{tmp_path / name}.npy', size=16)"] for name in ("drawn", "grey")}
+    assert wanted("pictures", sets["drawn"], None).objective.likelihood == "bernoulli"
+    assert "--set objective.likelihood=squared-error keeps the preset's" in capsys.readouterr().err
+    assert wanted("pictures", sets["grey"], None).objective.likelihood == "squared-error"
+    asked = [*sets["drawn"], "objective.likelihood=squared-error"]
+    assert wanted("pictures", asked, None).objective.likelihood == "squared-error"
+    assert capsys.readouterr().err == ""

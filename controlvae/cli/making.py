@@ -58,7 +58,7 @@ def train(
     from controlvae.cli import training
 
     how = training.options(device, time_limit, checkpoint_every, tensorboard, data_root)
-    training.start(training.plan(preset, sets or [], run, seeds, replay), how, shown_command())
+    training.start(training.plan(preset, sets or [], run, seeds, replay, data_root), how, shown_command())
 
 
 @app.command(rich_help_panel=_TRAIN)

@@ -10,9 +10,10 @@ import typer
 from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
+from controlvae.cli.wanted import wanted
 from controlvae.control import Constant
 from controlvae.errors import UserError, typed
-from controlvae.experiments import override, preset
+from controlvae.experiments import override
 from controlvae.experiments.data import PictureSettings, Shapes2D
 from controlvae.report.sweep import write_sweep
 
@@ -24,7 +25,7 @@ def sweep(
     *, vae: bool = False, evaluate: bool = False, fid: int | None = None,
 ) -> None:  # fmt: skip
     """Trains every combination, side by side where they differ in control alone, and draws rate against distortion."""
-    base = override(preset(name), sets)
+    base = wanted(name, sets, how.data_root)
     settings = [assignments(text) for text in vary]
     paths = [own[0].partition("=")[0] for own in settings]
     if len(set(paths)) < len(paths):

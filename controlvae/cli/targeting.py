@@ -8,16 +8,17 @@ import typer
 
 from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
+from controlvae.cli.wanted import wanted
 from controlvae.control import Capacity, Constant, Feedback
 from controlvae.control.probe import advise_from, probe_weights
 from controlvae.errors import RunError, UserError
-from controlvae.experiments import Experiment, RunFolder, override, preset
+from controlvae.experiments import Experiment, RunFolder
 from controlvae.experiments.folder import last_tenth
 
 
 def target(name: str, sets: list[str], steps: int, run: Path, how: training.How, command: str) -> None:
     """Trains the plain VAE and the law's two bounds side by side for a short budget, and reads their KL."""
-    base = override(preset(name), [*sets, f"training.steps={steps}"])
+    base = wanted(name, [*sets, f"training.steps={steps}"], how.data_root)
     if base.holds != "kl":
         raise UserError(f"{name} holds {base.holds}, not the KL; the paper's band is about the KL")
     low, high = _bounds(base)

@@ -19,13 +19,14 @@ import typer
 
 from controlvae.cli.bars import training_bar
 from controlvae.cli.runs import pick_device
+from controlvae.cli.wanted import wanted
 from controlvae.control import TuningWarning
 from controlvae.control.collapse import in_use
 from controlvae.data.examples import BinaryImages, Examples, Pictures
 from controlvae.data.load import load, validation_part
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError, typed
-from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
+from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override
 from controlvae.experiments.files import write_text
 from controlvae.experiments.recorded import recorded_weight
 from controlvae.report.figures import nats
@@ -71,11 +72,13 @@ class Plan(NamedTuple):
     claimed: Path | None = None  # a folder that was made to keep its name from others
 
 
-def plan(name: str, sets: list[str], run: Path | None, seeds: int, replay: Path | None = None) -> Plan:
+def plan(
+    name: str, sets: list[str], run: Path | None, seeds: int, replay: Path | None = None, root: Path | None = None
+) -> Plan:
     """What a `train` command asks for, one run per seed. Nothing is written yet; a folder of our naming is claimed."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
-        experiment = override(preset(name), sets)
+        experiment = wanted(name, sets, root)
         if replay is not None and any(text.startswith("control") for text in sets):
             raise UserError("--replay gives the weight; leave --set control out")
         if replay is not None:
