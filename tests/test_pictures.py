@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -164,6 +165,31 @@ def test_celeba_without_its_partition_or_with_another_is_refused(tmp_path):
         load(CelebA(), tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_faces_that_are_damaged_or_missing_are_named_or_left_out(tmp_path, kind):
+    pictures = faces(tmp_path, "folder")
+    (tmp_path / "img_align_celeba" / "000002.jpg").write_bytes(b"no")
+    with (tmp_path / celeba.PARTITIONS[0]).open("a") as table:
+        table.write("000007.jpg 0\n")
+    if kind == "zip":
+        shutil.make_archive(str(tmp_path / "img_align_celeba"), "zip", tmp_path, "img_align_celeba")
+        shutil.rmtree(tmp_path / "img_align_celeba")
+    train = load(CelebA(fit=148, unreadable="skip"), tmp_path)
+    assert re.search(r"; 2 of 4 left out as unreadable \((img_align_celeba/)?000002.jpg, 000007.jpg\)$", train.source)
+    middle = [pictures[index].crop((15, 35, 163, 183)) for index in (0, 2)]
+    squeezed = [np.asarray(picture.resize((128, 128), Image.Resampling.BILINEAR)) for picture in middle]
+    np.testing.assert_array_equal(pixels_of(train), squeezed)
+    assert "left out" not in load(held_out(CelebA(unreadable="skip")), tmp_path).source
+    with pytest.raises(UserError, match=r"000007.jpg is missing in the pictures; .*unreadable=skip"):
+        load(CelebA(), tmp_path)
+    table = tmp_path / celeba.PARTITIONS[0]
+    table.write_text(table.read_text().replace("000007.jpg 0\n", ""))
+    with pytest.raises(UserError, match=r"000002.jpg in .* cannot be read: not a picture; .*unreadable=skip"):
+        load(CelebA(), tmp_path)
+    with pytest.raises(UserError, match=r"000004.jpg in .*: it is 178x218, too small for fit=180"):
+        load(CelebA(fit=180, split="valid"), tmp_path)
+
+
 # Folders and archives of image files
 
 
@@ -261,6 +287,30 @@ def test_a_damaged_picture_is_named_or_left_out(tmp_path, damage):
     assert examples.source.endswith("1 of 3 left out as unreadable (b.png)")
     np.testing.assert_array_equal(pixels_of(examples), photos(3)[[0, 2]])
     assert examples.factors.tolist() == [[0], [1]]
+
+
+def test_a_picture_too_small_to_crop_is_named_or_left_out(tmp_path):
+    save(tmp_path / "set", [photos(1, 20, 20)[0], photos(1, 20, 9)[0]], ["a.png", "b.png"])
+    with pytest.raises(UserError, match=r"^b.png in .* it is 9x20, too small for fit=10; .*unreadable=skip[^\n]*$"):
+        load(Images("set", 8, 10), tmp_path)
+    examples = load(Images("set", 8, 10, unreadable="skip"), tmp_path)
+    assert (len(examples), examples.shape) == (1, (3, 8, 8))
+    assert examples.source.endswith("1 of 2 left out as too small for fit=10 (b.png)")
+    np.save(tmp_path / "x.npy", photos(2, 20, 9))
+    with pytest.raises(UserError, match=r"x.npy are 9x20, too small for fit=10"):
+        load(Images("x.npy", 8, 10), tmp_path)
+
+
+def test_of_many_pictures_left_out_a_file_has_all_names(tmp_path):
+    save(tmp_path / "set", photos(1), ["a.png"])
+    names = [f"b{number}.png" for number in range(7)]
+    for name in names:
+        (tmp_path / "set" / name).touch()
+    source = load(Images("set", unreadable="skip"), tmp_path).source
+    listed = re.search(
+        r"7 of 8 left out as unreadable \(b0.png, .*, b4.png and 2 more; all of them are in (.*)\)$", source
+    )
+    assert Path(listed[1]).read_text().split() == names
 
 
 # Arrays

@@ -5,14 +5,15 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 
-from controlvae.experiments.files import clear_torn
+from controlvae.errors import UserError
+from controlvae.experiments.files import clear_torn, write_text
 
 _VERSION = 1  # of what the loaders make of a source: a higher number leaves older files unused
 _WORTH = 64 << 20  # bytes; below this, decoding again is as quick as looking
@@ -80,6 +81,16 @@ def kept(
                 old.unlink()
     written = _open(path, shape, dtype)
     return _gather(shape, dtype, chunks()) if written is None else written
+
+
+def kept_list(name: str, lines: Sequence[str]) -> Path | None:
+    """A text file of these lines beside the arrays, for people; None where it cannot be written."""
+    path = cache_folder() / f"{name}-{_digest(*lines)}.txt"
+    try:
+        write_text(path, "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace").decode())
+    except UserError:
+        return None
+    return path
 
 
 def _digest(*parts: Any) -> str:

@@ -17,6 +17,7 @@ from controlvae.data.images import encoded
 from controlvae.data.parts import subset
 from controlvae.data.roots import data_roots
 from controlvae.data.source import Source
+from controlvae.data.usable import usable
 from controlvae.errors import UserError
 from controlvae.experiments import CelebA
 
@@ -26,6 +27,7 @@ NEEDS = (
     f"{' or '.join(PICTURES)} (1.4 GB) and beside it {PARTITIONS[0]} (mmlab.ie.cuhk.edu.hk/projects/CelebA.html); "
     f"here or in celeba/"
 )
+_CURE = "unpack or download it again, or set data.unreadable=skip to leave such pictures out"
 _NUMBERS = {"train": 0, "valid": 1, "test": 2}
 _WORDS = {"train": "the training set", "valid": "the validation set", "test": "the test set"}
 
@@ -35,19 +37,23 @@ def load(settings: CelebA, root: Path | None = None) -> ByteImages:
     path = find(root)
     if path is None:
         raise UserError(f"no CelebA in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}")
-    pictures, stamp = encoded(path)
-    pictures = pictures._replace(cure="unpack or download it again")
+    every, stamp = encoded(path)
     table = _partition_beside(path)
-    own = np.flatnonzero(_parts(pictures, table) == _NUMBERS[settings.split])
-    chosen = own[subset(len(own), settings.images)]
+    stamp += fingerprint([table])
+    skip = settings.unreadable == "skip"
+    pictures = _part(every, table, _NUMBERS[settings.split], skip)
+    taken, left_out = np.arange(len(pictures.names)), ""
+    if skip:  # else a file is looked at when it is decoded
+        _, taken, left_out = usable(pictures, settings.fit, skip, stamp + settings.split)
+    chosen = taken[subset(len(taken), settings.images)]
     shape = (settings.size, settings.size, 3)
     rows = kept(
-        f"celeba-{settings.split}-{settings.size}", (path.absolute(), settings), stamp + fingerprint([table]),
+        f"celeba-{settings.split}-{settings.size}", (path.absolute(), settings), stamp,
         (len(chosen), *shape), np.uint8, lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
     )  # fmt: skip
     part = f"the middle {settings.fit}x{settings.fit}, " if isinstance(settings.fit, int) else ""
     squeezed = " by squeezing" if settings.fit == "stretch" else ""
-    source = f"CelebA from {path}: {part}resized to {settings.size}x{settings.size}{squeezed}"
+    source = f"CelebA from {path}: {part}resized to {settings.size}x{settings.size}{squeezed}{left_out}"
     flat = torch.from_numpy(rows.reshape(len(rows), -1))
     return ByteImages(flat, (3, settings.size, settings.size), source, _WORDS[settings.split])
 
@@ -71,8 +77,11 @@ def _partition_beside(path: Path) -> Path:
     return table
 
 
-def _parts(pictures: Encoded, table: Path) -> np.ndarray:
-    """The part each picture belongs to; every picture must be in the table, and every line of it a picture."""
+def _part(pictures: Encoded, table: Path, number: int, skip: bool) -> Encoded:
+    """The pictures of one part. Every one must be in the table, and every line of that a picture.
+
+    Where such may be skipped, a line without its picture is one that cannot be read, after all others.
+    """
     try:
         lines = [
             line.replace(",", " ").split()
@@ -85,11 +94,20 @@ def _parts(pictures: Encoded, table: Path) -> np.ndarray:
             f"{table} cannot be read as lines of a picture's name and the number of its part: {error}"
         ) from None
     names = [PurePosixPath(name).name for name in pictures.names]
-    strange = sorted(set(names) ^ set(part_of))
+    missing = sorted(part_of.keys() - set(names))
+    strange = sorted(set(names) - part_of.keys())
     if strange:
-        where = "pictures" if strange[0] in part_of else "table"
-        raise UserError(f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the {where}")
-    return np.array([part_of[name] for name in names])
+        raise UserError(f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the table")
+    if missing and not skip:
+        raise UserError(
+            f"{table} and {pictures.where} do not go together: {missing[0]} is missing in the pictures; {_CURE}"
+        )
+    own = [index for index, name in enumerate(names) if part_of[name] == number]
+    lost = [name for name in missing if part_of[name] == number]
+    # An index beyond `own` is of a picture that is lost: reading it fails.
+    return Encoded(
+        pictures.where, [*(pictures.names[index] for index in own), *lost], lambda at: pictures.read(own[at]), _CURE
+    )
 
 
 SOURCE = Source(

@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A picture that Pillow cannot make sense of, and why."""
+    """A picture that cannot be taken, because Pillow cannot make sense of it or it is too small, and why."""
 
 
 def inspect(data: bytes, thorough: bool = False) -> tuple[int, int, int]:
@@ -76,7 +76,7 @@ def resized(picture: "Picture", size: int | None, fit: Fit = "crop") -> np.ndarr
         if fit != "stretch":
             side = min(width, height) if fit == "crop" else fit
             if side > min(width, height):
-                raise UserError(f"fit={fit} asks for more than a picture of {width}x{height} has")
+                raise too_small(fit, height, width)
             left, top = (width - side) // 2, (height - side) // 2
             picture = picture.crop((left, top, left + side, top + side))
         picture = picture.resize((size, size), Image.Resampling.BILINEAR)
@@ -145,6 +145,11 @@ def inspect_all(pictures: Encoded, thorough: bool) -> tuple[np.ndarray, dict[int
         for _ in threads.map(look, range(0, len(table), _TASK)):
             pass
     return table, faults
+
+
+def too_small(fit: Fit, height: int, width: int) -> Unreadable:
+    """Of a picture that has less than the pixels of its middle that are asked for."""
+    return Unreadable(f"it is {width}x{height}, too small for fit={fit}")
 
 
 def unreadable(pictures: Encoded, index: int, error: Unreadable) -> UserError:

@@ -11,17 +11,16 @@ import torch
 
 from controlvae.data import arrays, hub
 from controlvae.data.cache import fingerprint, kept
-from controlvae.data.decode import SUFFIXES, Encoded, decode_all, in_chunks, inspect_all, resized, unreadable
+from controlvae.data.decode import SUFFIXES, Encoded, decode_all, in_chunks, resized
 from controlvae.data.examples import BinaryImages, ByteImages
 from controlvae.data.factors import Factors, read_factors
 from controlvae.data.parts import part_of, split_words, subset
 from controlvae.data.roots import brings_test, data_roots, located
 from controlvae.data.source import Source
+from controlvae.data.usable import usable
 from controlvae.errors import UserError
 from controlvae.experiments import Images
 
-_MANY = 1_000  # pictures whose sizes are worth remembering
-_NAMED = 5  # unreadable ones that are named
 _ADVICE = "name the folder it is in by --data-root, or give its path by --set data.path=...; see controlvae data"
 _NOTHING = Factors((), np.empty((0, 0), np.int64))
 
@@ -75,13 +74,10 @@ def _from_copy(settings: Images, path: Path, column: str | None, root: Path | No
 
 def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | None) -> ByteImages | BinaryImages:
     path = pictures.where
-    sizes = _sizes(settings, pictures, stamp)
-    usable = np.flatnonzero(sizes[:, 0])
-    if not len(usable):
-        raise UserError(f"none of the {len(sizes):,} pictures in {path} can be read; data.unreadable=refuse says why")
-    shape = _common_shape(settings, pictures, sizes, usable)
+    sizes, taken, left_out = usable(pictures, settings.fit, settings.unreadable == "skip", stamp)
+    shape = _common_shape(settings, pictures, sizes, taken)
     factors = _factors(settings, path, len(sizes), pictures.names, root)
-    chosen = usable[_choice(settings, len(usable))]
+    chosen = taken[_choice(settings, len(taken))]
     rows = kept(
         "images", _key(settings, path), stamp, (len(chosen), *shape), np.uint8,
         lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
@@ -89,22 +85,20 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
     binary = _fits_bits(shape) and arrays.values_of(rows, path).binary
     if binary:
         rows = np.concatenate(list(arrays.bit_chunks(rows, np.arange(len(rows)))))
-    changed = (sizes[usable, :2] != shape[:2]).any() or isinstance(settings.fit, int)
-    source = _source(path, shape, binary, settings if changed else None)
-    if len(usable) < len(sizes):
-        lost = [pictures.names[int(index)] for index in np.flatnonzero(sizes[:, 0] == 0)]
-        named = ", ".join([*lost[:_NAMED], *(["..."] if len(lost) > _NAMED else [])])
-        source += f"; {len(lost):,} of {len(sizes):,} left out as unreadable ({named})"
-    return _examples(settings, rows, shape, binary, source, len(usable), factors, chosen)
+    changed = (sizes[taken, :2] != shape[:2]).any() or isinstance(settings.fit, int)
+    source = _source(path, shape, binary, settings if changed else None) + left_out
+    return _examples(settings, rows, shape, binary, source, len(taken), factors, chosen)
 
 
 def _from_array(
     settings: Images, path: Path, array: np.ndarray, stamp: str, root: Path | None
 ) -> ByteImages | BinaryImages:
+    height, width, channels = array.shape[1:]
+    if isinstance(settings.fit, int) and settings.fit > min(height, width):
+        raise UserError(f"the pictures in {path} are {width}x{height}, too small for fit={settings.fit}; set data.fit")
     values = arrays.values_of(array, path)
     factors = _factors(settings, path, len(array), None, root)
     chosen = _choice(settings, len(array))
-    height, width, channels = array.shape[1:]
     resize = settings.size is not None and ((height, width) != (settings.size,) * 2 or isinstance(settings.fit, int))
     shape = (settings.size or height, settings.size or width, channels) if resize else (height, width, channels)
     binary = values.binary and not resize and _fits_bits(shape)
@@ -160,30 +154,16 @@ def _resized(settings: Images, array: np.ndarray, index: int, white: int, path: 
     return np.concatenate([resized(plane, settings.size, settings.fit) for plane in planes], axis=2)
 
 
-def _sizes(settings: Images, pictures: Encoded, stamp: str) -> np.ndarray:
-    """Height, width and channels of every picture, zeros where it is unreadable and that is allowed."""
-    skip = settings.unreadable == "skip"
-
-    def look() -> Iterator[np.ndarray]:
-        table, faults = inspect_all(pictures, thorough=skip)
-        if faults and not skip:
-            raise unreadable(pictures, min(faults), faults[min(faults)])
-        yield table
-
-    shape, key = (len(pictures.names), 3), (pictures.where.absolute(), skip)
-    return kept("sizes", key, stamp, shape, np.int32, look, worth=_MANY * 12)
-
-
-def _common_shape(settings: Images, pictures: Encoded, sizes: np.ndarray, usable: np.ndarray) -> tuple[int, int, int]:
-    channels = int(sizes[usable, 2].max())  # one picture in colour makes all of them colour
+def _common_shape(settings: Images, pictures: Encoded, sizes: np.ndarray, taken: np.ndarray) -> tuple[int, int, int]:
+    channels = int(sizes[taken, 2].max())  # one picture in colour makes all of them colour
     if settings.size is not None:
         return settings.size, settings.size, channels
-    height, width = (int(side) for side in sizes[usable[0], :2])
-    odd = usable[(sizes[usable, :2] != (height, width)).any(axis=1)]
+    height, width = (int(side) for side in sizes[taken[0], :2])
+    odd = taken[(sizes[taken, :2] != (height, width)).any(axis=1)]
     if len(odd):
         other = "{1}x{0}".format(*sizes[odd[0], :2])
         raise UserError(
-            f"pictures in {pictures.where} differ in size: {pictures.names[usable[0]]} is {width}x{height}, "
+            f"pictures in {pictures.where} differ in size: {pictures.names[taken[0]]} is {width}x{height}, "
             f"{pictures.names[odd[0]]} is {other}; set data.size, e.g. data.size=64"
         )
     return height, width, channels

@@ -34,6 +34,7 @@ class CIFAR10:
 
 # How a picture becomes square: its middle as large as it gets, all of it squeezed, or so many pixels of its middle.
 Fit = Literal["crop", "stretch"] | int
+Unreadable = Literal["refuse", "skip"]  # what to do about files that are damaged, missing, or too small to crop
 
 
 def _check_fit(fit: Fit) -> None:
@@ -52,6 +53,7 @@ class CelebA:
     fit: Fit = "stretch"
     split: Literal["train", "valid", "test"] = "train"
     images: int | None = None  # a fixed subset of so many
+    unreadable: Unreadable = "refuse"
 
     def __post_init__(self) -> None:
         require(0 < self.size <= 178, f"size must lie in 1..178, got {self.size}")
@@ -77,7 +79,7 @@ class Images:
     held_out: float = 0.0  # the share kept for testing, a fixed random choice
     part: Literal["train", "test"] = "train"  # of what held_out divides
     images: int | None = None  # a fixed subset of so many
-    unreadable: Literal["refuse", "skip"] = "refuse"  # what to do about damaged files
+    unreadable: Unreadable = "refuse"
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a folder, a zip, or a .npy or .npz file")
