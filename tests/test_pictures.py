@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from controlvae.data import cache, celeba, cifar10, images
+from controlvae.data import arrays, cache, celeba, cifar10, images
 from controlvae.data.examples import BinaryImages, ByteImages
 from controlvae.data.load import DATA_SETS, describe, held_out, load
 from controlvae.errors import UserError
@@ -316,13 +317,14 @@ def test_of_many_pictures_left_out_a_file_has_all_names(tmp_path):
 # Arrays
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.parametrize("name", ["x.npy", "X.NPY", "x.npz", "large.npz"])
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [
         (photos(5), photos(5)),
         (photos(5).transpose(0, 3, 1, 2), photos(5)),
         (photos(5, channels=1)[..., 0], photos(5, channels=1)),
+        (photos(5, 4, 4, 1)[..., 0], photos(5, 4, 4, 1)),
         (np.asfortranarray(photos(5)), photos(5)),
         (photos(5) / 255, photos(5)),
         ((photos(5) / 255).astype(np.float16), photos(5)),
@@ -331,12 +333,15 @@ def test_of_many_pictures_left_out_a_file_has_all_names(tmp_path):
         ((photos(5, 8, 8, 1) > 99).astype(float)[..., 0], (photos(5, 8, 8, 1) > 99) * 255),
         ((photos(5, 3, 3, 1) > 99), (photos(5, 3, 3, 1) > 99) * 255),
     ],
-    ids=["NHWC", "NCHW", "NHW", "Fortran", "float", "half", "bool", "0-1", "0.0-1.0", "9-pixels"],
+    ids=["NHWC", "NCHW", "NHW", "N44", "Fortran", "float", "half", "bool", "0-1", "0.0-1.0", "9-pixels"],
 )
-def test_arrays_of_every_layout(tmp_path, suffix, stored, expected):
-    path = tmp_path / f"x{suffix}"
-    np.save(path, stored) if suffix == ".npy" else np.savez(path, imgs=stored, labels=np.arange(5))
-    examples = load(Images(str(path)))
+def test_arrays_of_every_layout(tmp_path, monkeypatch, name, stored, expected):
+    if name == "large.npz":  # unpacked into the cache, in several blocks
+        monkeypatch.setattr(cache, "_WORTH", 0)
+        monkeypatch.setattr(arrays, "_CHUNK_BYTES", 64)
+    with (tmp_path / name).open("wb") as file:
+        np.savez(file, imgs=stored, labels=np.arange(5)) if name.endswith("npz") else np.save(file, stored)
+    examples = load(Images(name), tmp_path)
     np.testing.assert_array_equal(pixels_of(examples), expected)
     two_valued = len(np.unique(expected)) == 2 and expected[0].size % 8 == 0
     assert isinstance(examples, BinaryImages if two_valued else ByteImages)
@@ -349,6 +354,8 @@ def test_arrays_of_every_layout(tmp_path, suffix, stored, expected):
         (np.full((2, 4, 4), np.nan), "nan"),
         (photos(2).astype(int), "holds int64; pictures are uint8"),
         (photos(2)[0, 0], "has shape"),
+        (photos(2)[0], r"has shape \(12, 10, 3\), one picture by its looks; give it a first axis"),
+        (photos(2, channels=4)[0] / 255, r"one picture by its looks"),
         (np.array([{}]), "cannot be read as pictures"),
     ],
 )
@@ -405,6 +412,40 @@ def test_decoded_pictures_are_kept_until_their_source_changes(tmp_path, monkeypa
     assert now != kept
     now[0].write_bytes(now[0].read_bytes()[:-1])  # damaged
     np.testing.assert_array_equal(pixels_of(load(Images(path)))[0], photos(3)[0])
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_a_large_array_of_an_archive_is_mapped_from_the_cache(tmp_path, monkeypatch, write):
+    monkeypatch.setattr(cache, "_WORTH", 1 << 20)
+    monkeypatch.setattr(arrays, "_CHUNK_BYTES", 1 << 16)
+    pixels, folder = photos(2_000, 32, 32), tmp_path / "cache"
+    write(tmp_path / "x.npz", imgs=pixels)
+    load(Images("x.npz", images=1), tmp_path)  # what is imported takes memory, too
+    shutil.rmtree(folder)
+    tracemalloc.start()
+    examples = load(Images("x.npz"), tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < pixels.nbytes / 4
+    tracemalloc.stop()
+    np.testing.assert_array_equal(pixels_of(examples), pixels)
+    (file,) = folder.iterdir()
+    with monkeypatch.context() as context:
+        context.setattr(np, "frombuffer", None)  # nothing is unpacked again
+        np.testing.assert_array_equal(load(Images("x.npz"), tmp_path).rows, examples.rows)
+    write(tmp_path / "x.npz", imgs=pixels[::-1])
+    np.testing.assert_array_equal(pixels_of(load(Images("x.npz"), tmp_path)), pixels[::-1])
+    assert list(folder.iterdir()) != [file]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_damaged_archive_leaves_nothing_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_WORTH", 0)
+    np.savez(tmp_path / "x.npz", imgs=photos(100))
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"x.npz cannot be read as pictures: Bad CRC[^\n]*$"):
+        load(Images("x.npz"), tmp_path)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_what_a_killed_process_left_in_the_cache_is_cleared_away(tmp_path, monkeypatch):

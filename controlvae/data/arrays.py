@@ -1,20 +1,24 @@
 """Pictures in NumPy files: which array it is, how its axes lie, what its values mean."""
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 
+from controlvae.data.cache import kept
 from controlvae.data.decode import Encoded
 from controlvae.errors import UserError, unknown
 
 _CHUNK_BYTES = 16 << 20
 _ENCODED = ("jpg", "jpeg", "png", "webp")  # members that hold files end to end, with `offsets` beside them
 FAULTS = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)  # of a damaged file
+
+Layout = Literal["NHW", "NHWC", "NCHW"]
 
 
 class Values(NamedTuple):
@@ -24,18 +28,40 @@ class Values(NamedTuple):
     binary: bool  # nothing but black and white
 
 
-def read(path: Path, key: str | None) -> np.ndarray | Encoded:
-    """The pictures of a `.npy` (memory-mapped) or `.npz` file: (count, height, width, channels), or encoded ones."""
+class _Member(NamedTuple):
+    """An array of an archive, by its header."""
+
+    name: str  # of the file in the archive
+    shape: tuple[int, ...]
+    fortran: bool  # the first axis runs fastest
+    dtype: np.dtype
+
+
+def is_array(path: Path) -> bool:
+    """Whether a file holds arrays, by its name."""
+    return path.suffix.lower() in (".npy", ".npz")
+
+
+def read(path: Path, key: str | None, stamp: str) -> np.ndarray | Encoded:
+    """The pictures of a `.npy` or `.npz` file: (count, height, width, channels), or encoded ones.
+
+    A `.npy` file is memory-mapped where it lies, a large array of an archive in the cache. `stamp` is the file's
+    fingerprint.
+    """
     try:
-        if path.suffix == ".npy":
-            return channels_last(np.load(path, mmap_mode="c"), path)
-        with np.load(path) as file:
-            if key is not None and key not in file.files:
-                raise unknown(f"array in {path}", key, file.files)
-            if key is None and "offsets" in file.files:
-                for name in set(_ENCODED).intersection(file.files):
-                    return end_to_end(file[name], file["offsets"], path)
-            return channels_last(file[key or _only_pictures(path)], path)
+        if path.suffix.lower() == ".npy":
+            array = npy.open_memmap(path, mode="c")
+            return channels_last(array, layout_of(array.shape, array.dtype, path))
+        members = _members(path)
+        if key is not None and key not in members:
+            raise unknown(f"array in {path}", key, members)
+        if key is None and "offsets" in members:
+            for name in set(_ENCODED).intersection(members):
+                files, offsets = (_unpacked(path, members[each], stamp) for each in (name, "offsets"))
+                return end_to_end(files, offsets, path)
+        member = members[key or _only_pictures(members, path)]
+        layout = layout_of(member.shape, member.dtype, path)
+        return channels_last(_unpacked(path, member, stamp), layout)
     except FAULTS as error:
         raise UserError(f"{path} cannot be read as pictures: {error}") from None
 
@@ -48,23 +74,39 @@ def end_to_end(data: np.ndarray, offsets: np.ndarray, path: Path) -> Encoded:
     return Encoded(path, names, lambda index: data[offsets[index] : offsets[index + 1]].tobytes())
 
 
-def channels_last(array: np.ndarray, path: Path) -> np.ndarray:
-    """A view as (count, height, width, channels). At most four channels; where both ends could be, they come last."""
-    if array.ndim == 3 and array.size:
-        return array[..., None]
-    if array.ndim == 4 and array.size and array.shape[3] <= 4:
-        return array
-    if array.ndim == 4 and array.size and array.shape[1] <= 4:
-        return np.moveaxis(array, 1, 3)
-    raise UserError(f"{path} has shape {array.shape}; pictures are (N, H, W), (N, H, W, C) or (N, C, H, W), C up to 4")
+def layout_of(shape: tuple[int, ...], dtype: np.dtype, path: Path) -> Layout:
+    """How the axes of pictures lie. At most four channels; where both ends could be, they come last."""
+    if dtype.kind not in "bf" and dtype != np.uint8:
+        raise UserError(f"{path} holds {dtype}; pictures are uint8, bool, or floats in [0, 1]")
+    match shape:
+        case _ if 0 in shape:
+            pass
+        case (_, side, 3 | 4 as width) if side != width:  # grey pictures so narrow are none, but for small squares
+            raise UserError(f"{path} has shape {shape}, one picture by its looks; give it a first axis: array[None]")
+        case (_, _, _):
+            return "NHW"
+        case (_, _, _, channels) if channels <= 4:
+            return "NHWC"
+        case (_, channels, _, _) if channels <= 4:
+            return "NCHW"
+    raise UserError(f"{path} has shape {shape}; pictures are (N, H, W), (N, H, W, C) or (N, C, H, W), C up to 4")
 
 
-def values_of(array: np.ndarray, path: Path) -> Values:
+def channels_last(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """A view as (count, height, width, channels)."""
+    match layout:
+        case "NHW":
+            return array[..., None]
+        case "NHWC":
+            return array
+        case "NCHW":
+            return np.moveaxis(array, 1, 3)
+
+
+def values_of(array: np.ndarray) -> Values:
     """Looks until it has seen a grey value: in photographs at once, in black and white pictures to the end."""
     if array.dtype == bool:
         return Values(1, True)
-    if array.dtype.kind != "f" and array.dtype != np.uint8:
-        raise UserError(f"{path} holds {array.dtype}; pictures are uint8, bool, or floats in [0, 1]")
     possible = {1} if array.dtype.kind == "f" else {1, 255}
     for chunk in _chunks(array, np.arange(len(array))):
         possible = {white for white in possible if ((chunk == 0) | (chunk == white)).all()}
@@ -100,17 +142,41 @@ def _chunks(array: np.ndarray, indices: np.ndarray) -> Iterator[np.ndarray]:
         yield array[indices[start : start + length]]
 
 
-def _only_pictures(path: Path) -> str:
-    """The name of the one array in an archive with three or four axes, found by its headers alone."""
-    shapes = {}
+def _only_pictures(members: dict[str, _Member], path: Path) -> str:
+    """The name of the one array with three or four axes."""
+    pictures = [name for name, member in members.items() if len(member.shape) in (3, 4)]
+    if len(pictures) != 1:
+        found = ", ".join(f"{name} {member.shape}" for name, member in members.items())
+        raise UserError(f"{path} has {len(pictures)} arrays of pictures; name one, as in {path}:NAME (it has {found})")
+    return pictures[0]
+
+
+def _members(path: Path) -> dict[str, _Member]:
+    members = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             with archive.open(name) as file:
-                version = npy.read_magic(file)
-                read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-                shapes[name.removesuffix(".npy")] = read(file)[0]
-    pictures = [name for name, shape in shapes.items() if len(shape) in (3, 4)]
-    if len(pictures) != 1:
-        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise UserError(f"{path} has {len(pictures)} arrays of pictures; name one, as in {path}:NAME (it has {found})")
-    return pictures[0]
+                members[name.removesuffix(".npy")] = _Member(name, *_header(file))
+    return members
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type of a `.npy` file, whose values come next."""
+    version = npy.read_magic(file)
+    return (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
+
+
+def _unpacked(path: Path, member: _Member, stamp: str) -> np.ndarray:
+    """An array of an archive, read a block at a time: into the cache where it is large."""
+    count, size = math.prod(member.shape), member.dtype.itemsize
+
+    def blocks() -> Iterator[np.ndarray]:
+        with zipfile.ZipFile(path) as archive, archive.open(member.name) as file:
+            _header(file)
+            length = _CHUNK_BYTES // size
+            for start in range(0, count, length):
+                expected = min(length, count - start)
+                yield np.frombuffer(file.read(expected * size), member.dtype).reshape(expected)
+
+    flat = kept("array", (path.absolute(), member.name), stamp, (count,), member.dtype, blocks)
+    return flat.reshape(member.shape, order="F" if member.fortran else "C")

@@ -1,4 +1,4 @@
-"""Decoded pictures kept on disk: made once, memory-mapped ever after, made again when their source changes."""
+"""Decoded pictures and unpacked arrays on disk: made once, then memory-mapped, made again when their source changes."""
 
 import contextlib
 import hashlib

@@ -104,9 +104,9 @@ def _regularity(rows: list[list[str]]) -> tuple[int, bool]:
 
 
 def _from_numpy(path: Path, wanted: str | None) -> dict[str, np.ndarray]:
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         arrays = {"factor": np.load(path)}
-    elif path.suffix == ".npz":
+    elif path.suffix.lower() == ".npz":
         with np.load(path) as file:
             names = [name.strip() for name in wanted.split(",")] if wanted else file.files
             for name in names:

@@ -30,12 +30,13 @@ def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImage
     path, key = located(settings.path, root, advice=_ADVICE)
     if hub.is_copy(path):
         return _from_copy(settings, path, key, root)
-    if path.suffix not in (".npy", ".npz"):
+    if not arrays.is_array(path):
         return _from_files(settings, *encoded(path), root)
-    pictures = arrays.read(path, key)
+    stamp = fingerprint([path])
+    pictures = arrays.read(path, key, stamp)
     if isinstance(pictures, Encoded):
-        return _from_files(settings, pictures, fingerprint([path]), root)
-    return _from_array(settings, path, pictures, fingerprint([path]), root)
+        return _from_files(settings, pictures, stamp, root)
+    return _from_array(settings, path, pictures, stamp, root)
 
 
 def encoded(path: Path) -> tuple[Encoded, str]:
@@ -50,7 +51,7 @@ def encoded(path: Path) -> tuple[Encoded, str]:
 def found(root: Path | None = None) -> str:
     """What in the data folders may hold pictures, for people."""
     near = [place for folder in data_roots(root) for depth in ("*", "*/*") for place in sorted(folder.glob(depth))]
-    files = [str(place) for place in near if place.suffix in (".npy", ".npz") or _holds_pictures(place)]
+    files = [str(place) for place in near if arrays.is_array(place) or _holds_pictures(place)]
     folders = sorted({str(place.parent) for place in near if _is_picture(place.name)})
     return ", ".join(folders + files) or "no file"
 
@@ -82,7 +83,7 @@ def _from_files(settings: Images, pictures: Encoded, stamp: str, root: Path | No
         "images", _key(settings, path), stamp, (len(chosen), *shape), np.uint8,
         lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
     )  # fmt: skip
-    binary = _fits_bits(shape) and arrays.values_of(rows, path).binary
+    binary = _fits_bits(shape) and arrays.values_of(rows).binary
     if binary:
         rows = np.concatenate(list(arrays.bit_chunks(rows, np.arange(len(rows)))))
     changed = (sizes[taken, :2] != shape[:2]).any() or isinstance(settings.fit, int)
@@ -96,7 +97,7 @@ def _from_array(
     height, width, channels = array.shape[1:]
     if isinstance(settings.fit, int) and settings.fit > min(height, width):
         raise UserError(f"the pictures in {path} are {width}x{height}, too small for fit={settings.fit}; set data.fit")
-    values = arrays.values_of(array, path)
+    values = arrays.values_of(array)
     factors = _factors(settings, path, len(array), None, root)
     chosen = _choice(settings, len(array))
     resize = settings.size is not None and ((height, width) != (settings.size,) * 2 or isinstance(settings.fit, int))
