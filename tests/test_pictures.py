@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command import within
 from PIL import Image
 
 from controlvae.data import arrays, cache, celeba, cifar10, images
@@ -153,6 +154,17 @@ def test_celeba_is_divided_officially_and_squeezed_or_cropped(tmp_path, kind):
     cropped = load(held_out(CelebA(64, fit=148)), tmp_path)
     np.testing.assert_array_equal(pixels_of(cropped), np.stack(middle)[4:])
     assert "the middle 148x148" in cropped.source
+
+
+def test_of_a_validation_part_no_more_are_counted_than_it_has(tmp_path):
+    faces(tmp_path, "folder")
+    sets = ["data=CelebA(16)", "model.channels=4,4", "training.batch=2", "training.steps=1", "training.log_every=1",
+            "training.validation=500"]  # fmt: skip
+    words = ["train", "celeba-vae", "--device", "cpu", "--data-root", ".", *(f"--set={text}" for text in sets)]
+    looked_at = within(*words, "--set=training.validate_every=1", cwd=tmp_path)
+    assert "3 examples of 3x16x16, 1 of 1 in its validation part for validation\n" in looked_at.stderr
+    never = within(*words, "--set=training.validate_every=0", cwd=tmp_path)
+    assert "3x16x16, its validation part for validation, never looked at: set training.validate_every\n" in never.stderr
 
 
 def test_celeba_without_its_partition_or_with_another_is_refused(tmp_path):

@@ -165,19 +165,19 @@ def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device, how.data_root) if looked_at else None
     kept = examples.kept_in, examples.kept()
-    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples), kept)
+    return Machinery(engine, validator, examples.fingerprint(), _what(experiments[0], examples, validator), kept)
 
 
-def _what(experiment: Experiment, examples: Examples) -> list[str]:
+def _what(experiment: Experiment, examples: Examples, validator: Validator | None) -> list[str]:
     """What is trained on and in what its reconstruction is counted; a note where the two do not suit each other."""
     shape, validation = "x".join(map(str, examples.shape)), experiment.training.validation
     size = f"{len(examples):,} examples" + (f" of {shape}" if isinstance(examples, Pictures) else "")
-    never = "" if experiment.training.validate_every else ", never looked at: set training.validate_every"
+    never = "" if validator else ", never looked at: set training.validate_every"
     if not validation:
         kept = ""
     elif validation_part(experiment.data) is not None:
-        share = f"{validation:.0%}" if validation < 1 else f"{validation:,}"
-        kept = f", {share} of its validation part for validation{never}"
+        number = f"{len(validator.indices):,} of {len(validator.examples):,} in " if validator else ""
+        kept = f", {number}its validation part for validation{never}"
     else:
         count = validated(len(examples), validation)
         kept = f", {len(examples) - count:,} of them to train on and {count:,} for validation{never}"
