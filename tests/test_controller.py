@@ -1,10 +1,12 @@
 """The controller in a loop: kinds and dtypes, no host synchronisation, compilation, resuming, accumulation, ranks."""
 
+import importlib
 import json
 import math
 import subprocess
 import sys
 import timeit
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -388,3 +390,10 @@ def test_every_rank_ends_with_the_same_beta(tmp_path, kind):
     for x in (10.0, 30.0, 40.0, float("nan"), 25.0):
         expected = alone.step(x)
     assert betas == [expected, expected]
+
+
+def test_the_example_that_times_a_step_tells_every_way(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
+    found = dict(importlib.import_module("judge_cost").judge(cv.PI(18.0), steps=20))
+    assert {"a number", "a tensor on the host"} <= found.keys()
+    assert all(0 < microseconds < 1e5 for microseconds in found.values())
