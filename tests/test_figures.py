@@ -17,6 +17,7 @@ from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure, nats
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.sweep import sweep_figure
+from controlvae.report.theorem import Pair, theorem_figure
 from controlvae.report.traversal import traversals, traverse
 from controlvae.report.troubles import troubles_of
 
@@ -57,6 +58,16 @@ def test_a_spike_in_the_first_steps_leaves_the_way_to_the_set_point_legible(tmp_
     low, high = sweep_figure({"one": [folder]}, {"one": [None]}, "the training batches").axes[-1].get_ylim()
     assert 4 < low < 4.5  # all else lies between the KL of 4.5 and its target of 5
     assert 5 < high < 5.5
+
+
+@pytest.mark.parametrize("d", [1.0, 8.0, 40.0])
+def test_the_grey_band_ends_where_the_papers_does_wherever_the_runs_lie(d):
+    """At 10 nats: 2 + 2 sqrt(2 * 10 + 1), above the plain VAE's."""
+    left, right = theorem_figure([Pair("one", 10.0, d, 0.5)], ["one"], "the training batches").axes
+    (band,) = (patch for patch in right.patches if patch.get_label() == "the paper's band")
+    assert (band.get_x(), band.get_width()) == pytest.approx((0, 2 + 2 * 21**0.5))
+    for axis in (left, right):
+        assert axis.get_xlim()[1] > max(d, 2 + 2 * 21**0.5)
 
 
 @pytest.mark.parametrize(("kl", "active", "told"), [(2.4, 0, True), (2.4, 3, False), (0.01, 0, False)])
