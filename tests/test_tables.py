@@ -80,7 +80,7 @@ def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp
     before = run.metrics_file.stat().st_mtime_ns
     assert done.stdout.endswith(within(*words, *sets, cwd=tmp_path).stdout)  # nothing is left to do
     assert run.metrics_file.stat().st_mtime_ns == before
-    for other, reason in ([], "other settings"), ([*sets, "--no-train"], "--no-train trains nothing"):
+    for other, reason in ([], "choose another --runs, or"), ([*sets, "--no-train"], "--no-train trains nothing"):
         refused = within(*words, *other, cwd=tmp_path)
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
         assert reason in refused.stderr
@@ -348,7 +348,7 @@ def test_a_folder_with_other_settings_is_not_taken_for_ones_own(tmp_path):
     (folder,) = seed_folders(preset("shapes2d-quick"), tmp_path, 1, "")
     changed = override(preset("shapes2d-quick"), ["training.batch=32"])
     folder.events_file.write_text('{"event": "started", "step": 0}\n')
-    with pytest.raises(UserError, match="other settings"):
+    with pytest.raises(UserError, match="other settings; choose another --run, or delete it"):
         seed_folders(changed, tmp_path, 1, "")
 
 

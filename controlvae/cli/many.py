@@ -18,8 +18,13 @@ from controlvae.training.journal import in_training
 _MOST_AT_ONCE = 25  # models side by side: more gain nothing on the largest card
 
 
-def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -> list[RunFolder]:
-    """The run folders of an experiment's seeds, made where they are missing; one that is there must be like it."""
+def seed_folders(
+    experiment: Experiment, path: Path, seeds: int, command: str, option: str = "--run"
+) -> list[RunFolder]:
+    """The run folders of an experiment's seeds, made where they are missing; one that is there must be like it.
+
+    `option` is the one by which the command at hand takes another place.
+    """
     planned = training.plan_seeds(experiment, path, seeds, apart=True)  # a single one, too: more may join
     folders = []
     for one, folder in zip(planned.experiments, planned.folders, strict=True):
@@ -29,7 +34,7 @@ def seed_folders(experiment: Experiment, path: Path, seeds: int, command: str) -
             elif _numbers_of(folder.experiment()) != _numbers_of(one):
                 if folder.events() or in_training(folder):
                     raise UserError(
-                        f"{folder.path} holds a run with other settings; choose another folder, or delete it"
+                        f"{folder.path} holds a run with other settings; choose another {option}, or delete it"
                     )
                 folder.write(one, command)  # it never began, because its data was not there or did not fit
         except OSError as error:

@@ -57,11 +57,9 @@ def reproduce(
     if train:
         changes = [word for one in sets for word in ("--set", one)]
         made = [
-            seed_folders(
-                override(preset(name), list(sets)), runs / name, seeds, typed("train", name, *changes, "--seeds", seeds)
-            )
-            for name in wanted
-        ]
+            seed_folders(override(preset(name), list(sets)), runs / name, seeds, words, option="--runs")
+            for name in wanted for words in [typed("train", name, *changes, "--seeds", seeds)]
+        ]  # fmt: skip
         train_all([folder for folders in made for folder in folders], how)
     found = {row.key: runs_in(runs / row.key) for row in result.rows}
     found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
