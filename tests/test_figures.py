@@ -16,7 +16,7 @@ from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure, nats
 from controlvae.report.information import information_figure, latent_factors, latent_name
-from controlvae.report.sweep import sweep_figure
+from controlvae.report.sweep import End, sweep_figure, write_sweep
 from controlvae.report.theorem import Pair, theorem_figure
 from controlvae.report.traversal import traversals, traverse
 from controlvae.report.troubles import troubles_of
@@ -58,6 +58,28 @@ def test_a_spike_in_the_first_steps_leaves_the_way_to_the_set_point_legible(tmp_
     low, high = sweep_figure({"one": [folder]}, {"one": [None]}, "the training batches").axes[-1].get_ylim()
     assert 4 < low < 4.5  # all else lies between the KL of 4.5 and its target of 5
     assert 5 < high < 5.5
+
+
+def test_a_sweep_says_what_its_fid_is_of(tmp_path):
+    """Of samples and reference pictures counted apart, on another split than the ELBO, with one run that has none."""
+    record = {"pictures": 50, "reference_pictures": 1_200, "split": "test", "extractor": "Inception",
+              "resize": "to 299", "of": "samples", "samples": {"score": 71.5, "estimator": "FID"}}  # fmt: skip
+    runs = {}
+    for name, fids in (("a", [record, {**record, "pictures": 60}]), ("b", [{"skipped": "not asked for"}])):
+        runs[name] = [logged_run(tmp_path / name, "cifar10-vae", seed, 3_000, elbo=-9.0) for seed in range(len(fids))]
+        for folder, fid in zip(runs[name], fids, strict=True):
+            kid = {"samples": {"score": 0.1, "estimator": "KID"}}
+            measured = {"step": 3_000, "examples": 900, "split": "all", "kl": 3.0, "reconstruction": 6.0, "elbo": -9.0}
+            folder.metrics_file.write_text(json.dumps({**measured, "fid": fid, "kid": kid}))
+    write_sweep(runs, tmp_path)
+    a, b = csv.DictReader((tmp_path / "sweep.csv").open())
+    heads = [f"fid {name}" for name in ("mean", "pictures", "reference pictures", "split", "extractor", "resize")]
+    assert [a[head] for head in heads] == ["71.5", "50; 60", "1200", "test", "Inception", "to 299"]
+    assert [b[head] for head in heads] == [""] * 6
+    ends = {name: [End(3.0, 6.0, -9.0, 1.0, 71.5) for _ in own] for name, own in runs.items()}
+    panel = sweep_figure(runs, ends, "900 examples").axes[2]
+    of = "samples against 1,200 examples (test)"
+    assert (panel.get_ylabel(), panel.get_title("left")) == ("FID", f"50 {of} or 60 {of}")
 
 
 @pytest.mark.parametrize("d", [1.0, 8.0, 40.0])

@@ -23,6 +23,7 @@ from controlvae.training.checkpoint import latest_step
 Runs = Mapping[str, Sequence[RunFolder]]  # each setting's seeds
 _TRAINING = "the training batches, means over the last tenth"
 _LABELS = {"reconstruction": "reconstruction (nats per example)", "elbo": "ELBO (nats per example)", "fid": "FID"}
+_FID_IS_OF = ("pictures", "reference_pictures", "split", "extractor", "resize")  # an FID says little without them
 
 
 class End(NamedTuple):
@@ -53,6 +54,7 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
     measured_on = _measured_on(runs)
     ends = {label: [_end(folder, measured_on) for folder in folders] for label, folders in runs.items()}
     heads = [f"{name} {what}" for name in End._fields for what in ("mean", "sd")]
+    fid_heads = [f"fid {name.replace('_', ' ')}" for name in _FID_IS_OF]
     response_heads = [f"{name} in training" for name in ("off target", "overshoot", "settled at step")]
     rows: list[list[Any]] = []
     lines = []
@@ -65,12 +67,14 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
         steps = min(_measurable_step(folder) for folder in folders if folder.records())
         response = _response(folders)
         numbers = [value for pair in zip(mean, sd, strict=True) for value in pair]
-        rows.append([label, len(own), steps, measured_on, *map(_rounded, [*numbers, *(response or [None] * 3)])])
+        rows.append([label, len(own), steps, measured_on, *map(_rounded, numbers), *_fid_is_of(folders, measured_on),
+                     *map(_rounded, response or [None] * 3)])  # fmt: skip
         shown = ((name, value) for name, value in zip(End._fields, mean, strict=True) if not np.isnan(value))
         words = "  ".join(f"{name} {value:.3f}" for name, value in shown)
         seeds = f"{len(own)} seed{'s' if len(own) > 1 else ' '}"
         lines.append(f"{label:24s} {seeds}  step {steps:,}  {words}{_words(response)}")
-    write_csv(out / "sweep.csv", ["setting", "seeds", "steps", "measured on", *heads, *response_heads], rows)
+    heads = ["setting", "seeds", "steps", "measured on", *heads, *fid_heads, *response_heads]
+    write_csv(out / "sweep.csv", heads, rows)
     save_figure(sweep_figure(runs, ends, measured_on), out / "sweep.png")
     lines += [*_notes(runs, measured_on), f"written to {out / 'sweep.csv'} and .png"]
     return lines if plain is None else lines + write_theorem(_pairs(ends, plain), list(ends), measured_on, out)
@@ -91,8 +95,11 @@ def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]], measured_
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
     _draw_way(way, runs)
-    for axis, words in ((against[0], measured_on), (way, "the training batches")):
-        axis.set_title(f"on {words}", loc="left", fontsize=7, color="#55656f")
+    titles = [(against[0], f"on {measured_on}"), (way, "on the training batches")]
+    if "fid" in columns:
+        titles.append((against[-1], _fid_title([folder for own in runs.values() for folder in own], measured_on)))
+    for axis, words in titles:
+        axis.set_title(words, loc="left", fontsize=7, color="#55656f")
     if found:
         against[0].legend(frameon=False, fontsize=8)
     return figure
@@ -140,6 +147,24 @@ def _notes(runs: Runs, measured_on: str) -> list[str]:
     ]
     measured = [] if measured_on == _TRAINING else [folder.metrics() or {} for folder in folders]
     return lines + list(dict.fromkeys(words for metrics in measured if (words := fid_words(metrics)) is not None))
+
+
+def _fids(folders: Sequence[RunFolder], measured_on: str) -> list[dict[str, Any]]:
+    """The record of each FID that is shown."""
+    found = [] if measured_on == _TRAINING else [(folder.metrics() or {}).get("fid", {}) for folder in folders]
+    return [fid for fid in found if "samples" in fid]
+
+
+def _fid_is_of(folders: Sequence[RunFolder], measured_on: str) -> list[str]:
+    """Its counts, split, network and resizing, a column each; runs that differ have theirs side by side."""
+    fids = _fids(folders, measured_on)
+    return ["; ".join(dict.fromkeys(str(fid[name]) for fid in fids)) for name in _FID_IS_OF]
+
+
+def _fid_title(folders: Sequence[RunFolder], measured_on: str) -> str:
+    of = (f"{fid['pictures']:,} samples against {so_many(fid['reference_pictures'], fid['split'])}"
+          for fid in _fids(folders, measured_on))  # fmt: skip
+    return " or ".join(dict.fromkeys(of))
 
 
 def _end(folder: RunFolder, measured_on: str) -> End | None:
