@@ -90,6 +90,31 @@ def test_a_training_that_diverged_gives_no_advice():
         cv.measure_target(lambda weight: math.nan if weight == 0 else 5.0)
 
 
+@pytest.mark.parametrize(
+    ("plain", "least", "said"),
+    [
+        ((10.0, 10.4), (300.0, 400.0), []),  # within a twentieth; at a weight of nothing there is no end to rising
+        ((10.0, 13.5), (300.0, 290.0), ["the plain VAE's KL is still rising, from 10.0 to 13.5 nats"]),
+        ((0.01, 0.05), (300.0, 300.0), []),  # collapsed, and no less for it
+        ((12.0, 10.0), (9e6, 2e3), ["still falling, from 12.0 to 10.0 nats", "from 9,000,000.0 to 2,000.0 nats"]),
+        ((10.0, 10.0), (9e6, 9e6), ["doubtful: 9,000,000.0 nats are more than 100 times the end of the paper's band"]),
+        ((10.0, 10.0), (12.0, 14.0), ["doubtful: at a weight of 0 the KL is still rising, from 12.0 to 14.0"]),
+    ],
+)
+def test_a_kl_that_is_still_moving_is_told(plain, least, said):
+    """Each KL half-way and at the end; what lies between, and before, counts for nothing."""
+    course = lambda half, end: [1e9] * 40 + [half] * 10 + [1e9] * 40 + [end] * 10  # noqa: E731
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        advice = cv.measure_target(lambda weight: course(*(plain if weight == 1 else least)))
+    assert advice.band.low == pytest.approx(plain[1])
+    assert len(told) == len(said)
+    for warning, words in zip(told, said, strict=True):
+        assert words in str(warning.message)
+        assert str(warning.message).endswith("train for longer")
+
+
+@pytest.mark.filterwarnings("ignore:.*still falling")
 def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():
     tried = []
 
@@ -127,7 +152,7 @@ def test_a_training_function_that_cannot_be_measured_is_refused(train, law, mess
 
 
 def test_a_training_function_may_return_tensors_with_gradients():
-    kls = [torch.tensor(kl, requires_grad=True) for kl in (50.0, 9.0)]
+    kls = [torch.tensor(kl, requires_grad=True) for kl in (50.0, 9.0, 9.0, 9.0)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert cv.measure_target(lambda weight: [kl / (weight + 0.1) for kl in kls]).band.low == pytest.approx(9 / 1.1)

@@ -20,6 +20,7 @@ from controlvae.cli.training import options
 from controlvae.data.load import load
 from controlvae.errors import UserError
 from controlvae.experiments import PRESETS, RunFolder, override, preset
+from controlvae.experiments.folder import last_tenth
 from controlvae.experiments.paper import TABLES, Row
 from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.tables import write_table
@@ -383,13 +384,31 @@ def test_a_run_that_another_process_begins_is_left_to_it(tmp_path):
     assert folder.experiment() == beginning.experiment
 
 
+@pytest.mark.parametrize("every", [1, 5, 7, 10, 40, 95])
+def test_a_mean_over_the_last_tenth_is_one_over_steps_however_they_are_logged(every):
+    """A line counts by its steps in the tenth; one that is longer is all there is."""
+    ends = [*range(every, 95, every), 95]
+    lines = [{"step": end, "kl": float(end) ** 2} for end in ends]
+    half_steps = np.repeat([line["kl"] for line in lines], 2 * np.diff([0, *ends]))
+    assert last_tenth(lines, "kl") == pytest.approx(half_steps[-19:].mean())
+
+
 def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):
-    done = controlvae("target", "shapes2d-quick", "--steps", "200", "--run", tmp_path, "--device", "cpu",
-                      "--set", "data.images=500", "--set", "training.batch=16")  # fmt: skip
+    words = ["target", "shapes2d-quick", "--run", tmp_path, "--device", "cpu", "--set", "data.images=500",
+             "--set", "training.batch=16", "--set", "training.log_every=200"]  # fmt: skip
+    done = controlvae(*words, "--steps", "200")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"plain VAE +β 1 +KL +(\d+\.\d+)", done.stdout)
+    logged = [record["kl"] for record in RunFolder(tmp_path / "beta-1" / "seed-1").records()]
+    kl, half = statistics.fmean(logged[-2:]), statistics.fmean(logged[8:10])
+    assert len(logged) == 20
+    assert "after 200 steps, nats per example, means over the last 20 training batches:" in done.stdout
+    assert f"plain VAE                β 1      KL {kl:9.2f}" in done.stdout
+    assert f"the plain VAE's KL is still rising, from {half:.1f} to {kl:.1f} nats" in done.stdout
+    assert "train longer, with another --run: --steps 800" in done.stdout
+    refused = within(*words, "--steps", "800", cwd=tmp_path)
+    assert (refused.returncode, "choose another --run" in refused.stderr) == (2, True)
     assert re.search(r"at the lower bound +β 0 +KL", done.stdout)
-    command = r"controlvae train shapes2d-quick --set data.images=500 --set training.batch=16 --set control.target=\d"
+    command = r"controlvae train shapes2d-quick --set data.images=500 --set training.batch=16 .*--set control.target=\d"
     assert re.search(command, done.stdout)
     for name, reason in (("shapes2d-factor", "holds tc"), ("shapes2d-control-16", "never goes below 1")):
         refused = controlvae("target", name, "--run", tmp_path / "no")

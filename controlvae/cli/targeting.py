@@ -10,15 +10,15 @@ from controlvae.cli import training
 from controlvae.cli.many import seed_folders, train_all
 from controlvae.cli.wanted import wanted
 from controlvae.control import Capacity, Constant, Feedback
-from controlvae.control.probe import advise_from, probe_weights
+from controlvae.control.probe import Reading, advise_from, doubts, probe_weights
 from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder
-from controlvae.experiments.folder import last_tenth
+from controlvae.experiments.folder import last_tenth, mean_between
 
 
 def target(name: str, sets: list[str], steps: int, run: Path, how: training.How, command: str) -> None:
     """Trains the plain VAE and the law's two bounds side by side for a short budget, and reads their KL."""
-    base = wanted(name, [*sets, f"training.steps={steps}"], how.data_root)
+    base = _logged_often(wanted(name, [*sets, f"training.steps={steps}"], how.data_root))
     if base.holds != "kl":
         raise UserError(f"{name} holds {base.holds}, not the KL; the paper's band is about the KL")
     low, high = _bounds(base)
@@ -41,17 +41,21 @@ def target(name: str, sets: list[str], steps: int, run: Path, how: training.How,
             raise RunError(f"{folder.path} diverged, and its KL says nothing; try a smaller optimiser.rate")
         if not folder.records():
             raise UserError(f"{folder.path} has no log yet; give it more time")
-    measured = {weight: _last(folder) for weight, folder in folders.items()}
+    readings = {weight: _reading(folder) for weight, folder in folders.items()}
     reached = min(folder.records()[-1]["step"] for folder in folders.values())
-    budget = "" if reached >= steps else f" of {steps:,}"
-    typer.echo(f"after {reached:,} steps{budget}, nats per example, means over the last tenth of the training batches:")
-    for weight, (kl, reconstruction) in measured.items():
+    budget, tail = "" if reached >= steps else f" of {steps:,}", max(reached // 10, base.training.log_every)
+    typer.echo(f"after {reached:,} steps{budget}, nats per example, means over the last {tail:,} training batches:")
+    for weight, folder in folders.items():
         what = "plain VAE" if weight == 1 else "at the lower bound" if weight < 1 else "at the upper bound"
-        typer.echo(f"  {what:24s} β {weight:<6g} KL {kl:9.2f}   reconstruction {reconstruction:10.2f}")
+        reconstruction = last_tenth(folder.records(), "reconstruction")
+        typer.echo(f"  {what:24s} β {weight:<6g} KL {readings[weight].kl:9.2f}   reconstruction {reconstruction:10.2f}")
     try:
-        advice = advise_from({weight: kl for weight, (kl, _) in measured.items()}, high)
+        advice = advise_from(readings, high)
     except ValueError as error:
         raise UserError(str(error)) from None
+    longer = "the same command goes on" if reached < steps else f"train longer, with another --run: --steps {4 * steps}"
+    for doubt in doubts(readings, advice):
+        typer.echo(f"{doubt}; {longer}")
     typer.echo(f"within reach: {advice.reachable.low:.1f} to {advice.reachable.high:.1f} nats")
     typer.echo(f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats")
     typer.echo(f"a set point to begin with: {advice.target:.3g} nats ({advice.words})")
@@ -69,6 +73,16 @@ def _bounds(experiment: Experiment) -> tuple[float, float]:
     return law.bounds if isinstance(law, Feedback) and not isinstance(law, Capacity) else (0.0, 1.0)
 
 
-def _last(folder: RunFolder) -> tuple[float, float]:
+def _logged_often(experiment: Experiment) -> Experiment:
+    """With 20 log lines or more, so that a tenth of the steps is whole lines of them.
+
+    The interval divides the preset's: what is looked at every so many lines still is.
+    """
+    own, steps = experiment.training.log_every, experiment.training.steps
+    every = max(n for n in range(1, max(1, min(own, steps // 20)) + 1) if own % n == 0)
+    return replace(experiment, training=replace(experiment.training, log_every=every))
+
+
+def _reading(folder: RunFolder) -> Reading:
     records = folder.records()
-    return last_tenth(records, "kl"), last_tenth(records, "reconstruction")
+    return Reading(last_tenth(records, "kl"), mean_between(records, "kl", 0.4, 0.5))

@@ -1,12 +1,34 @@
 """Where a set point may lie for a model at hand: short trainings at fixed weights, and what to make of their KL."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
+from controlvae.control.collapse import COLLAPSED
 from controlvae.control.law import Feedback, Law
 from controlvae.control.tuning import Advice, advise
+
+_STILL = 0.05  # of a KL: less over the second half of a training is noise, or too slow to matter to a set point
+_BEYOND = 100  # times the upper end of the paper's band: no code that is of use has so many nats
+
+
+class Reading(NamedTuple):
+    """The KL of a training at a fixed weight, nats per example: means over tenths of its steps."""
+
+    kl: float  # of the last tenth
+    halfway: float  # of the tenth before half-way
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is still on its way."""
+        return abs(self.kl - self.halfway) > max(_STILL * max(self.kl, self.halfway), COLLAPSED)
+
+    def __str__(self) -> str:
+        way = "rising" if self.kl > self.halfway else "falling"
+        return f"still {way}, from {self.halfway:,.1f} to {self.kl:,.1f} nats over the second half of the steps"
 
 
 def measure_target(
@@ -21,6 +43,7 @@ def measure_target(
     Args:
         train: trains a fresh model with this fixed weight before the KL, for a short budget, the same each time.
             Returns the KL it ends with, or that of all its steps, of which the last tenth counts; nats per example.
+            Only from all of them can a KL that is still moving be told, and a warning says so.
         law: the law that will hold the set point, whose bounds say what is within reach: `Auto(1.0)`, whatever its
             target.
         beta_min, beta_max: those bounds, where no law is given; these are `PI`'s.
@@ -35,7 +58,11 @@ def measure_target(
     if law is not None and (not isinstance(law, Feedback) or law.holds_reconstruction):
         raise TypeError(f"law must be one that holds the KL, such as Auto(1.0), got {law!r}")
     low, high = (beta_min, beta_max) if law is None else law.bounds
-    return advise_from({weight: _last(train(weight)) for weight in probe_weights(low, high)}, high)
+    readings = {weight: _reading(train(weight)) for weight in probe_weights(low, high)}
+    advice = advise_from(readings, high)
+    for doubt in doubts(readings, advice):
+        warnings.warn(f"{doubt}; train for longer", stacklevel=2)
+    return advice
 
 
 def probe_weights(beta_min: float, beta_max: float) -> list[float]:
@@ -48,8 +75,9 @@ def probe_weights(beta_min: float, beta_max: float) -> list[float]:
     return [1.0, beta_min, *([beta_max] if 1 < beta_max < math.inf else [])]
 
 
-def advise_from(kls: Mapping[float, float], beta_max: float) -> Advice:
+def advise_from(readings: Mapping[float, Reading], beta_max: float) -> Advice:
     """Advice from the KL measured at each of `probe_weights`; a weight without an upper bound can bring it to zero."""
+    kls = {weight: reading.kl for weight, reading in readings.items()}
     for weight, kl in kls.items():
         if not math.isfinite(kl):
             raise ValueError(
@@ -67,15 +95,35 @@ def advise_from(kls: Mapping[float, float], beta_max: float) -> Advice:
     return advice
 
 
-def _last(kls: float | Sequence[float]) -> float:
+def doubts(readings: Mapping[float, Reading], advice: Advice) -> list[str]:
+    """What speaks against advice from these readings.
+
+    At the least weight a KL may wander for ever, and that matters only where it keeps the set point down; one that has
+    halved is still that of an untrained network.
+    """
+    own, least = readings[1.0], min(readings)
+    most, lines = readings[least], []
+    if own.moves:
+        lines.append(f"the plain VAE's KL is {own}, and the set point moves with it")
+    upper = "the upper end of what is within reach is doubtful"
+    if most.kl < most.halfway / 2 or (most.moves and most.kl < advice.band.high):
+        lines.append(f"{upper}: at a weight of {least:g} the KL is {most}")
+    elif most.kl > _BEYOND * advice.band.high:
+        lines.append(f"{upper}: {most.kl:,.1f} nats are more than {_BEYOND} times the end of the paper's band")
+    return lines
+
+
+def _reading(kls: float | Sequence[float]) -> Reading:
     if kls is None:
         raise ValueError("train returned None; it must return the KL it ended with, or those of all steps")
     found = kls.tolist() if hasattr(kls, "tolist") else kls
     steps = list(found) if isinstance(found, Iterable) else [found]
     if not steps:
         raise ValueError("train returned no KL; it must return the last one, or those of all steps")
+    tenth, half = max(1, len(steps) // 10), max(1, len(steps) // 2)
     try:
-        last = [float(torch.as_tensor(kl).detach()) for kl in steps[-max(1, len(steps) // 10) :]]
+        means = [sum(float(torch.as_tensor(kl).detach()) for kl in part) / tenth
+                 for part in (steps[-tenth:], steps[half - tenth : half])]  # fmt: skip
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"train must return the KL it ended with, or those of all steps, got {steps[-1]!r}") from None
-    return sum(last) / len(last)
+    return Reading(*means)

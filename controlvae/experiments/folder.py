@@ -11,6 +11,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +188,17 @@ class RunFolder:
 
 
 def last_tenth(records: Sequence[Mapping[str, Any]], column: str) -> float:
-    """The mean of a column over the last tenth of a log."""
-    tail = records[-max(1, len(records) // 10) :]
-    return math.fsum(record[column] for record in tail) / len(tail)
+    """The mean of a column over the last tenth of the steps; a line of the log is the least there is."""
+    return mean_between(records, column, 0.9, 1.0)
+
+
+def mean_between(records: Sequence[Mapping[str, Any]], column: str, start: float, end: float) -> float:
+    """The mean of a column between two shares of a log's steps, each line by as many of its steps as lie there."""
+    steps = [0, *(record["step"] for record in records)]
+    first, last = start * steps[-1], end * steps[-1]
+    shared = [min(last, now) - max(first, before) for before, now in pairwise(steps)]
+    there = [(many, record[column]) for many, record in zip(shared, records, strict=True) if many > 0]
+    return math.fsum(many * value for many, value in there) / math.fsum(many for many, _ in there)
 
 
 def find_runs(path: Path) -> list[RunFolder]:

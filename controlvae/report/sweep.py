@@ -21,7 +21,7 @@ from controlvae.report.trained import so_many
 from controlvae.training.checkpoint import latest_step
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each setting's seeds
-_TRAINING = "the training batches, means over the last tenth"
+_TRAINING = "the training batches, means over the last tenth or log line"
 _LABELS = {"reconstruction": "reconstruction (nats per example)", "elbo": "ELBO (nats per example)", "fid": "FID"}
 _FID_IS_OF = ("pictures", "reference_pictures", "split", "extractor", "resize")  # an FID says little without them
 
