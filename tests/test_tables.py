@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import statistics
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from controlvae.experiments.paper import TABLES, Row
 from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.tables import write_table
 from controlvae.training import Run
+from controlvae.training.checkpoint import load as load_checkpoint
 
 MIGS = [0.5, 0.56, 0.53]
 
@@ -54,6 +56,24 @@ def test_methods_that_differ_in_control_alone_train_side_by_side(tmp_path):
     assert groups == [{names[0], names[2]}, {names[1]}]
     again = seed_folders(preset(names[0]), tmp_path / names[0], 3, "")
     assert [folder.experiment().training.seed for folder in again] == [1, 2, 3]
+
+
+def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
+    sets = ["training.steps=60", "training.batch=4", "data.images=64", "model.channels=(4,4,4)", "model.hidden=16"]
+    folders = seed_folders(override(preset("shapes2d-quick"), sets), tmp_path, 3, "")
+    how = options("cpu", None, "0s", False, None)
+    train_all(folders, how)
+    assert list(side_by_side(folders)) == []
+    damaged, lost, packed = folders
+    (damaged.checkpoints / "step-0000000060" / "state.json").write_text("{}")
+    shutil.rmtree(lost.checkpoints / "step-0000000060")
+    shutil.rmtree(packed.checkpoints)  # as runs are packed: without weights there is nothing to go on from
+    logs = [folder.log_file.read_bytes() for folder in folders]
+    assert list(side_by_side(folders)) == [[damaged, lost]]
+    train_all(folders, how)
+    assert [load_checkpoint(folder.checkpoints)[0].step for folder in (damaged, lost)] == [60, 60]
+    assert [folder.log_file.read_bytes() for folder in folders] == logs
+    assert list(side_by_side(folders)) == []
 
 
 def test_a_table_shows_mean_spread_and_difference(tmp_path):

@@ -11,7 +11,6 @@ import typer
 from controlvae.cli import training
 from controlvae.errors import Diverged, UserError
 from controlvae.experiments import Experiment, RunFolder, find_runs
-from controlvae.training.checkpoint import latest_step
 from controlvae.training.engines import shared_settings
 from controlvae.training.journal import in_training
 
@@ -79,8 +78,8 @@ def side_by_side(folders: Sequence[RunFolder]) -> Iterator[list[RunFolder]]:
     """Groups of runs that one engine can train: alike but in seed and control, and at the same step."""
     groups: dict[str, list[RunFolder]] = {}
     for folder in folders:
-        if not folder.ended():
-            key = f"{shared_settings(folder.experiment())} {latest_step(folder.checkpoints) or 0}"
+        if (step := training.goes_on_from(folder)) is not None:
+            key = f"{shared_settings(folder.experiment())} {step}"
             groups.setdefault(key, []).append(folder)
     for together in groups.values():
         for start in range(0, len(together), _MOST_AT_ONCE):

@@ -30,7 +30,7 @@ from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_
 from controlvae.experiments.files import write_text
 from controlvae.experiments.recorded import recorded_weight
 from controlvae.report.figures import nats
-from controlvae.training import Engine, Run, Session, make_engine, train
+from controlvae.training import Engine, Run, Session, checkpoint, make_engine, train
 from controlvae.training import loop as training_loop
 from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard, require_tensorboard
@@ -131,7 +131,7 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     """
     home = _home(folders)
     if len(folders) > 1:
-        folders = [folder for folder in folders if not folder.ended()]
+        folders = [folder for folder in folders if goes_on_from(folder) is not None]
     if not folders:
         typer.echo(f"every run in {home} has ended. See them with: {typed('report', home, *how.root_words)}")
         return
@@ -146,6 +146,26 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     for run in runs:
         run.data = machinery.data
     _go(runs, machinery, how, again)
+
+
+def goes_on_from(folder: RunFolder) -> int | None:
+    """The step of the newest whole checkpoint, from which training goes on; None where it has nothing more to do.
+
+    A run that finished and has lost its last checkpoint goes on from the one before. One without any has ended all the
+    same: runs are packed without their weights.
+    """
+    ended = folder.ended()
+    try:
+        saved, _ = checkpoint.load(folder.checkpoints)
+    except UserError:
+        if ended:  # none is whole: what was measured before is left
+            return None
+        raise
+    step = saved.step if saved else 0
+    if not ended:
+        return step
+    lost = folder.events()[-1]["event"] == "finished" and 0 < step < folder.experiment().training.steps
+    return step if lost else None
 
 
 class Machinery(NamedTuple):
