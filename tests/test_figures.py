@@ -10,8 +10,9 @@ import torch
 from command import controlvae
 from PIL import Image
 
-from controlvae.experiments import RunFolder, override, preset
-from controlvae.report import open_run, write_report
+from controlvae.experiments import RunFolder, find_runs, override, preset
+from controlvae.experiments.paper import FIGURES
+from controlvae.report import disentangling_figures, open_run, write_report
 from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure, nats
@@ -180,6 +181,44 @@ def test_a_figure_of_the_paper_is_the_means_and_sds_of_the_logs(tmp_path):
     assert "ControlVAE (KL = 16): 3 seeds, 5,000 to 6,000 of 1,500,000 steps." in done.stdout
     assert "ControlVAE (KL = 18): 1 seed, 4,000 of 1,500,000 steps." in done.stdout
     assert "Control-FactorVAE; β-VAE (β = 100); FactorVAE (γ = 10): no runs yet." in done.stdout
+
+
+def test_short_runs_are_drawn_and_settings_apart_are_said(tmp_path):
+    for seed in (1, 2):
+        folder = logged_run(tmp_path / "paper", "cifar10-vae", seed, 1_500, evaluated=False, elbo=-9.0)
+        folder.write(override(preset("cifar10-vae"), [f"training.seed={seed}", "data.size=32"]), "")
+    logged_run(tmp_path / "own", "cifar10-geco", 1, 1_000, evaluated=False, elbo=-8.0)
+    words = ["--runs", tmp_path / "paper", "--no-train", "--device", "cpu", "--beside", f"mine={tmp_path / 'own'}"]
+    done = controlvae("reproduce", "figure-cifar10", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    with (tmp_path / "paper" / "figure-cifar10.csv").open(encoding="utf-8") as file:
+        points = [(row["method"], row["step"], row["seeds"]) for row in csv.DictReader(file) if row["column"] == "elbo"]
+    assert points == [
+        *(("VAE", step, "2") for step in ("500", "1000", "1500")),
+        *(("mine", step, "1") for step in ("500", "1000")),
+    ]
+    assert "VAE: 2 seeds, 1,500 of 80,000 steps." in done.stdout
+    assert "Not the presets' settings: data.size (all runs)." in done.stdout
+    assert "mine is cifar10-vae with another control." in done.stdout
+
+
+def test_a_band_that_reaches_zero_is_cut_at_the_bottom_of_its_axis(tmp_path, monkeypatch):
+    """In whole: where it comes and goes from window to window, what is left are stripes."""
+    betas = {1: [1.0] * 16, 2: [1.5, 1.5, 1.5, 1.5, 90.0, 90.0, 90.0, 90.0] * 2}
+    for seed, values in betas.items():
+        folder = logged_run(tmp_path, "shapes2d-control-16", seed, 8_000, evaluated=False)
+        lines = [{**record, "beta": beta} for record, beta in zip(folder.records(), values, strict=True)]
+        folder.log_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    drawn = []
+    monkeypatch.setattr(disentangling_figures, "save_figure", lambda figure, path: drawn.append(figure))
+    runs = {"shapes2d-control-16": find_runs(tmp_path)}
+    disentangling_figures.write_disentangling(FIGURES["figure-disentangling"], runs, tmp_path)
+    axis = drawn[0].axes[1]
+    (band,) = axis.collections
+    (outline,) = band.get_paths()
+    assert axis.get_yscale() == "log"
+    assert outline.vertices[:, 0].tolist().count(8_000) >= 2
+    assert outline.vertices[:, 1].min() == pytest.approx(axis.get_ylim()[0])
 
 
 def test_a_figure_of_points_has_one_for_every_evaluated_run(tmp_path):

@@ -95,7 +95,7 @@ def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp
     done = within(*words, *sets, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "| ControlVAE (KL = 16) | 1 | 3 |" in done.stdout
-    assert "Not the preset's: runs of shapes2d-short with another data.images, training.batch." in done.stdout
+    assert "Not the presets' settings: data.images, training.steps, training.batch (all runs)." in done.stdout
     run = RunFolder(tmp_path / "short" / "shapes2d-short" / "seed-1")
     assert (run.experiment().training.steps, run.experiment().data.images) == (3, 400)
     before = run.metrics_file.stat().st_mtime_ns
@@ -118,13 +118,28 @@ def test_a_table_says_who_diverged_and_takes_scores_that_are_no_numbers(tmp_path
 
 
 def test_a_table_says_what_it_was_measured_on_and_which_runs_are_not_as_printed(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.create(override(preset("cifar10-vae"), ["training.seed=7", "data.size=32", "control=Constant(2)"]), "")
     measured = {"step": 9, "examples": 1_234, "split": "the test set", "likelihood": "squares", "elbo": -370.0}
-    folder.metrics_file.write_text(json.dumps(measured))
-    text = write_table(TABLES["table-cifar10"], {"cifar10-vae": [folder]}, tmp_path)
-    assert "nats per example, 1,234 examples (the test set), reconstruction: squares." in text
-    assert "runs of cifar10-vae with another data.size, control.value." in text
+    small = ["data.size=32", "training.steps=9"]
+    runs = {}
+    for name, sets in {
+        "cifar10-vae": ["training.seed=7", *small, "control=Constant(2)"],
+        "cifar10-warm-up": small,
+        "cifar10-beta-145": [],
+    }.items():
+        folder = RunFolder(tmp_path / name)
+        folder.create(override(preset(name), sets), "")
+        folder.metrics_file.write_text(json.dumps(measured))
+        runs[name] = [folder]
+    lines = write_table(TABLES["table-cifar10"], runs, tmp_path).splitlines()
+    assert "ELBO: nats per example, 1,234 examples (the test set), reconstruction: squares." in lines
+    apart = "data.size, training.steps (VAE; VAE with KL warm-up); control.value (VAE)"
+    assert lines[2] == f"Not the presets' settings: {apart}."
+    rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[2:4] for line in lines if " | " in line}
+    assert rows["VAE"] == ["9", "-370.00 (paper -372.10 ± 0.64)"]  # a difference would be between unlike things
+    assert rows["β-VAE (KL = 145)"] == ["9 of 80,000", "-370.00 (paper -388.82 ± 0.76, +18.82)"]
+    del runs["cifar10-beta-145"]
+    lines = write_table(TABLES["table-cifar10"], runs, tmp_path).splitlines()
+    assert lines[2] == "Not the presets' settings: data.size, training.steps (all runs); control.value (VAE)."
 
 
 def test_data_of_ones_own_are_named_and_so_is_why_a_score_is_missing(tmp_path):

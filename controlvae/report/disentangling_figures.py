@@ -22,17 +22,18 @@ from controlvae.report.information import TELLING, latent_factors, naming
 from controlvae.report.panels import (
     QUIET,
     WIDTH,
-    WINDOW,
     Runs,
     draw_band,
     leave_empty,
     legend_above,
     panel_look,
+    point_words,
     say_below,
     standing,
+    window_of,
 )
 from controlvae.report.pictures import save_figure
-from controlvae.report.spread import spread
+from controlvae.report.spread import Spread, spread
 from controlvae.report.trained import open_run
 from controlvae.report.traversal import draw_traversal, traverse
 from controlvae.training.checkpoint import latest_step
@@ -43,10 +44,11 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
 
     Writes `NAME.png`, `NAME.csv` for (a) and (b), `NAME-latents.csv` for (c), and returns what must be said.
     """
-    notes = standing(paper, runs, least=WINDOW)
+    window = window_of(paper, runs)
+    notes = standing(paper, runs, least=window)
     figure = Figure(figsize=(WIDTH, 2.3), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    notes += _draw_methods(paper, runs, left, middle, out)
+    notes += _draw_methods(paper, runs, window, left, middle, out)
     left.set_ylabel("reconstruction (nats per example)")
     middle.set_ylabel("weight β(t)")
     notes += _draw_example(paper, runs, right, out)
@@ -57,9 +59,8 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis, letter in zip((left, middle, right), "abc", strict=True):
         panel_look(axis, letter)
     legend_above(figure, left)
-    say_below(
-        figure, [f"(a), (b): a point is the mean of {WINDOW:,} steps; line: mean over seeds, shade: ± sd.", *notes]
-    )
+    about = f"(a), (b): a point is {point_words(window)}; line: mean over seeds, shade: ± sd."
+    say_below(figure, [about, *notes])
     save_figure(figure, out / f"{paper.name}.png")
     return notes
 
@@ -120,14 +121,14 @@ def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
     return folders[0] if folders else None
 
 
-def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out: Path) -> list[str]:
+def _draw_methods(paper: PaperFigure, runs: Runs, window: int, left: Axes, middle: Axes, out: Path) -> list[str]:
     """Every method's two curves, and the sheet of both; says whose weight is not that of the KL."""
     lines: list[list[Any]] = []
-    notes, lowest = [], np.inf
+    notes, drawn = [], []
     for place, row in enumerate(paper.rows):  # a method keeps its colour whoever else is missing
         folders = runs.get(row.key, [])
         logs = [records for folder in folders if (records := folder.records())]
-        reconstruction, weight = spread(logs, "reconstruction", WINDOW), spread(logs, "beta", WINDOW)
+        reconstruction, weight = spread(logs, "reconstruction", window), spread(logs, "beta", window)
         if not len(weight.steps):
             continue
         experiment = folders[0].experiment()
@@ -137,21 +138,27 @@ def _draw_methods(paper: PaperFigure, runs: Runs, left: Axes, middle: Axes, out:
             notes.append(f"(b): the weight of {row.method} is γ, that of |KL − C|; its KL is weighed by +γ or −γ.")
         elif held != "kl":
             notes.append(f"(b): the weight of {row.method} is that of the {HELD[held]}.")
-        draw_band(left, reconstruction, row.method, place)
-        draw_band(middle, weight, row.method, place)
-        lowest = min(lowest, weight.mean.min())
+        drawn.append((row.method, place, reconstruction, weight))
         columns = zip(
             weight.steps, weight.seeds, reconstruction.mean, reconstruction.sd, weight.mean, weight.sd, strict=True
         )
         lines += [[row.method, row.preset, held, *values] for values in columns]
-    if lines:
-        log_scale(left)
-    if lines and lowest > 0:
-        log_scale(middle)
-        middle.set_ylim(bottom=0.7 * lowest)  # a band that goes below zero would take the axis with it
+    _draw_bands(left, [(method, place, reconstruction) for method, place, reconstruction, _ in drawn])
+    _draw_bands(middle, [(method, place, weight) for method, place, _, weight in drawn])
     heads = ["step", "seeds", "reconstruction mean", "reconstruction sd", "weight mean", "weight sd"]
     write_csv(out / f"{paper.name}.csv", ["method", "preset", "held", *heads], lines)
     return notes
+
+
+def _draw_bands(axis: Axes, methods: Sequence[tuple[str, int, Spread]]) -> None:
+    """The curves of all methods, on a logarithmic axis where none of them comes to zero."""
+    lowest = min((values.mean.min() for _, _, values in methods), default=0.0)
+    bottom = 0.7 * lowest if lowest > 0 else -np.inf  # a band that goes below zero would take the axis with it
+    for method, place, values in methods:
+        draw_band(axis, values, method, place, bottom)
+    if lowest > 0:
+        log_scale(axis)
+        axis.set_ylim(bottom=bottom)
 
 
 def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list[str]:

@@ -13,24 +13,39 @@ from controlvae.experiments.paper import PaperFigure, Row
 from controlvae.report.codes import ScoreFile
 from controlvae.report.figures import look, step_axis
 from controlvae.report.spread import Spread
-from controlvae.report.tables import Measured
+from controlvae.report.tables import Measured, other_settings, own_words
 from controlvae.training.checkpoint import latest_step
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each method's seeds, by the key of its row
 
-WINDOW = 2_000  # steps averaged into a point
+_WINDOW = 2_000  # steps averaged into a point
 WIDTH = 7.16  # inches: two columns of a journal page
 SMALL = 6.5  # points; what is in the figure, printed at that width
 QUIET = "#55656f"
 
 
+def window_of(paper: PaperFigure, runs: Runs) -> int:
+    """Steps averaged into a point; where no run is that long, each line of the log is one."""
+    found = [folder for row in paper.rows for folder in runs.get(row.key, [])]
+    last = [record["step"] for folder in found if (record := folder.last_record()) is not None]
+    return _WINDOW if max(last, default=_WINDOW) >= _WINDOW else 1
+
+
+def point_words(window: int) -> str:
+    """What a point of a curve is."""
+    return "a line of the log" if window == 1 else f"the mean of {window:,} steps"
+
+
 def standing(paper: PaperFigure, runs: Mapping[str, Sequence[Measured]], least: int = 0) -> list[str]:
-    """Of every method what a reader of the figure must know: how many seeds came how far, or why there is nothing."""
+    """What a reader of the figure must know: how many seeds came how far, or why there is nothing; settings apart."""
     alike: dict[str, list[str]] = defaultdict(list)
     for row in paper.rows:
         alike[_stands(row, runs, least)].append(row.method)
     named = {words: "all methods" if len(alike) == 1 else "; ".join(methods) for words, methods in alike.items()}
-    return [f"{methods}: {words}." for words, methods in named.items()]
+    came = [f"{methods}: {words}." for words, methods in named.items()]
+    own = [(row.method, one) for row in paper.rows if row.preset is None for one in runs[row.key]]
+    theirs = [own_words(method, one, paper.rows[0].key) for method, one in own if isinstance(one, RunFolder)]
+    return [*came, *other_settings(paper.rows, runs), *dict.fromkeys(theirs)]
 
 
 def _stands(row: Row, runs: Mapping[str, Sequence[Measured]], least: int) -> str:
@@ -76,14 +91,18 @@ def legend_above(figure: Figure, axis: Axes, columns: int = 3) -> None:
         figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=7)
 
 
-def draw_band(axis: Axes, values: Spread, label: str, place: int) -> None:
-    """A method's mean over seeds and, shaded, its standard deviation; its place gives the colour."""
+def draw_band(axis: Axes, values: Spread, label: str, place: int, bottom: float = -np.inf) -> None:
+    """A method's mean over seeds and, shaded, its standard deviation; its place gives the colour.
+
+    A logarithmic axis has a `bottom`, which a band that reaches below it is cut at.
+    """
     alone = "." if len(values.steps) == 1 else ""  # a line of one point would not be seen
     axis.plot(values.steps, values.mean, label=label, linewidth=1.0, marker=alone, **look(place))
     sd, colour = np.nan_to_num(values.sd), look(place)["color"]
-    told = sd < np.abs(values.mean)  # the first steps may scatter by more than they are: a bar from edge to edge
+    # The first steps may scatter by more than they are: without a bottom, a bar from edge to edge.
+    told = (sd < np.abs(values.mean)) | (bottom > 0)
     shade = {"where": told, "color": colour, "alpha": 0.2, "linewidth": 0}
-    axis.fill_between(values.steps, values.mean - sd, values.mean + sd, **shade)
+    axis.fill_between(values.steps, np.maximum(values.mean - sd, bottom), values.mean + sd, **shade)
 
 
 def leave_empty(axis: Axes, words: str, square: bool = False) -> None:

@@ -18,18 +18,19 @@ from controlvae.report.figures import look
 from controlvae.report.panels import (
     SMALL,
     WIDTH,
-    WINDOW,
     Runs,
     draw_band,
     leave_empty,
     legend_above,
     panel_look,
+    point_words,
     say_below,
     standing,
+    window_of,
 )
 from controlvae.report.pictures import save_figure
 from controlvae.report.spread import spread
-from controlvae.report.tables import Measured, attributed, missing_words, own_words, seed_of
+from controlvae.report.tables import Measured, attributed, missing_words, seed_of
 
 _START = 0.1  # the share of a run whose first leaps need not be seen in full
 _CURVES = {
@@ -67,7 +68,8 @@ def write_figure(
 
 def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     """A panel for each column of the log, every method's mean and spread over seeds in it. `NAME.png`, `NAME.csv`."""
-    notes = standing(paper, runs, least=WINDOW)
+    window = window_of(paper, runs)
+    notes = standing(paper, runs, least=window)
     tall = -(-len(paper.curves) // 3)
     figure = Figure(figsize=(WIDTH, 1.9 * tall + 0.4), layout="constrained")
     axes = figure.subplots(tall, 3, squeeze=False).flatten()
@@ -77,7 +79,7 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis, column, letter in zip(axes, paper.curves, "abcdef", strict=False):
         settled: list[float] = []
         for place, row in enumerate(paper.rows):
-            values = spread([_curve(folder, column) for folder in runs.get(row.key, [])], column, WINDOW)
+            values = spread([_curve(folder, column) for folder in runs.get(row.key, [])], column, window)
             if not len(values.steps):
                 continue
             draw_band(axis, values, row.method, place)
@@ -92,7 +94,7 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
         axis.set_ylabel(_CURVES[column], fontsize=7)
     legend_above(figure, figure.axes[0])
     about = [
-        f"A point is the mean of {WINDOW:,} steps on training batches; line: mean over seeds, shade: ± sd. "
+        f"A point is {point_words(window)}, on training batches; line: mean over seeds, shade: ± sd. "
         "Panels are cut to what follows the first tenth of the steps."
     ]
     if "validation" in paper.curves:
@@ -112,8 +114,6 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
 def write_points(paper: PaperFigure, terms: Against, runs: Mapping[str, Sequence[Measured]], out: Path) -> list[str]:
     """A point for every run, a cross for every method: mean and sd over its seeds. `NAME.png`, `NAME.csv`."""
     notes = standing(paper, runs)
-    own = [(row.method, runs[row.key][-1]) for row in paper.rows if row.preset is None]
-    notes += [own_words(method, one, paper.rows[0].key) for method, one in own if isinstance(one, RunFolder)]
     figure = Figure(figsize=(0.62 * WIDTH, 3.2), layout="constrained")
     axis = figure.subplots()
     lines: list[list[Any]] = []
@@ -161,7 +161,8 @@ def _frame(axis: Axes, values: Sequence[float]) -> None:
     low, high = min(values), max(values)
     bottom, top = axis.get_ylim()
     margin = 0.1 * (high - low)
-    axis.set_ylim(max(bottom, low - margin), min(top, high + margin))
+    if margin > 0:
+        axis.set_ylim(max(bottom, low - margin), min(top, high + margin))
 
 
 def _curve(folder: RunFolder, column: str) -> list[dict[str, Any]]:

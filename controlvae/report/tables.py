@@ -24,6 +24,7 @@ class Cell:
 
     values: tuple[float, ...]
     printed: Printed | None  # None where the paper has no such number
+    comparable: bool = True  # with the paper's: not where settings are others
 
     @property
     def mean(self) -> float | None:
@@ -43,13 +44,16 @@ class Cell:
         if self.printed is None:
             return ours
         paper, digits = f"paper {_pair(self.printed.mean, self.printed.sd)}", _digits(self.printed.mean)
-        difference = "" if self.mean is None else f", {self.mean - self.printed.mean:+.{digits}f}"
-        return f"{ours} ({paper}{difference})"
+        if self.mean is None or not self.comparable:
+            return f"{ours} ({paper})"
+        return f"{ours} ({paper}, {self.mean - self.printed.mean:+.{digits}f})"
 
 
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
     """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each row's seeds."""
-    lines = [f"**{table.title}**", "", f"| method | seeds | steps | {' | '.join(table.columns)} |"]
+    # Settings of one's own stand beside the title, which is of the paper's.
+    lines = [line for words in (f"**{table.title}**", *other_settings(table.rows, runs)) for line in (words, "")]
+    lines.append(f"| method | seeds | steps | {' | '.join(table.columns)} |")
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
     sheet: list[list[Any]] = []
     notes: list[str] = []
@@ -63,14 +67,13 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             for score, methods in worked_out.items():  # scores say what they were worked out from
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
                     methods.setdefault(scored["estimator"], []).append(row.method)
-        steps = sorted({metrics["step"] for _, metrics in measured if "step" in metrics})
+        own = any(_not_the_presets(row, one) for one, _ in measured)
         cells = []
         for name, path in table.columns.items():
             found = tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
             fewer = f" ({len(found)} of {len(measured)} seeds)" if 0 < len(found) < len(measured) else ""
-            cells.append(Cell(found, row.printed.get(name)).words() + fewer)
-        shown = " to ".join(f"{step:,}" for step in dict.fromkeys([*steps[:1], *steps[-1:]])) or "–"
-        lines.append(f"| {row.method} | {len(measured) or '–'} | {shown} | {' | '.join(cells)} |")
+            cells.append(Cell(found, row.printed.get(name), comparable=not own).words() + fewer)
+        lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(cells)} |")
     notes = [table.note, *_estimators(worked_out.values()), *notes]
     lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
@@ -98,6 +101,38 @@ def data_words(experiment: Experiment) -> str:
     return f"{settings['type']}({', '.join(given)})"
 
 
+def other_settings(rows: Sequence[Row], runs: Mapping[str, Sequence[Measured]]) -> list[str]:
+    """Which settings of which methods are not those of their presets, in a line; nothing where all are."""
+    apart = [(row.method, _not_the_presets(row, one)) for row in rows for one in runs.get(row.key, []) if row.preset]
+    of: dict[str, list[str]] = {}
+    for path in dict.fromkeys(path for _, paths in apart for path in paths):
+        methods = [method for method, paths in apart if path in paths]
+        whose = "all runs" if len(methods) == len(apart) else "; ".join(dict.fromkeys(methods))
+        of.setdefault(whose, []).append(path)
+    words = "; ".join(f"{', '.join(paths)} ({whose})" for whose, paths in of.items())
+    return [f"Not the presets' settings: {words}."] if words else []
+
+
+def _not_the_presets(row: Row, one: Measured) -> list[str]:
+    """The settings in which a run differs from the preset its row names."""
+    return [] if row.preset is None or isinstance(one, ScoreFile) else _differences(one, row.preset)
+
+
+def _steps(measured: Sequence[tuple[Measured, Mapping[str, Any]]]) -> str:
+    """`1,500,000`; `57 of 120` where training has not come to its end; of several seeds, the least and the most."""
+    came = [
+        (metrics["step"], one.experiment().training.steps) for one, metrics in measured if isinstance(one, RunFolder)
+    ]
+    if not came:
+        return "–"
+    steps, goals = (_span(each) for each in zip(*came, strict=True))
+    return steps if all(step == goal for step, goal in came) else f"{steps} of {goals}"
+
+
+def _span(values: Sequence[int]) -> str:
+    return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
+
+
 def _estimators(worked_out: Iterable[Mapping[str, list[str]]]) -> list[str]:
     """How each score was worked out; where not all methods share that, whose it was."""
     return [
@@ -120,8 +155,6 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(f"{row.method}: {metrics['of']}, {on}.")
     elif row.preset is None:
         notes.append(own_words(row.method, one, table.rows[0].key))
-    elif other := _differences(one, row.preset):
-        notes.append(f"Not the preset's: runs of {row.preset} with another {', '.join(other)}.")
     if row.preset is None:
         notes += missing_words(row.method, metrics, table.columns)
     if isinstance(one, RunFolder) and any(event["event"] == "target moved" for event in one.events()):
@@ -173,8 +206,8 @@ def _why_missing(metrics: Mapping[str, Any], path: str) -> str:
 
 
 def _differences(folder: RunFolder, name: str) -> list[str]:
-    """The settings in which a run differs from a preset, but for its seed and length."""
-    wording = {"name", "about", "paper", "training.seed", "training.steps"}
+    """The settings in which a run differs from a preset, but for its seed."""
+    wording = {"name", "about", "paper", "training.seed"}
     return [path for path in changed(folder.experiment(), preset(name)) if path not in wording]
 
 
