@@ -27,6 +27,7 @@ from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.tables import write_table
 from controlvae.training import Run
 from controlvae.training.checkpoint import load as load_checkpoint
+from controlvae.training.engines import shared_settings
 
 MIGS = [0.5, 0.56, 0.53]
 
@@ -41,6 +42,22 @@ def test_every_preset_a_table_names_exists():
     named = {row.preset for table in TABLES.values() for row in table.rows}
     assert named <= set(PRESETS)
     assert all(row.printed.keys() <= table.columns.keys() for table in TABLES.values() for row in table.rows)
+
+
+@pytest.mark.parametrize("name", ["table-matched", "table-short"])
+def test_methods_on_the_same_terms_differ_in_objective_and_law_alone(name):
+    terms = [shared_settings(preset(row.preset)) | {"objective": None} for row in TABLES[name].rows]
+    assert all(each == terms[0] for each in terms)
+
+
+def test_tables_of_methods_on_their_own_terms_say_which(tmp_path):
+    own = [preset(row.preset) for row in TABLES["table-mig"].rows]
+    assert len({experiment.model for experiment in own}) == 3
+    for name in ("table-mig", "table-rmig"):
+        text = write_table(TABLES[name], {}, tmp_path)
+        for experiment in own:
+            assert f"{experiment.training.steps:,}" in text
+            assert f"{experiment.optimiser.rate:.4f}" in text
 
 
 def test_the_papers_rmig_rows_average_to_their_last_column():
@@ -86,6 +103,9 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
     assert "| FactorVAE (γ = 10) | – | – | – (paper 0.5625 ± 0.0443) |" in done.stdout
     rows = list(csv.DictReader((tmp_path / "table-mig.csv").open(encoding="utf-8")))
     assert [(row["seed"], float(row["MIG"])) for row in rows] == [("1", 0.5), ("2", 0.56), ("3", 0.53)]
+    evaluated_run(tmp_path / "shapes2d-control-16" / "seed-10", 10, 0.4)  # its name sorts before seed-2
+    fewer = within("reproduce", "table-mig", "--runs", tmp_path, "--no-train", "--seeds", 3, cwd=tmp_path)
+    assert f"| ControlVAE (KL = 16) | 3 | 1,500,000 | {ours} " in fewer.stdout, fewer.stderr
 
 
 def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp_path):
@@ -94,7 +114,7 @@ def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp
     sets = [word for one in changes for word in ("--set", one)]
     done = within(*words, *sets, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "| ControlVAE (KL = 16) | 1 | 3 |" in done.stdout
+    assert "| ControlVAE (set point 16) | 1 | 3 |" in done.stdout
     assert "Not the presets' settings: data.images, training.steps, training.batch (all runs)." in done.stdout
     run = RunFolder(tmp_path / "short" / "shapes2d-short" / "seed-1")
     assert (run.experiment().training.steps, run.experiment().data.images) == (3, 400)

@@ -207,7 +207,15 @@ def sweep(
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="A table or figure of the paper; lists them by default.")] = None,
     runs: Annotated[Path, typer.Option("--runs", help="Where runs, tables and figures are kept.")] = Path("runs/paper"),
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each method, trained side by side.")] = 5,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            min=1,
+            help="Seeds of each method: so many are trained (5 by default), the first so many taken (or all).",
+            show_default=False,
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="PRESET", help="Train these alone. Repeatable.")
     ] = None,

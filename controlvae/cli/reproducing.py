@@ -20,6 +20,8 @@ from controlvae.report.paper_figures import write_figure
 from controlvae.report.responses import write_examples
 from controlvae.report.tables import Measured, write_table
 
+_SEEDS = 5  # of each method
+
 
 def show_results() -> None:
     """What can be reproduced."""
@@ -30,7 +32,7 @@ def show_results() -> None:
 def reproduce(
     name: str,
     runs: Path,
-    seeds: int,
+    seeds: int | None,
     only: Sequence[str],
     beside: Sequence[str],
     sets: Sequence[str],
@@ -40,7 +42,7 @@ def reproduce(
 ) -> None:
     """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated.
 
-    Methods that share their network and differ in control alone train side by side, which suits a large GPU. Methods
+    Where `seeds` are not given, five are trained and all that are found are taken. Methods that share their network and differ in control alone train side by side, which suits a large GPU. Methods
     set beside them are not trained, and evaluated where that was not done as for the others. `sets` change every method
     that is trained; the table says so.
     """
@@ -56,12 +58,13 @@ def reproduce(
         raise UserError(f"no folder {runs}; --runs takes the one that runs of {name} are kept in")
     if train:
         changes = [word for one in sets for word in ("--set", one)]
+        each = seeds or _SEEDS
         made = [
-            seed_folders(override(preset(name), list(sets)), runs / name, seeds, words, option="--runs")
-            for name in wanted for words in [typed("train", name, *changes, "--seeds", seeds)]
+            seed_folders(override(preset(name), list(sets)), runs / name, each, words, option="--runs")
+            for name in wanted for words in [typed("train", name, *changes, "--seeds", each)]
         ]  # fmt: skip
         train_all([folder for folders in made for folder in folders], how)
-    found = {row.key: runs_in(runs / row.key) for row in result.rows}
+    found = {row.key: sorted(runs_in(runs / row.key), key=_seed)[:seeds] for row in result.rows}
     found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
     for folders in found.values():
         for folder in folders:
@@ -78,6 +81,10 @@ def reproduce(
         for line in write_figure(result, {**found, **own}, runs, root=how.data_root, device=how.device):
             typer.echo(line)
         typer.echo(f"written to {runs / f'{name}.png'} and .csv")
+
+
+def _seed(folder: RunFolder) -> int:
+    return folder.experiment().training.seed
 
 
 def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measured]]:
