@@ -42,9 +42,9 @@ def reproduce(
 ) -> None:
     """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated.
 
-    Where `seeds` are not given, five are trained and all that are found are taken. Methods that share their network and differ in control alone train side by side, which suits a large GPU. Methods
+    Methods that share their network and differ in control alone train side by side, which suits a large GPU. Methods
     set beside them are not trained, and evaluated where that was not done as for the others. `sets` change every method
-    that is trained; the table says so.
+    that is trained; the table says so. Where `seeds` are not given, five are trained and all that are found are taken.
     """
     result = paper_result(name)
     if runs.is_file():
