@@ -135,6 +135,18 @@ def test_the_trees_are_scikit_learns(classes):
     assert (ours.predicted.numpy() == theirs.predict(codes)).mean() > 0.97
 
 
+@pytest.mark.parametrize("rounding", [1e-12, 1e-8])  # less than float32 has; more, near 0, but less than 1e-7
+def test_codes_equal_up_to_rounding_are_equal_as_in_scikit_learn(rounding):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 600)
+    codes = np.round(np.stack([y, y % 2, 0 * y], 1) + rng.normal(size=(600, 3)), 1)
+    codes += rounding * rng.normal(size=codes.shape)
+    theirs = GradientBoostingClassifier(n_estimators=30, max_depth=2, random_state=0).fit(codes[:400], y[:400])
+    ours = boost(torch.tensor(codes), torch.tensor(y[:400]), trees=30, depth=2)
+    np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=1e-9)
+    assert (ours.predicted.numpy() == theirs.predict(codes)).all()
+
+
 @pytest.mark.parametrize(("rows", "apart"), [(2_000, 1e-3), (4_000, 0.01)])
 def test_cuts_are_at_every_value_of_a_few_rows_and_at_quantiles_come_close(rows, apart):
     rng = np.random.default_rng(1)

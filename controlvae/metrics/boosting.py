@@ -8,6 +8,7 @@ from torch.nn.functional import embedding_bag, one_hot
 
 _BINS = 256  # per latent, at most: between its quantiles, or one for each of its values where they are fewer
 _FEW = 2_048  # rows: of so many each value has its bin, because bins of a few rows hide where a class ends
+_APART = 1e-7  # as in scikit-learn: values of float32 that lie no further from each other are one
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ def boost(
     defaults of scikit-learn's GradientBoostingClassifier, and its importances: the squared error that a latent's splits
     took away, over all trees. They agree to rounding where no two latents split equally well (the seed chooses, as
     there) and a latent has at most 256 values, or is learnt from at most 2,048 rows; beyond that, a cut is at one of
-    255 quantiles. The trees of all classes grow together, which for 40 classes is tens of times as fast. Classes are
-    0, 1, ... and each must occur.
+    255 quantiles. As there, codes are told apart as float32, whatever the sums are computed in. The trees of all
+    classes grow together, which for 40 classes is tens of times as fast. Classes are 0, 1, ... and each must occur.
     """
     learnt, classes = len(labels), int(labels.max()) + 1
     binned = torch.stack([_bins(column, learnt) for column in codes.T], dim=1)  # (rows, latents)
@@ -53,16 +54,16 @@ def boost(
 
 
 def _bins(column: Tensor, learnt: int) -> Tensor:
-    """The number of cuts below each value; cuts come from the rows to learn from."""
-    values = column[:learnt].unique()
-    if len(values) > _BINS and learnt > _FEW:
-        values = column[:learnt].sort().values
-        last = len(values) - 1
-        at = torch.arange(1, _BINS, device=column.device) * last // _BINS
-        cuts = ((values[at] + values[at + 1]) / 2).unique()
-    else:
-        cuts = (values[1:] + values[:-1]) / 2
-    return torch.searchsorted(cuts, column.contiguous())
+    """The number of cuts below each value; cuts come from the rows to learn from, and lie where scikit-learn's may."""
+    column = column.float()
+    ordered = column[:learnt].sort().values
+    between = (ordered[1:].double() + ordered[:-1].double()) / 2
+    cuts = between[ordered[1:] > ordered[:-1] + _APART]
+    if len(cuts) >= _BINS and learnt > _FEW:
+        at = torch.arange(1, _BINS, device=column.device) * (learnt - 1) // _BINS
+        above = torch.searchsorted(cuts, ordered[at].double())  # a quantile that many rows share has its cut after them
+        cuts = cuts[above.clamp(max=len(cuts) - 1)].unique()
+    return torch.searchsorted(cuts, column.double())
 
 
 class _Sums:

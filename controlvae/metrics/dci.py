@@ -48,7 +48,8 @@ def dci(
     may differ in the fourth digit.
 
     Args:
-        codes: (examples, latents). float64 is computed in float64, all else in float32, three times as fast.
+        codes: (examples, latents). Trees tell them apart as float32, as scikit-learn's do; for float64 the sums are in
+            float64, for all else in float32, three times as fast.
         factors: integer classes, (examples, factors), two factors or more.
         learn: examples to learn from; with fewer than `learn + test`, all are used in that proportion.
         test: examples to test on.
