@@ -13,11 +13,12 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.metrics import mutual_info_score
 
-from controlvae.metrics import mig, mig_histogram, mig_sampled, rmig
+from controlvae.metrics import dci, mig, mig_histogram, mig_sampled, rmig
 from controlvae.metrics.mig import _add_tiles, histogram_bins
 
 Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 BOTH = np.stack([Y1, Y2], 1)
+WITHOUT_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="ij"), -1).reshape(-1, 3)
 
 
@@ -363,9 +364,21 @@ def test_settings_are_checked():
         mig_sampled(means, 0 * log_variances - 70, factors)
     with pytest.raises(ValueError, match="standard deviations from 0, which float32 cannot resolve"):
         mig_sampled(means.astype(np.float32), 0 * log_variances - 40, factors)
+    with pytest.raises(ValueError, match=r"draws must be a whole number, 1 or more, got 100.0"):
+        mig_sampled(means, log_variances, factors, draws=100.0)
     for estimate in (mig_histogram, lambda m, y, bins: rmig(m, log_variances, y, bins=bins)):
         with pytest.raises(ValueError, match="bins must be 2 or more, got 1"):
             estimate(means, factors, bins=1)
+        with pytest.raises(ValueError, match=r"bins must be a whole number, 2 or more, got 2.5"):
+            estimate(means, factors, bins=2.5)
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=WITHOUT_CUDA), "cuda:99", "abacus"])
+def test_a_device_that_is_not_here_is_refused(device):
+    means, log_variances, factors = posteriors()
+    for score in (mig_sampled, rmig, lambda means, _, factors, device: dci(means, factors, device=device)):
+        with pytest.raises(ValueError, match=f"device '{device}' is not available here"):
+            score(means, log_variances, factors, device=device)
 
 
 def test_sampled_mig_warns_where_values_are_not_equally_frequent():
@@ -378,9 +391,11 @@ def test_sampled_mig_warns_where_values_are_not_equally_frequent():
 def test_few_examples_a_value_are_warned_of_and_codes_beyond_the_bins_are_counted():
     rng = np.random.default_rng(0)
     means, factors = rng.normal(size=(600, 2)), rng.integers(0, 40, size=(600, 1))
-    for score in (mig_sampled, rmig):
-        with pytest.warns(UserWarning, match="factor 0 has 15 examples a value"):
+    means[:, 1] = 0
+    for score in (mig_sampled, rmig, lambda means, _, factors: mig_histogram(means, factors)):
+        with pytest.warns(UserWarning, match="a factor of 40 values has 15 examples of each") as caught:
             noise = score(means, np.tile([-9.0, 0.0], (600, 1)), factors)
+        assert caught[0].filename == __file__
         assert noise.score > 0.1  # of codes that tell nothing
         assert noise.entropies == pytest.approx([np.log(40)], abs=0.1)
     two = (factors > 19).astype(int)

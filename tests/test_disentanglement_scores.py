@@ -1,6 +1,7 @@
 """DCI, SAP, FactorVAE's and β-VAE's scores, modularity: by hand, against scikit-learn, and what must not matter."""
 
 import math
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -316,6 +317,17 @@ def test_too_few_rows_or_factors_are_refused():
             score(noisy(), FACTORS[:, :1])
     with pytest.raises(ValueError, match="values that are not finite"):
         sap(noisy(), spoil(FACTORS), continuous=True)
+
+
+@pytest.mark.parametrize("score", [factor_vae_score, beta_vae_score])
+def test_few_examples_of_each_value_are_warned_of(score):
+    rng = np.random.default_rng(0)
+    codes, factors = rng.normal(size=(20, 4)), rng.integers(0, 2, size=(20, 2))
+    with pytest.warns(UserWarning, match="a factor of 2 values has 10 examples of each"):
+        assert score(codes, factors, learn=1_000, test=500).score > 0.6  # of codes that tell nothing: a coin's is 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score(np.tile(codes, (20, 1)), np.tile(factors, (20, 1)), learn=10, test=10)
 
 
 def test_settings_are_checked():

@@ -1,6 +1,8 @@
 """Anything a caller may hold, as an array on the host; codes and factors, checked."""
 
+import warnings
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ def host_array(given: Any) -> np.ndarray:
 
 
 _LARGEST = 1e12  # of a code: sums of its square are far from overflowing
+_EACH = 200  # examples of each value of a factor, below which scores of noise are far too high
 
 
 def code_table(name: str, values: Any) -> Any:
@@ -45,7 +48,17 @@ def code_tensor(name: str, given: Any, device: torch.device | str | None = None)
     if not isinstance(values, Tensor) and values.dtype == np.longdouble:
         values = values.astype(np.float64)
     tensor = values if isinstance(values, Tensor) else torch.tensor(values)
-    return tensor.to(device or tensor.device, torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+    kind = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return tensor.to(place(device, tensor), kind)
+
+
+def place(device: torch.device | str | None, codes: Tensor) -> torch.device:
+    """Where to compute: there, if it is a device that is here, or where the codes are."""
+    try:
+        return codes.device if device is None else torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0][:100]
+        raise ValueError(f"device {str(device)!r} is not available here ({reason}); try device='cpu'") from None
 
 
 def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: int = 1) -> list[np.ndarray]:
@@ -108,10 +121,23 @@ def _check_varies(factor: str, values: np.ndarray) -> None:
 
 
 def at_least(smallest: int, **given: int) -> None:
-    """Refuses a setting below the smallest that makes sense."""
+    """Refuses a setting that is no whole number, or below the smallest that makes sense."""
     for name, value in given.items():
+        if not isinstance(value, Integral):
+            raise ValueError(f"{name} must be a whole number, {smallest} or more, got {value!r}")
         if value < smallest:
             raise ValueError(f"{name} must be {smallest} or more, got {value}")
+
+
+def check_enough(columns: Sequence[np.ndarray], stacklevel: int = 3) -> None:
+    """Warns where a factor has few examples of each value: whatever tells examples apart then tells their values."""
+    examples, values = len(columns[0]), max(int(labels.max()) + 1 for labels in columns)
+    if examples < _EACH * values:
+        warnings.warn(
+            f"a factor of {values} values has {examples / values:.0f} examples of each; with fewer than {_EACH}, codes "
+            "that tell nothing score well above chance, so compare scores at equal numbers of examples alone",
+            stacklevel=stacklevel,
+        )
 
 
 def learn_and_test(

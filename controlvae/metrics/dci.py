@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from controlvae.metrics.arrays import classes, code_tensor, host_array, learn_and_test, named
+from controlvae.metrics.arrays import classes, code_tensor, host_array, learn_and_test, named, place
 from controlvae.metrics.boosting import boost
 
 
@@ -58,9 +58,10 @@ def dci(
         device: where to compute; by default where `codes` are.
     """
     table = code_tensor("codes", codes)
+    where = place(device, table)
     columns = classes(factors, len(table), factor_names, least=2)
     rows, others = learn_and_test(columns, learn, test, seed, factor_names)
-    chosen = table[torch.from_numpy(np.concatenate([rows, others])).to(table.device)].to(device or table.device)
+    chosen = table[torch.from_numpy(np.concatenate([rows, others])).to(table.device)].to(where)
     importance, learnt, tested = [], [], []
     for labels in columns:
         values, numbered = np.unique(labels[rows], return_inverse=True)  # a value only tested is never predicted

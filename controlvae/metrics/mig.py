@@ -15,9 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.metrics.arrays import at_least, classes, code_table, code_tensor, factor_word, host_array, named
-
-_EACH = 200  # examples a value of a factor, below which estimates from posteriors are far too high
+from controlvae.metrics.arrays import (
+    at_least,
+    check_enough,
+    classes,
+    code_table,
+    code_tensor,
+    factor_word,
+    host_array,
+    named,
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ def mig_histogram(codes: Any, factors: Any, *, bins: int = 20, factor_names: Seq
     at_least(2, bins=bins)
     values = code_table("codes", host_array(codes))
     columns = classes(factors, len(values), factor_names)
+    check_enough(columns)
     information, entropies = histogram_information(values, columns, bins)
     estimator = f"MIG from a histogram of {bins} bins (disentanglement_lib), {len(values):,} examples"
     return gap(list(information), entropies, factor_names, estimator)
@@ -129,7 +137,7 @@ def mig_sampled(
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
     _check_balance(columns, factor_names)
-    check_enough(columns, factor_names)
+    check_enough(columns, stacklevel=4)
     _check_range(mean, log_variance)
     generator = torch.Generator().manual_seed(seed)  # the host's, so that the device does not change the draws
     z, encoders = _draw(mean, log_variance, generator)
@@ -159,18 +167,6 @@ def _check_balance(columns: Sequence[np.ndarray], names: Sequence[str] | None) -
                 "largest possible), but mig_sampled counts each the same; rmig and mig_histogram weigh them",
                 stacklevel=4,
             )
-
-
-def check_enough(columns: Sequence[np.ndarray], names: Sequence[str] | None) -> None:
-    """Warns where a factor has few examples a value: each posterior is one of few in the mixture it is held against."""
-    each = [len(labels) / (labels.max() + 1) for labels in columns]
-    least = int(np.argmin(each))
-    if each[least] < _EACH:
-        warnings.warn(
-            f"{factor_word(least, names)} has {each[least]:.0f} examples a value; with fewer than {_EACH} the sampled "
-            "MIG and RMIG of codes that tell nothing lie well above 0, so compare them at equal numbers alone",
-            stacklevel=4,
-        )
 
 
 def _check_range(mean: Tensor, log_variance: Tensor) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.metrics.arrays import at_least, classes
-from controlvae.metrics.mig import MIG, check_enough, factor_information, gap, gaussians
+from controlvae.metrics.arrays import at_least, check_enough, classes
+from controlvae.metrics.mig import MIG, factor_information, gap, gaussians
 
 _LOW, _HIGH = -4.0, 4.0  # the range of z that is divided into bins
 
@@ -43,7 +43,7 @@ def rmig(
     at_least(2, bins=bins)
     mean, log_variance = gaussians(means, log_variances, device)
     columns = classes(factors, len(mean), factor_names)
-    check_enough(columns, factor_names)
+    check_enough(columns, stacklevel=4)
     counts = [int(labels.max()) + 1 for labels in columns]
     # A row for each value of each factor, one factor after the other.
     rows = torch.stack([torch.from_numpy(labels) + sum(counts[:k]) for k, labels in enumerate(columns)], dim=1)

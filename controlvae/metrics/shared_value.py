@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from controlvae.metrics.arrays import at_least, classes, code_table, host_array
+from controlvae.metrics.arrays import at_least, check_enough, classes, code_table, host_array
 
 _NUMBERS = 1 << 23  # codes looked up at a time: 64 MiB
 
@@ -66,6 +66,7 @@ def factor_vae_score(
         raise ValueError(f"threshold must be 0 or more, got {threshold}")
     values = code_table("codes", host_array(codes)).astype(np.float64)
     columns = classes(factors, len(values), None, least=2)
+    check_enough(columns)
     spread = values.var(axis=0, ddof=1)
     active = np.flatnonzero((spread > 0) & (np.sqrt(spread) >= threshold))
     votes = np.zeros((2, values.shape[1], len(columns)), dtype=np.int64)  # learnt and tested: (latents, factors)
@@ -115,6 +116,7 @@ def beta_vae_score(
     at_least(1, batch=batch, learn=learn, test=test)
     values = code_table("codes", host_array(codes)).astype(np.float64)
     columns = classes(factors, len(values), None, least=2)
+    check_enough(columns)
 
     def difference(labels: np.ndarray, rng: np.random.Generator, count: int) -> np.ndarray:
         first = _repeated(labels, rng, count * batch).reshape(count, batch)
