@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mutual_info_score
 from sklearn.svm import LinearSVC
 
-from controlvae.data.factors import Factors
+from controlvae.data.factors import Factors, read_factors
+from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
 from controlvae.metrics import beta_vae_score, dci, factor_vae_score, modularity, sap
 from controlvae.metrics.arrays import learn_and_test
@@ -343,6 +344,22 @@ def test_settings_are_checked():
 
 
 # In an evaluation
+
+
+def test_factors_and_their_names_are_read_from_one_file(tmp_path):
+    file = tmp_path / "f.npz"
+    np.savez(file, means=noisy(), factors=FACTORS, factor_names=["a", "b", "c"], unordered=["b"])
+    found = read_factors(file, None, 600, None)
+    assert (found.names, found.unordered, list(found.levels)) == (("a", "b", "c"), ("b",), ["a", "c"])
+    np.testing.assert_array_equal(found.classes, FACTORS)
+    assert read_factors(file, "c, b", 600, None).names == ("c", "b")
+    assert read_factors(file, "factors", 600, None).names == found.names
+    with pytest.raises(UserError, match="did you mean 'factors'"):
+        read_factors(file, "facotrs", 600, None)
+    for wrong in ({"factor_names": ["a", "b"]}, {"factor_names": ["a", "b", "a"]}, {"unordered": ["d"]}):
+        np.savez(file, **({"factors": FACTORS, "factor_names": ["a", "b", "c"]} | wrong))
+        with pytest.raises(UserError, match=r"must name each column|not among the factors"):
+            read_factors(file, None, 600, None)
 
 
 class Examples:

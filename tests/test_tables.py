@@ -237,6 +237,24 @@ def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere, capsys):
     bare = json.loads((tmp_path / "bare.scores.json").read_text())
     assert "log-variances" in bare["rmig"]["skipped"]
     assert bare["dci"] == found["dci"] | {"per_factor": bare["dci"]["per_factor"]}
+    assert list(bare["dci"]["per_factor"]) == ["factor 0", "factor 1"]  # as the functions count them
+
+
+def test_codes_without_factors_have_what_needs_none(tmp_path, elsewhere):
+    means, log_variances, _ = elsewhere
+    np.savez(tmp_path / "alone.npz", means=means, log_variances=log_variances)
+    done = within("score", "alone.npz", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "every disentanglement score is left out" in " ".join(done.stdout.split())
+    alone, whole = (json.loads((tmp_path / f"{name}.scores.json").read_text()) for name in ("alone", "codes/theirs-1"))
+    for name in ("kl", "kl_per_latent", "active_units", "mutual_information"):
+        assert alone[name] == whole[name]
+    told = alone["mutual_information"]
+    assert 0 < told["lower"] <= told["upper"] <= alone["kl"]
+    assert "dci" not in alone
+    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=alone.npz"]
+    beside = within("reproduce", "table-mig", *words, cwd=tmp_path)
+    assert "theirs: the codes in alone.npz, 300 of 300 examples, factors none" in beside.stdout, beside.stderr
 
 
 def test_factors_of_codes_may_stand_in_a_table_of_words(tmp_path, elsewhere):

@@ -24,7 +24,7 @@ class Factors(NamedTuple):
 
     names: tuple[str, ...]
     classes: np.ndarray  # (pictures, factors) int64
-    unordered: tuple[str, ...] = ()  # those in words: no quantities
+    unordered: tuple[str, ...] = ()  # no quantities: those in words, or said to be none
     levels: Mapping[str, np.ndarray] = MappingProxyType({})  # of the others: the number each class stands for
 
     def among(self, rows: np.ndarray) -> "Factors":
@@ -40,11 +40,12 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
 
     A CSV begins with the factors' names; a first column without one that counts the rows, as pandas writes its index,
     is left out. Its rows are in the order of the pictures, unless a column `file` names the picture of each. In a
-    `.npz` a vector is a factor, and so is each column of a matrix.
+    `.npz` a vector is a factor, and so is each column of a matrix; where it holds `factors` and `factor_names`, as
+    `score` takes them, those are meant, and the ones in `unordered` are no quantities.
     """
     written = path.suffix.lower() in (".csv", ".tsv")
     try:
-        columns = _from_csv(path) if written else _from_numpy(path, wanted)
+        columns, kinds = (_from_csv(path), set[str]()) if written else _from_numpy(path, wanted)
     except (*FAULTS, csv.Error) as error:
         raise UserError(f"{path} cannot be read as factors: {error}") from None
     named = columns.pop(_FILE, None)
@@ -60,7 +61,7 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
             raise UserError(f"{path} has {len(column):,} rows under {name!r} for {count:,} pictures")
     columns = {name: _as_numbers(column, f"{path}: {name!r}") for name, column in columns.items()}
     found = {name: _classes(column, f"{path}: {name!r}") for name, column in columns.items()}
-    words = tuple(name for name, column in columns.items() if column.dtype.kind == "U")
+    words = tuple(name for name, column in columns.items() if column.dtype.kind == "U" or name in kinds)
     levels = {name: values for name, (values, _) in found.items() if name not in words}
     return Factors(tuple(columns), np.stack([classes[order] for _, classes in found.values()], axis=1), words, levels)
 
@@ -103,25 +104,43 @@ def _regularity(rows: list[list[str]]) -> tuple[int, bool]:
     return len(rows[0]) if rows else 0, len({len(row) for row in rows}) == 1
 
 
-def _from_numpy(path: Path, wanted: str | None) -> dict[str, np.ndarray]:
+def _from_numpy(path: Path, wanted: str | None) -> tuple[dict[str, np.ndarray], set[str]]:
+    """The columns, and the names of those that are said to be no quantities."""
     if path.suffix.lower() == ".npy":
-        arrays = {"factor": np.load(path)}
-    elif path.suffix.lower() == ".npz":
-        with np.load(path) as file:
-            names = [name.strip() for name in wanted.split(",")] if wanted else file.files
-            for name in names:
-                if name not in file.files:
-                    raise unknown(f"array in {path}", name, file.files)
-            arrays = {name: file[name] for name in names}
-    else:
+        return _columns("factor", np.load(path)), set()
+    if path.suffix.lower() != ".npz":
         raise ValueError("a table of factors is a .csv, .tsv, .npy or .npz file")
-    columns: dict[str, np.ndarray] = {}
-    for name, array in arrays.items():
-        if array.ndim not in (1, 2):
-            raise ValueError(f"{name} has shape {array.shape}; factors are a vector or a matrix, a row per picture")
-        matrix = array.reshape(len(array), -1).T
-        columns |= {name if len(matrix) == 1 else f"{name} {number}": column for number, column in enumerate(matrix)}
-    return columns
+    with np.load(path) as file:
+        named = _named(file) if {"factors", "factor_names"} <= set(file.files) else {}
+        kinds = set(np.atleast_1d(file["unordered"]).astype(str).tolist()) if named and "unordered" in file else set()
+        if other := kinds - named.keys():
+            raise ValueError(f"unordered names {sorted(other)}, which are not among the factors {list(named)}")
+        columns: dict[str, np.ndarray] = {}
+        for name in [part.strip() for part in wanted.split(",")] if wanted else ["factors"] if named else file.files:
+            if name in named:
+                columns[name] = named[name]
+            elif named and name == "factors":
+                columns |= named
+            elif name in file.files:
+                columns |= _columns(name, file[name])
+            else:
+                raise unknown(f"array in {path}", name, [*named, *file.files])
+    return columns, kinds
+
+
+def _named(file: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns of `factors` under their names."""
+    table, names = file["factors"], np.atleast_1d(file["factor_names"]).astype(str).tolist()
+    if table.ndim != 2 or table.shape[1] != len(names) or len(set(names)) != len(names):
+        raise ValueError(f"factor_names must name each column of factors, {table.shape}, once, got {names}")
+    return dict(zip(names, table.T, strict=True))
+
+
+def _columns(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{name} has shape {array.shape}; factors are a vector or a matrix, a row per picture")
+    matrix = array.reshape(len(array), -1).T
+    return {name if len(matrix) == 1 else f"{name} {number}": column for number, column in enumerate(matrix)}
 
 
 def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Codes that any model gave, read from a file: every disentanglement score, into a JSON file beside them."""
+"""Codes that any model gave, read from a file: what they carry, and every disentanglement score, into a JSON file."""
 
 import hashlib
 import json
@@ -17,22 +17,25 @@ from controlvae.data.roots import located
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.errors import UserError, typed
 from controlvae.experiments.files import write_text
-from controlvae.metrics import active_units
+from controlvae.metrics import active_units, mutual_information
 from controlvae.metrics.arrays import classes, code_table
 from controlvae.models import Posterior
 from controlvae.objectives import gaussian_kl
 from controlvae.report.disentangling import ground_truth, measured_on, scores
+from controlvae.report.evaluate import MIXED
 
 SUFFIX = ".scores.json"
 _WITHIN = 1e6  # codes that float32, in which they are scored, tells apart
 _ARRAYS = {  # what a file of codes may hold
     "means": "(examples, latents): of q(z|x), or any codes",
-    "log_variances": "the same shape: MIG by sampling and RMIG need them",
-    "factors": "(examples, factors): whole numbers; not needed for all 737,280 of 2D Shapes in their order",
+    "log_variances": "the same shape: KL, mutual information, MIG by sampling and RMIG need them",
+    "factors": "(examples, factors): whole numbers, for the disentanglement scores; those of all 737,280 of 2D Shapes "
+    "in their order are known",
     "factor_names": "what to call them",
     "unordered": "names of those that are no quantities; `shape` where the factors are named as those of 2D Shapes",
     "reconstruction": "one number, nats per example",
 }
+_NO_FACTORS = "none, so every disentanglement score is left out; add an array `factors`, or give --factors TABLE"
 NEEDS = "; ".join(f"{name} {what}" for name, what in _ARRAYS.items())
 
 
@@ -127,27 +130,26 @@ def _scored(
     means, log_variances = code_table("means", arrays["means"]), arrays.get("log_variances")
     if log_variances is not None and code_table("log_variances", log_variances).shape != means.shape:
         raise ValueError(f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}")
-    known = _factors(arrays, table, len(means))
-    chosen = np.random.default_rng(0).permutation(len(means))[: measured_on(len(means), device)]
+    known, available = _factors(arrays, table, len(means)), len(means)
+    chosen = np.random.default_rng(0).permutation(available)[: measured_on(available, device)]
     means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
-    factors = known.among(chosen)
-    if not factors.names:
-        raise ValueError("no factor varies among the examples that were chosen, so there is nothing to score")
-    metrics: dict[str, Any] = {
-        "examples": len(chosen),
-        "available": len(known.classes),
-        "factors": ", ".join(f"{name} (no quantity)" if name in factors.unordered else name for name in factors.names),
-        "ground_truth": ground_truth(factors, known),
-        "device": device.type,
-    }
+    metrics: dict[str, Any] = {"examples": len(chosen), "available": available, "device": device.type}
     if log_variances is not None:
         kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0)
-        metrics |= {"kl": kl.sum().item(), "kl_per_latent": kl.tolist()}
+        told = mutual_information(means[:MIXED], log_variances[:MIXED])
+        metrics |= {"kl": kl.sum().item(), "kl_per_latent": kl.tolist(), "mutual_information": told._asdict()}
     if (error := arrays.get("reconstruction")) is not None:
         if error.size != 1 or error.dtype.kind not in "fiu" or not np.isfinite(error).all():
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
         metrics["reconstruction"] = error.item()
     metrics["active_units"] = active_units(means)
+    if known is None:
+        return metrics | {"factors": _NO_FACTORS}
+    factors = known.among(chosen)
+    if not factors.names:
+        raise ValueError("no factor varies among the examples that were chosen, so there is nothing to score")
+    names = [f"{name} (no quantity)" if name in factors.unordered else name for name in factors.names]
+    metrics |= {"factors": ", ".join(names), "ground_truth": ground_truth(factors, known)}
     return metrics | scores(means, log_variances, factors, progress)
 
 
@@ -159,17 +161,19 @@ def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device)
     return torch.as_tensor(values[chosen].astype(np.float32), device=device)
 
 
-def _factors(arrays: Mapping[str, np.ndarray], table: Factors | None, examples: int) -> Factors:
-    """Those of a table of their own; else of the file of codes itself; else those of all 2D Shapes."""
+def _factors(arrays: Mapping[str, np.ndarray], table: Factors | None, examples: int) -> Factors | None:
+    """Those of a table of their own; else of the file of codes itself; else those of all 2D Shapes; else none."""
     if table is not None:
         classes(table.classes, examples, table.names)
         shapes = not table.unordered and set(table.names) == set(FACTOR_NAMES)  # in numbers, with their names
         return table._replace(unordered=UNORDERED) if shapes else table
     given = arrays.get("factors")
     if given is None and examples != IMAGE_COUNT:
-        raise ValueError(f"it has no factors, and its {examples:,} codes are not those of all {IMAGE_COUNT:,} shapes")
+        if of_none := sorted({"factor_names", "unordered"} & arrays.keys()):
+            raise ValueError(f"it holds {', '.join(of_none)} and no factors; add them, or give --factors without those")
+        return None
     values = factor_classes(None) if given is None else given
-    default = FACTOR_NAMES if given is None else [f"factor {number + 1}" for number in range(values[:1].size)]
+    default = FACTOR_NAMES if given is None else [f"factor {number}" for number in range(values[:1].size)]
     names = _words(arrays.get("factor_names", default))
     classes(values, examples, names)
     unordered = _words(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else []))

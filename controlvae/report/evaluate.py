@@ -22,7 +22,7 @@ from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.text import bound_perplexities, text_metrics
 from controlvae.report.trained import Trained, best_by_validation, on_test_examples, pixel_variance, some_examples
 
-_MIXED = 4_096  # examples the mutual information is worked out from: their pairs all count
+MIXED = 4_096  # examples the mutual information is worked out from: their pairs all count
 _ENOUGH, _MOST_DRAWS = 5_000, 20  # samples of z in all, and of one example, that make chance small
 
 
@@ -146,7 +146,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
         "kl": bound.kl,
         "kl_per_latent": bound.kl_per_latent.tolist(),
         "active_units": active_units(bound.means),
-        "mutual_information": mutual_information(bound.means[:_MIXED], bound.log_variances[:_MIXED])._asdict(),
+        "mutual_information": mutual_information(bound.means[:MIXED], bound.log_variances[:MIXED])._asdict(),
     }
 
 
