@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mutual_info_score
 from sklearn.svm import LinearSVC
 
+from controlvae.cli.runs import show_metrics
 from controlvae.data.factors import Factors, read_factors
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
@@ -418,3 +419,13 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     wide = scores(means, torch.full_like(means, 77.0), factors)
     assert "[-60, 60], got one of size 77" in wide["mig_sampled"]["skipped"]
     assert wide["dci"] == scores(means, None, factors)["dci"]
+
+
+def test_scores_are_shown_with_the_part_they_are_of(capsys):
+    found = evaluated(600)
+    found["ground_truth"]["split"] = "train: 600 pictures"
+    parts = {"split": "test: 60 pictures", "train": {"split": "train: 600 pictures"}}
+    show_metrics("run", parts | found)
+    shown = capsys.readouterr().out
+    assert "by factor (train: 600 pictures)" in shown
+    assert shown.index("ground truth") < shown.index("split: train: 600 pictures", shown.index("ground truth"))

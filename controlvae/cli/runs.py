@@ -122,7 +122,8 @@ def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:
     for words, part in ((title, of_all), (f"{title}, the best by validation", best)):
         table = Table(title=escape(words), show_header=False, box=None, title_justify="left")
         for name, value in part.items():
-            if name not in ("samples", "read_back") and (shown := _cell(name, value, said)):
+            again = set() if name == "ground_truth" else said  # the split of the scores, though others may share it
+            if name not in ("samples", "read_back") and (shown := _cell(name, value, again)):
                 table.add_row(name.replace("_", " "), escape(shown))
         if part:
             Console(soft_wrap=True).print(table)
@@ -141,7 +142,8 @@ def _show_factors(metrics: Mapping[str, Any]) -> None:
     }  # fmt: skip
     if not scores:
         return
-    table = Table(title="by factor", box=None, title_justify="left")
+    split = metrics.get("ground_truth", {}).get("split")  # codes from elsewhere have none
+    table = Table(title=escape(f"by factor ({split})" if split else "by factor"), box=None, title_justify="left")
     table.add_column("")
     for name in scores:
         table.add_column(name.replace("_", " "), justify="right")

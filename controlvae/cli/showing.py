@@ -78,7 +78,11 @@ def evaluate(
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """Every metric that applies, into metrics.json; on the test part of the data where there is one."""
+    """Every metric that applies, into metrics.json.
+
+    On the test part of the data where there is one; disentanglement scores,
+    which need factors, are of the part it was trained on, the larger one.
+    """
     from controlvae.cli import runs
     from controlvae.experiments import find_runs
     from controlvae.training.checkpoint import latest_step
