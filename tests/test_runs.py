@@ -8,12 +8,15 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 from command import ONE_THREAD, command, controlvae, within
 from safetensors import safe_open
 
 from controlvae.cli.runs import show_metrics
-from controlvae.experiments import RunFolder
+from controlvae.errors import UserError
+from controlvae.experiments import RunFolder, preset
+from controlvae.experiments.recorded import recorded_weight, replayed
 from controlvae.report.troubles import warnings_of
 from controlvae.training.journal import Journal
 
@@ -340,6 +343,39 @@ def test_a_recorded_weight_is_played_back(straight, tmp_path):
     assert played[399] == pytest.approx(recorded[399], rel=0.05)
     missing = controlvae("train", "shapes2d-quick", *TINY, "--replay", tmp_path / "nothing", "--run", tmp_path / "no")
     assert missing.returncode == 2
+
+
+def recording(path, experiment, weights):
+    """A run folder with nothing in it but a log, a line for every 500 steps."""
+    folder = RunFolder(path)
+    folder.create(experiment, "train")
+    lines = [{"step": 500 * n, "kl": 1, "reconstruction": 1, "beta": b} for n, b in enumerate(weights, start=1)]
+    folder.log_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder
+
+
+def test_what_is_played_is_the_mean_of_the_seeds_to_a_per_cent(tmp_path):
+    # Falls fast, with a wave on it, as a controller's weight does that begins large.
+    lines = np.arange(600)
+    seeds = [2 + 85 * np.exp(-lines / tau) + 0.3 * np.sin(lines / 9) for tau in (40, 55)]
+    folders = [recording(tmp_path / str(tau), preset("shapes2d-quick"), b) for tau, b in enumerate(seeds)]
+    weight, mean = recorded_weight(folders), np.mean(seeds, axis=0)
+    played = np.interp(500 * lines + 250, weight.steps, weight.values)
+    assert np.abs(played / mean - 1).max() < 0.01
+    assert len(weight.steps) <= 120
+    constant = recorded_weight([recording(tmp_path / "constant", preset("shapes2d-quick"), [4.0] * 300)])
+    assert set(constant.values) == {4.0}
+
+
+def test_a_recording_that_ends_early_is_noted_and_one_of_something_else_refused(tmp_path):
+    kl, tc = preset("shapes2d-quick"), preset("shapes2d-control-factor")
+    short = recording(tmp_path / "short", kl, [3.0, 2.0])
+    with pytest.warns(UserWarning, match=r"ends at step 1,000; its last weight, 2, is held .* to step 3,000"):
+        assert replayed(kl, [short]).control.values == (3.0, 2.0)
+    with pytest.raises(
+        UserError, match="recorded the weight of its total correlation, and shapes2d-quick weighs its KL"
+    ):
+        replayed(kl, [recording(tmp_path / "tc", tc, [3.0, 2.0])])
 
 
 def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):

@@ -46,7 +46,11 @@ def train(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Train so many seeds, each in a folder of its own.")] = 1,
     replay: Annotated[
         Path | None,
-        typer.Option("--replay", metavar="RUN", help="Open loop: play back the weight a run, or several, recorded."),
+        typer.Option(
+            "--replay",
+            metavar="RUN",
+            help="Open loop: play back the weight a run recorded; of several seeds, their mean.",
+        ),
     ] = None,
     device: Device = "auto",
     time_limit: TimeLimit = None,

@@ -9,7 +9,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,7 @@ from controlvae.data.roots import data_roots
 from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override
 from controlvae.experiments.files import write_text
-from controlvae.experiments.recorded import recorded_weight
+from controlvae.experiments.recorded import replayed
 from controlvae.report.figures import nats
 from controlvae.training import Engine, Run, Session, checkpoint, make_engine, train
 from controlvae.training import loop as training_loop
@@ -79,10 +78,10 @@ def plan(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
         experiment = wanted(name, sets, root)
-        if replay is not None and any(text.startswith("control") for text in sets):
+    if replay is not None:
+        if any(text.startswith("control") for text in sets):
             raise UserError("--replay gives the weight; leave --set control out")
-        if replay is not None:
-            experiment = replace(experiment, control=recorded_weight(find_runs(replay)))
+        experiment = replayed(experiment, find_runs(replay))
     for message in {str(warning.message) for warning in caught if sets}:
         print(f"controlvae: note: {message}", file=sys.stderr)
     if run is None:
