@@ -322,7 +322,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
 def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
     words = ["train", "shapes2d-control-factor", *TINY, "--set", "objective.critic=(40,24)", "--set", "data.size=32"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
-    controlvae(*words, "--run", one)
+    assert "(target 0.30), the critic right in " in controlvae(*words, "--run", one).stdout
     controlvae(*words, "--run", other, "--time-limit", "0.3s")
     done = controlvae("resume", other, "--device", "cpu")
     assert "finished at step 400" in done.stdout, done.stderr

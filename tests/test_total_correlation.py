@@ -1,13 +1,15 @@
-"""Total correlation by both estimators, against values known in closed form and against plain loops."""
+"""Total correlation by both estimators, against closed forms and plain loops; and how it is shown."""
 
+import json
 import math
 
 import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
+from controlvae.cli.bars import describe
 from controlvae.data.load import load
-from controlvae.experiments import override, preset
+from controlvae.experiments import RunFolder, override, preset
 from controlvae.models import Critic, Posterior
 from controlvae.objectives import divergence
 from controlvae.objectives.total_correlation import (
@@ -19,6 +21,9 @@ from controlvae.objectives.total_correlation import (
     minibatch_terms,
     shuffled,
 )
+from controlvae.report import write_report
+from controlvae.training import Glance
+from controlvae.training.measurements import columns
 from controlvae.training.sampling import orders, shuffling
 
 
@@ -105,3 +110,34 @@ def test_the_published_critic_and_its_second_batch():
     first, second = orders(experiment, load(experiment.data))
     same = sum(len(set(first.indices(step).tolist()) & set(second.indices(step).tolist())) for step in range(10))
     assert same < 120  # 64 a step are expected to share 6.4 by chance
+
+
+def test_the_minibatch_estimate_of_latents_that_tell_nothing_is_the_bias():
+    posterior = Posterior(torch.zeros(64, 10), torch.zeros(64, 10))
+    terms = minibatch_terms(divergence(posterior), posterior, torch.randn(64, 10), 20_000)
+    assert terms.held.item() == pytest.approx(9 * math.log(20_000), rel=1e-5)
+
+
+SHOWN = {"shapes2d-factor": ({"tc": 0.2, "critic_accuracy": 0.61}, "TC 0.20 (critic 61% right)"),
+         "shapes2d-beta-tc": ({"tc": 90.15}, "biased TC 90.15")}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_while_it_trains_an_estimate_stands_with_its_critic_or_its_bias(name):
+    measured, words = SHOWN[name]
+    row = torch.tensor([[measured.get(column, 1.0) for column in columns(preset(name))]])
+    assert f"  {words}  β" in describe(Glance(5, row, [None], 1.0, []), [preset(name)])
+
+
+def test_a_report_has_the_critics_accuracy_and_names_the_bias(tmp_path):
+    folders = [RunFolder(tmp_path / name) for name in SHOWN]
+    for folder, (name, (measured, _)) in zip(folders, SHOWN.items(), strict=True):
+        folder.create(preset(name), "controlvae train ...")
+        line = {"kl": 4.0, "reconstruction": 9.0, "beta": 6.0, "target": None, "kl_per_latent": [4.0, 0.0], **measured}
+        folder.log_file.write_text("".join(json.dumps({"step": 500 * n, **line}) + "\n" for n in range(1, 30)))
+    page = write_report(folders, tmp_path / "both.html").read_text()
+    assert "<td>0.20</td><td>0.61</td></tr>" in page
+    assert "<td>90.15 (biased)</td><td>–</td></tr>" in page
+    assert page.count("too high by about (latents − 1) log(examples)") == 2  # under the curve and the numbers
+    assert "Of shapes2d-beta-tc the estimate is that of a minibatch" in page
+    assert "biased" not in write_report(folders[:1], tmp_path / "one.html").read_text()

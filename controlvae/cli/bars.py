@@ -79,8 +79,11 @@ def describe(glance: Glance, experiments: Sequence[Experiment]) -> str:
     beside = f"  x{len(experiments)} models" if len(experiments) > 1 else ""
     if len({own.name for own in experiments}) > 1:
         beside += f", these numbers of {experiment.name}"
+    judged = f" (critic {row['critic_accuracy']:.0%} right)" if "critic_accuracy" in row else ""
+    # Without a critic a total correlation is estimated in the batch, and off by about (latents - 1) log(examples).
+    name = "biased TC" if weighed == "tc" and not judged else weighed.upper()
     return (
-        f"step {glance.step:,}/{steps:,}  {weighed.upper()} {nats(row[weighed])}{target.get(weighed, '')}  "
+        f"step {glance.step:,}/{steps:,}  {name} {nats(row[weighed])}{target.get(weighed, '')}{judged}  "
         f"β {row['beta']:.3f}  rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "
         f"{glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
     )

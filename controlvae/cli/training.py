@@ -276,14 +276,17 @@ def _last_words(runs: Sequence[Run], step: int, steps: int, again: str, look: st
 
 
 def _ending(run: Run) -> str:
-    """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents with nats`."""
+    """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents with nats`.
+
+    Behind a total correlation stands how often its critic is right, without which an estimate says little.
+    """
     record, held = run.folder.last_record(), run.experiment.holds
     assert record is not None
-    latents, aim = record["kl_per_latent"], ""
-    if record["target"] is not None:
-        value = "" if held == "kl" else f", {run.experiment.held_words} {nats(record[held])}"
-        aim = f"{value} (target {nats(record['target'])})"
-    return f"KL {record['kl']:.2f} nats{aim}, {in_use(latents)} of {len(latents)} latents with nats"
+    latents = record["kl_per_latent"]
+    aim = "" if record["target"] is None else f" (target {nats(record['target'])})"
+    judged = f", the critic right in {record['critic_accuracy']:.0%}" if "critic_accuracy" in record else ""
+    value = f", {run.experiment.held_words} {nats(record[held])}" if held != "kl" and (aim or judged) else ""
+    return f"KL {record['kl']:.2f} nats{value}{aim}{judged}, {in_use(latents)} of {len(latents)} latents with nats"
 
 
 @contextmanager

@@ -5,13 +5,14 @@ from typing import Any
 
 from controlvae.experiments import RunFolder
 from controlvae.experiments.experiment import HELD
-from controlvae.experiments.folder import look_up
+from controlvae.experiments.folder import last_tenth, look_up
 from controlvae.report.figures import Trace, nats
 from controlvae.report.images import fid_words
 from controlvae.report.markup import number, table, warning
 from controlvae.report.tables import attributed, data_words
 from controlvae.report.trained import so_many
 
+BIASED = "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
 # Of codes, where factors are known: heading, and where the score is in metrics.json.
 _SCORES = {
     "MIG, sampled": "mig_sampled.score",
@@ -46,12 +47,16 @@ _PICTURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 def number_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
-    rows = [["run", *(head for head, _ in _NUMBERS)]]
-    for name, folder in zip(names, folders, strict=True):
-        metrics, trace = folder.metrics(), Trace.of(name, folder)
-        rows.append([name, *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS)])
+    traces = [Trace.of(name, folder) for name, folder in zip(names, folders, strict=True)]
+    logged = {head: column for head, column in _LOGGED.items() if any(_ending(trace, column) for trace in traces)}
+    rows = [["run", *(head for head, _ in _NUMBERS), *logged]]
+    for name, folder, trace in zip(names, folders, traces, strict=True):
+        metrics, found = folder.metrics(), [_ending(trace, column) or "–" for column in logged.values()]
+        rows.append([name, *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS), *found])
     measured = _measured(names, folders)
     notes = [_NUMBERS_NOTE] if measured else []
+    notes += [_LOGGED_NOTE] if logged else []
+    notes += [f"Biased: {BIASED}."] if any(biased(trace) for trace in traces) else []
     notes += attributed([(name, sentence) for name, metrics in measured for sentence in _measured_on(metrics)])
     return f"<h2>Numbers</h2>{_not_alike(names, folders)}{table(rows, notes)}"
 
@@ -85,6 +90,18 @@ def _target(trace: Trace) -> str:
     target = trace.records[-1]["target"] if trace.records else None
     of = "" if trace.steered == "kl" else f" ({HELD[trace.steered]})"
     return "–" if target is None else f"{nats(target)}{of}"
+
+
+def _ending(trace: Trace, column: str) -> str | None:
+    """The mean of a column over the last tenth of a log; None where a log has none."""
+    if not trace.records or column not in trace.records[-1]:
+        return None
+    return nats(last_tenth(trace.records, column)) + (" (biased)" if biased(trace) else "")
+
+
+def biased(trace: Trace) -> bool:
+    """Whether its total correlation is the estimate of a minibatch, not of a critic."""
+    return bool(trace.records) and "tc" in trace.records[-1] and "critic_accuracy" not in trace.records[-1]
 
 
 def _told(metrics: Mapping[str, Any]) -> str:
@@ -182,6 +199,11 @@ _NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
     ("settled at step", lambda metrics, _: _response(metrics, _settled)),
     ("overshoot", lambda metrics, _: _response(metrics, lambda r: f"{100 * r['overshoot']:.1f} %")),
     ("steady-state error", lambda metrics, _: _response(metrics, lambda r: f"{100 * r['steady_state_error']:+.2f} %")),
+)
+_LOGGED = {"total correlation": "tc", "critic's accuracy": "critic_accuracy"}  # heading, and the column of the log
+_LOGGED_NOTE = (
+    "Total correlation, and the share its critic tells right: on the training batches of the last tenth; a critic that "
+    "is behind may answer below zero."
 )
 _NUMBERS_NOTE = (
     "Nats per example, with the weights of the last step. Active units: variance of the mean above 0.01. Mutual "

@@ -27,7 +27,7 @@ from controlvae.report.figures import (
 )
 from controlvae.report.information import information_figure, latent_factors, naming
 from controlvae.report.markup import number, warning
-from controlvae.report.number_tables import image_table, number_table, score_table
+from controlvae.report.number_tables import BIASED, biased, image_table, number_table, score_table
 from controlvae.report.pictures import as_written
 from controlvae.report.responses import perplexities, responses_section
 from controlvae.report.troubles import warnings_of
@@ -80,6 +80,8 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
         name = HELD[held]
         if alike := [trace for trace in drawn if held in trace.records[-1]]:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
+            off = [trace.name for trace in alike if held == "tc" and biased(trace)]
+            caption += f" Of {'; '.join(off)} {BIASED}." if off else ""
             parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
     parts += [number_table(names, folders), score_table(names, folders), image_table(names, folders)]
     parts.append(_commands(folders))

@@ -25,7 +25,8 @@ function describe(runs, focus) {
   for (const column of ["kl", "tc", "reconstruction"]) {
     const having = runs.filter((run) => column in run.columns);
     if (!having.length) continue;
-    const lines = having.map((run) => line(run, column, run.name));
+    const biased = (run) => column === "tc" && !("critic_accuracy" in run.columns); // a minibatch's estimate
+    const lines = having.map((run) => line(run, column, biased(run) ? `${run.name}, biased` : run.name));
     lines.push(...targets(having.filter((run) => run.summary.held === column)));
     const error = column === "reconstruction";
     charts.push({ name: `${held[column]}, nats per example`, lines, fromZero: !error, skip: error ? 0.1 : 0.05 });

@@ -52,5 +52,6 @@ function blank(run) {
 function numbers({ latest, held, target, step }) {
   if (!step) return "";
   const aim = target == null ? "" : ` / ${fixed(target)}`;
-  return `${{ kl: "KL", tc: "TC", reconstruction: "rec" }[held]} ${fixed(latest[held])}${aim}   β ${fixed(latest.beta)}`;
+  const tc = "critic_accuracy" in latest ? "TC" : "biased TC"; // a minibatch's estimate is off by a constant
+  return `${{ kl: "KL", tc, reconstruction: "rec" }[held]} ${fixed(latest[held])}${aim}   β ${fixed(latest.beta)}`;
 }
