@@ -107,7 +107,7 @@ def test_layers_of_any_width_stand_beside_the_picture(channels):
 
 @dataclass(frozen=True)
 class Asking(cv.PI):
-    """A law that cannot be recorded: it asks the device for a number."""
+    """A law of a user's own that cannot be recorded: it asks the device for a number."""
 
     def update(self, state, measured, xp):
         float(measured)
@@ -137,6 +137,16 @@ def test_a_controller_on_a_gpu_moves_as_on_the_host(law, settings):
             gpu.load_state_dict(saved)
     moved = ({name: torch.as_tensor(value).cpu() for name, value in one.state_dict().items()} for one in (gpu, host))
     torch.testing.assert_close(*moved, rtol=1e-9, atol=1e-12)
+    torch.cuda.empty_cache()  # which a recording that failed would forbid, and any further one with it
+    assert torch.randn(4, device=GPU).isfinite().all()
+
+
+def test_a_controller_first_recorded_under_inference_mode_goes_on_outside():
+    host, gpu = cv.Controller(cv.PI(18.0)), cv.Controller(cv.PI(18.0))
+    for step in range(40):
+        with torch.inference_mode(step < 20):
+            weight = gpu.step(torch.tensor(20.0 + step % 3, device=GPU))
+        assert weight.item() == pytest.approx(host.step(20.0 + step % 3), rel=1e-6)
 
 
 def test_a_controller_within_a_graph_is_recorded_there():

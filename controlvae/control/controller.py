@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from controlvae.control.arithmetic import FLOATS, TENSORS, lasting, widest_float
 from controlvae.control.law import Feedback, Law, State
-from controlvae.control.replay import Replay, at_once
+from controlvae.control.replay import How, Replay, at_once, recordable
 
 Number = TypeVar("Number", float, Tensor)
 _HAS_DISTRIBUTED = dist.is_available()
@@ -70,6 +70,7 @@ class Controller:
         self.sync_ranks = sync_ranks
         self.delayed = delayed or accumulate > 1  # the first of several micro-batches cannot wait for the last
         self._groups = _runs_of_equal(self.laws)
+        self._recordable = recordable(laws)
         self._floats: State | None = self.laws[0].initial() if self.models is None else None
         self._pending: Pending = (0.0, 0)  # on the float path
         # On the tensor path the state and the pending sum are one block (fields + 2, *shape): an update writes once.
@@ -130,23 +131,25 @@ class Controller:
                 held[:] = [*new, *pending]
                 torch.autograd.graph.increment_version(block)  # a write that autograd did not see
                 return _within(torch.tensor(weight, dtype=block.dtype, device="cpu"), measured.dtype)
-            if value.is_cuda and at_once(value):
-                beta = self._replay.advance(self._advance, block, value, bool(last))
+            how = How(bool(last), self.accumulate, self.delayed)
+            if value.is_cuda and self._recordable and at_once(value):
+                beta = self._replay.advance(self._advance, block, value, how)
             else:
-                beta = self._advance(block, value, bool(last))
+                beta = self._advance(block, value, how)
             return _within(beta, measured.dtype)
 
-    def _advance(self, block: Tensor, value: Tensor, last: bool) -> Tensor:
+    def _advance(self, block: Tensor, value: Tensor, how: How) -> Tensor:
         """A step on tensors: moves the state in place and returns the weight."""
+        last, accumulate, delayed = how
         old = State(*block[:-2].unbind(0))
-        if self.accumulate == 1:
+        if accumulate == 1:
             new = self._update(old, value)
-            beta = old.beta.clone() if self.delayed else new.beta
+            beta = old.beta.clone() if delayed else new.beta
             block[:-2].copy_(torch.stack(new))
             return beta
         beta = old.beta.clone()
         total, count = block[-2] + value, block[-1] + 1
-        full = (count >= self.accumulate) | last
+        full = (count >= accumulate) | last
         moved = torch.stack([*self._update(old, total / count), torch.zeros_like(total), torch.zeros_like(count)])
         kept = torch.stack([*old, total, count])
         block.copy_(torch.where(full, moved, kept))
@@ -303,6 +306,10 @@ class Controller:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_replay": Replay()}  # a copy moves a state of its own
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        # Controllers that were pickled before there was a replay do without these two.
+        self.__dict__.update({"_replay": Replay(), "_recordable": recordable(saved["laws"]), **saved})
 
     def __repr__(self) -> str:
         laws = repr(self.laws[0]) if len(self._groups) == 1 else repr(list(self.laws))

@@ -1,6 +1,6 @@
 """A controller's update on a GPU as one graph, so that its many small operations are launched as one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -8,12 +8,26 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from controlvae.control.arithmetic import lasting
+from controlvae.control.law import Law
 
-Advance = Callable[[Tensor, Tensor, bool], Tensor]  # state, measurement, whether a window ends here: the weight
 _PLAIN = 8  # updates before one is recorded: a loop that lasts no longer gains nothing, and kernels are loaded by then
+_RECORDINGS = 8  # a state that moves to another place more often than that is not worth recording
 
 
-class _Recorded(NamedTuple):
+class How(NamedTuple):
+    """What an update does differently from call to call; each way is recorded by itself."""
+
+    last: bool  # an optimiser step ends with this micro-batch, however few it has seen
+    accumulate: int  # micro-batches in one
+    delayed: bool  # the weight is that of the batches before
+
+
+Update = Callable[[Tensor, Tensor, How], Tensor]  # moves the state by a measurement, returns the weight
+
+
+class Recorded(NamedTuple):
+    """An update, where it reads and writes."""
+
     graph: torch.cuda.CUDAGraph
     state: Tensor
     measured: Tensor
@@ -23,46 +37,51 @@ class _Recorded(NamedTuple):
 class Replay:
     """Moves a state on a GPU; after a few updates by replaying one.
 
-    The weight that comes back is overwritten by the next update. Where an update cannot be recorded, as one that asks
-    the device for a number, all are made one operation at a time.
+    The weight that comes back is overwritten by the next update.
     """
 
     def __init__(self) -> None:
-        self._recorded: dict[bool, _Recorded | None] = {}
-        self._plain = 0
+        self._recorded: dict[How, Recorded] = {}
+        self._plain = self._recordings = 0
 
-    def advance(self, how: Advance, state: Tensor, measured: Tensor, last: bool) -> Tensor:
-        if self._plain < _PLAIN:
-            self._plain += 1
-            return how(state, measured, last)
-        recorded = self._recorded.get(last)
-        if last not in self._recorded or (recorded is not None and recorded.state is not state):
-            recorded = self._recorded[last] = _record(how, state, measured, last)
-        if recorded is None:
-            return how(state, measured, last)
+    def advance(self, update: Update, state: Tensor, measured: Tensor, how: How) -> Tensor:
+        recorded = self._recorded.get(how)
+        if recorded is None or recorded.state is not state:
+            if self._plain < _PLAIN or self._recordings == _RECORDINGS:
+                self._plain += 1
+                return update(state, measured, how)
+            self._recordings += 1
+            recorded = self._recorded[how] = record(update, state, measured, how)
         recorded.measured.copy_(measured)
         recorded.graph.replay()
         torch.autograd.graph.increment_version(state)  # a write that autograd did not see
         return recorded.weight
 
 
-def _record(how: Advance, state: Tensor, measured: Tensor, last: bool) -> _Recorded | None:
+def record(update: Update, state: Tensor, measured: Tensor, how: How) -> Recorded:
     """On a stream of its own, and heedless of what other threads do, such as those that load data."""
     graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(state.device)
     stream = torch.cuda.Stream(state.device)
     stream.wait_stream(before)
-    try:
-        with lasting(), torch.cuda.stream(stream):
-            measured = measured.clone()
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                weight = how(state, measured, last)
-            finally:
-                graph.capture_end()
-    except RuntimeError:
-        return None
+    with lasting(), torch.cuda.stream(stream):
+        measured = measured.clone()
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            weight = update(state, measured, how)
+        finally:
+            graph.capture_end()
     before.wait_stream(stream)
-    return _Recorded(graph, state, measured, weight)
+    return Recorded(graph, state, measured, weight)
+
+
+def recordable(laws: Iterable[Law]) -> bool:
+    """Whether all of them, and the ramps of their targets, are laws of this package.
+
+    Those are operations on tensors and nothing else. A law of a user's own may ask the device for a number, and a
+    recording that fails leaves torch's allocator unfit for any further one: so it is not begun.
+    """
+    parts = [part for law in laws for part in (law, getattr(law, "target", None)) if isinstance(part, Law)]
+    return all(type(part).__module__.startswith(f"{__package__}.") for part in parts)
 
 
 def at_once(value: Tensor) -> bool:
