@@ -18,8 +18,10 @@ from command import ONE_THREAD, command, controlvae
 from PIL import Image
 
 from controlvae.dashboard.logs import Tail
+from controlvae.dashboard.views import Models, code_of
 from controlvae.dashboard.watch import Watch
 from controlvae.data.load import load
+from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, override, preset
 from controlvae.experiments.asked import ask_target
 from controlvae.report import open_run
@@ -156,6 +158,19 @@ def test_the_picture_of_a_code_is_the_decoders(trained, page):
     wanted = decoded(run, torch.tensor([code]))[0, 0].numpy()
     assert np.abs(shown[..., 0] / 255 - wanted).max() <= 0.5 / 255 + 1e-6
     assert [each["kl"] for each in found["latents"]] == sorted((each["kl"] for each in found["latents"]), reverse=True)
+
+
+def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, monkeypatch):
+    def missing(settings, root):
+        raise UserError("they have moved")
+
+    models, folder = Models(None, torch.device("cpu")), RunFolder(trained / "some" / "ended")
+    with monkeypatch.context() as moved:
+        moved.setattr("controlvae.report.trained.load", missing)
+        for example in (None, 3):
+            with pytest.raises(UserError, match="they have moved"):
+                code_of(models.at(folder), example)
+    assert len(code_of(models.at(folder), 3)) == models.at(folder).model.latents
 
 
 def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,12 +24,14 @@ from controlvae.cli import training
 from controlvae.cli.main import app
 from controlvae.cli.runs import evaluate_run
 from controlvae.cli.wanted import wanted
+from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder
+from controlvae.experiments import Images, RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
 from controlvae.report import evaluate, images, importance, interpolation, open_run, samples, write_report
+from controlvae.report.chosen import chosen
 from controlvae.report.evaluate import suffices
 from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
@@ -577,6 +580,18 @@ def test_a_picture_file_stands_for_an_example(photographs, tmp_path):
         app(["traverse", run, "--image", "nobody.png", "--device", "cpu"], standalone_mode=False)
 
 
+@pytest.mark.parametrize("fit", ["crop", "stretch", 10])
+def test_a_picture_file_is_cut_and_resized_as_the_examples_are(photographs, tmp_path, fit):
+    """Held against the loader: the file is one of a folder whose pictures are far from square."""
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (40, 20, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    data = Images(str(tmp_path), size=photographs.examples.shape[2], fit=fit)
+    run = replace(photographs, experiment=replace(photographs.experiment, data=data), examples=load(data))
+    by_file, by_index = (chosen(run, one, "--image").pixels for one in (str(tmp_path / "1.png"), 1))
+    torch.testing.assert_close(by_file, by_index)
+
+
 @pytest.mark.parametrize("kind", ["photographs", "drawings"])
 def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(kind, request, monkeypatch):
     def missing(settings, root):
@@ -602,4 +617,7 @@ def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_pa
     assert wanted("pictures", sets["grey"], None).objective.likelihood == "squared-error"
     asked = [*sets["drawn"], "objective.likelihood=squared-error"]
     assert wanted("pictures", asked, None).objective.likelihood == "squared-error"
+    assert wanted("shapes2d-quick", sets["drawn"], None).objective.likelihood == "bernoulli"  # as it is
     assert capsys.readouterr().err == ""
+    priced = wanted("pictures", [*sets["drawn"], "objective.prices=(1,2)"], None).objective
+    assert (priced.likelihood, priced.prices) == ("bernoulli", (1, 2))

@@ -435,7 +435,7 @@ def test_a_command_put_right_takes_up_folders_that_never_began(tmp_path):
     (tmp_path / "photos" / "torn.png").write_bytes(b"not a picture")
     words = ["target", "pictures", "--steps", "20", "--device", "cpu", "--run", "there"]
     sets = ["data.path=photos", "data.size=16", "model.channels=4,4", "training.batch=4", "training.validation=0.15",
-            "training.log_every=5", "training.validate_every=0"]  # fmt: skip
+            "training.log_every=5", "training.validate_every=0", "objective.likelihood=squared-error"]  # fmt: skip
     words += [word for text in sets for word in ("--set", text)]
     refused = within(*words, cwd=tmp_path)
     assert refused.returncode == 2

@@ -18,14 +18,14 @@ import typer
 
 from controlvae.cli.bars import training_bar
 from controlvae.cli.runs import pick_device
-from controlvae.cli.wanted import wanted
+from controlvae.cli.wanted import suited
 from controlvae.control import TuningWarning
 from controlvae.control.collapse import in_use
 from controlvae.data.examples import BinaryImages, Examples, Pictures
 from controlvae.data.load import load, validation_part
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError, typed
-from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override
+from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.files import write_text
 from controlvae.experiments.recorded import replayed
 from controlvae.report.figures import nats
@@ -77,7 +77,8 @@ def plan(
     """What a `train` command asks for, one run per seed. Nothing is written yet; a folder of our naming is claimed."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
-        experiment = wanted(name, sets, root)
+        experiment = override(preset(name), sets)
+    experiment = suited(experiment, sets, root)
     if replay is not None:
         if any(text.startswith("control") for text in sets):
             raise UserError("--replay gives the weight; leave --set control out")

@@ -16,7 +16,7 @@ from controlvae.experiments import RunFolder
 from controlvae.report import Trained, open_run
 from controlvae.report.pictures import channels_last, mosaic
 from controlvae.report.text import read_back, write
-from controlvae.report.trained import decoded, newest, picture_model
+from controlvae.report.trained import decoded, must_have_examples, newest, picture_model
 from controlvae.report.traversal import ranked, seed_image
 from controlvae.training.checkpoint import latest_step
 
@@ -43,6 +43,8 @@ class Models:
                 run = open_run(folder, root=self.root, device=self.device)
             elif seen != last:
                 run = newest(run)
+            if not len(run.examples):  # its data may come back
+                return run
             self._open[key] = last, run
             while len(self._open) > _KEPT:
                 self._open.popitem(last=False)
@@ -61,6 +63,7 @@ def latents(run: Trained) -> dict[str, Any]:
 @torch.no_grad()
 def code_of(run: Trained, example: int | None) -> list[float]:
     """The code of an example: the mean of its posterior."""
+    must_have_examples(run)
     index = int(seed_image(run, None)) if example is None else example % len(run.examples)
     code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
     return [round(value, 3) for value in code.tolist()]

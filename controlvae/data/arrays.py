@@ -81,7 +81,7 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype, path: Path) -> Layout:
     match shape:
         case _ if 0 in shape:
             pass
-        case (_, side, 3 | 4 as width) if side != width:  # grey pictures so narrow are none, but for small squares
+        case (_, side, 1 | 3 | 4 as width) if side != width:  # grey pictures so narrow are none, but for small squares
             raise UserError(f"{path} has shape {shape}, one picture by its looks; give it a first axis: array[None]")
         case (_, _, _):
             return "NHW"
@@ -155,6 +155,8 @@ def _members(path: Path) -> dict[str, _Member]:
     members = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
+            if not name.endswith(".npy"):  # a note that somebody put beside the arrays
+                continue
             with archive.open(name) as file:
                 members[name.removesuffix(".npy")] = _Member(name, *_header(file))
     return members

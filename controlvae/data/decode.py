@@ -37,6 +37,10 @@ class Encoded(NamedTuple):
 class Unreadable(Exception):
     """A picture that cannot be taken, because Pillow cannot make sense of it or it is too small, and why."""
 
+    def __init__(self, why: str, cure: str | None = None) -> None:
+        super().__init__(why)
+        self.cure = cure  # where it is not to mend the file
+
 
 def inspect(data: bytes, thorough: bool = False) -> tuple[int, int, int]:
     """Height, width and channels (1 or 3) of a picture: of its header alone unless `thorough`."""
@@ -149,13 +153,14 @@ def inspect_all(pictures: Encoded, thorough: bool) -> tuple[np.ndarray, dict[int
 
 def too_small(fit: Fit, height: int, width: int) -> Unreadable:
     """Of a picture that has less than the pixels of its middle that are asked for."""
-    return Unreadable(f"it is {width}x{height}, too small for fit={fit}")
+    cure = "set a smaller data.fit, or data.unreadable=skip to leave such pictures out"
+    return Unreadable(f"it is {width}x{height}, too small for fit={fit}", cure)
 
 
 def unreadable(pictures: Encoded, index: int, error: Unreadable) -> UserError:
-    """Which picture cannot be read, why, and what to do."""
+    """Which picture cannot be taken, why, and what to do."""
     name = f"{pictures.names[index]} in {pictures.where}"
-    return UserError(f"{name} cannot be read: {error}; {pictures.cure}")
+    return UserError(f"{name} cannot be {'taken' if error.cure else 'read'}: {error}; {error.cure or pictures.cure}")
 
 
 def _threads() -> ThreadPoolExecutor:

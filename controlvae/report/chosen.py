@@ -1,5 +1,6 @@
 """A picture that somebody points at: an example, or a file of one's own."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from controlvae.data.decode import Unreadable, decode
 from controlvae.data.examples import BinaryImages
 from controlvae.errors import UserError
-from controlvae.experiments import Images
+from controlvae.experiments.data import Fit
 from controlvae.report.trained import Trained, must_have_examples
 
 
@@ -19,8 +20,11 @@ class Chosen(NamedTuple):
     short: str  # for the name of a file
 
 
-def chosen(run: Trained, given: int | str, asked: str) -> Chosen:
-    """The example of that index, or a file made like the examples; `asked` names who asks, where it is neither."""
+def chosen(run: Trained, given: int | str, asked: str, names: Iterable[str] = ()) -> Chosen:
+    """The example of that index, or a file made like the examples.
+
+    Where it is neither, the error names the option that was `asked`, and the `names` it would have taken, too.
+    """
     number = str(given)
     if number.removeprefix("-").isdecimal():
         must_have_examples(run)
@@ -30,17 +34,21 @@ def chosen(run: Trained, given: int | str, asked: str) -> Chosen:
         return Chosen(pixels, f"picture {int(number):,}", number)
     file = Path(number).expanduser()
     if not file.is_file():
-        raise UserError(f"{asked} takes the index of an example or a picture file, got {given}")
+        ways = ["the index of an example", "a picture file", *names]
+        raise UserError(f"{asked} takes {', '.join(ways[:-1])} or {ways[-1]}, got {given}")
     return Chosen(_read(run, file), file.name, file.stem)
 
 
 def _read(run: Trained, file: Path) -> Tensor:
     """Cropped, resized and coloured as the examples are."""
-    channels, _, width = run.examples.shape
-    fit = run.experiment.data.fit if isinstance(run.experiment.data, Images) else "crop"
+    channels, height, width = run.examples.shape
+    fit: Fit = getattr(run.experiment.data, "fit", "crop")  # data sets without the setting have square pictures
     try:
-        pixels = torch.from_numpy(decode(file.read_bytes(), channels, width, fit).copy())
+        pixels = torch.from_numpy(decode(file.read_bytes(), channels, width if width == height else None, fit).copy())
     except (OSError, Unreadable) as error:
         raise UserError(f"{file} cannot be read as a picture: {error}") from None
+    if pixels.shape[:2] != (height, width):
+        own = f"{pixels.shape[1]}x{pixels.shape[0]}"
+        raise UserError(f"{file} is {own}; the model is of pictures of {width}x{height}, which are not resized")
     shades = pixels.permute(2, 0, 1).to(run.device).float() / 255
     return shades.round() if isinstance(run.examples, BinaryImages) else shades

@@ -46,12 +46,12 @@ def interpolation(
     A picture is an example, by its index, or a file.
     """
     ends = two_pictures(run, start, end)
-    x = torch.stack([end.pixels for end in ends])
+    x = torch.stack([picture.pixels for picture in ends])
     first, last = picture_model(run).encode(x).mean
     shares = torch.linspace(0, 1, columns, device=run.device)
     between = decoded(run, torch.lerp(first, last, shares.unsqueeze(1)))
     row = torch.cat([x[:1], between, x[1:]]).unsqueeze(0)
-    labels = [f"data\n{end.short}" for end in ends]
+    labels = [f"data\n{picture.short}" for picture in ends]
     names = [labels[0], *(f"{share:.2f}" for share in shares.tolist()), labels[1]]
     figure = Figure(figsize=(CELL * len(names) + 0.4, CELL + 0.4), layout="constrained")
     draw_grid(figure.subplots(), channels_last(row), [""], names, fontsize=6)

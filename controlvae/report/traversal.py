@@ -58,7 +58,7 @@ def traverse(
 ) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
     shown = ranked(run, rows)
-    start = chosen(run, seed_image(run, image), "--image")
+    start = chosen(run, seed_image(run, image), "--image", SEED_IMAGES if is_full(run) else ())
     code = picture_model(run).encode(start.pixels.unsqueeze(0)).mean[0]
     codes = code.repeat(len(shown.latents), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(shown.latents):
