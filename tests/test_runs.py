@@ -363,8 +363,18 @@ def test_what_is_played_is_the_mean_of_the_seeds_to_a_per_cent(tmp_path):
     played = np.interp(500 * lines + 250, weight.steps, weight.values)
     assert np.abs(played / mean - 1).max() < 0.01
     assert len(weight.steps) <= 120
-    constant = recorded_weight([recording(tmp_path / "constant", preset("shapes2d-quick"), [4.0] * 300)])
-    assert set(constant.values) == {4.0}
+    for value in (4.0, 0.0):
+        constant = recorded_weight([recording(tmp_path / f"at {value}", preset("shapes2d-quick"), [value] * 300)])
+        assert set(constant.values) == {value}
+
+
+def test_of_a_noisy_recording_the_weight_is_played_and_not_the_noise(tmp_path):
+    lines = np.arange(3_000)
+    smooth = 2 + 85 * np.exp(-lines / 200)
+    noisy = smooth * (1 + 0.05 * np.random.default_rng(0).normal(size=len(lines)))
+    weight = recorded_weight([recording(tmp_path, preset("shapes2d-quick"), noisy)])
+    played = np.interp(500 * lines + 250, weight.steps, weight.values)
+    assert np.sqrt(np.mean((played / smooth - 1) ** 2)) < 0.05 / 3
 
 
 def test_a_recording_that_ends_early_is_noted_and_one_of_something_else_refused(tmp_path):

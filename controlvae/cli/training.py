@@ -124,13 +124,14 @@ def start(plan: Plan, how: How, command: str) -> None:
 
 
 def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> None:
-    """Goes on from the last good checkpoints. Of several runs, those that are finished or diverged are left alone.
+    """Goes on from the last good checkpoints. Of several runs, those that have nothing more to do are left alone.
 
     `again` says what to do if they are stopped, where it is not `controlvae resume` but a command that makes the
-    folders it needs: those it cannot begin, because their data is not there, are then not left behind.
+    folders it needs and gives those that go on: the ones it cannot begin, because their data is not there, are then
+    not left behind.
     """
     home = _home(folders)
-    if len(folders) > 1:
+    if len(folders) > 1 and not again:
         folders = [folder for folder in folders if goes_on_from(folder) is not None]
     if not folders:
         typer.echo(f"every run in {home} has ended. See them with: {typed('report', home, *how.root_words)}")
@@ -156,12 +157,11 @@ def goes_on_from(folder: RunFolder) -> int | None:
     """
     ended = folder.ended()
     try:
-        saved, _ = checkpoint.load(folder.checkpoints)
+        step = checkpoint.latest_whole_step(folder.checkpoints) or 0
     except UserError:
         if ended:  # none is whole: what was measured before is left
             return None
         raise
-    step = saved.step if saved else 0
     if not ended:
         return step
     lost = folder.events()[-1]["event"] == "finished" and 0 < step < folder.experiment().training.steps

@@ -12,6 +12,7 @@ from controlvae.experiments.experiment import HELD, Experiment
 from controlvae.experiments.folder import RunFolder
 
 _POINTS = 120
+_EXACT = 1e-20  # of squares: rounding
 
 
 def replayed(experiment: Experiment, folders: Sequence[RunFolder]) -> Experiment:
@@ -38,24 +39,39 @@ def recorded_weight(folders: Sequence[RunFolder]) -> Points:
     steps = sorted(set.intersection(*(set(log) for log in logs)))
     if not steps:
         raise UserError(f"{folders[0].path.parent} holds runs whose logs have no step in common")
-    mean = np.mean([[log[step] for step in steps] for log in logs], axis=0)
-    kept = _corners(np.array(steps), mean)
-    return Points(tuple(steps[at] for at in kept), tuple(mean[kept].tolist()))
+    return _drawn(np.array(steps), np.mean([[log[step] for step in steps] for log in logs], axis=0))
 
 
-def _corners(steps: np.ndarray, weights: np.ndarray) -> list[int]:
-    """Those of so many points that lines between them follow: the one that is furthest off is added, time and again.
+def _drawn(steps: np.ndarray, weights: np.ndarray) -> Points:
+    """Lines with so many corners, as close to the weights as such lines come: all of them where they are no more.
 
-    Off as a share of the weight: evenly spaced points would miss a large weight that falls fast by several per cent.
+    Close as a share of the weight: evenly spaced corners would miss a large weight that falls fast by several per
+    cent, and corners at the weights that lie furthest off would follow the noise of a long recording.
     """
-    kept = sorted({0, len(steps) - 1})
-    size = np.maximum(weights, 0.01 * weights.max()) + np.finfo(float).tiny
-    while len(kept) < _POINTS:
-        off = np.abs(np.interp(steps, steps[kept], weights[kept]) - weights) / size
-        if not off.max() > 0:
+    size = np.maximum(np.abs(weights), 0.01 * (np.abs(weights).max() or 1.0))
+    pieces = {(0, len(steps) - 1): _off(steps, weights, size, 0, len(steps) - 1)}
+    while len(pieces) < _POINTS - 1:
+        (begin, end), off = max(pieces.items(), key=lambda piece: piece[1].sum())
+        if off.sum() < _EXACT:
             break
-        kept = sorted([*kept, int(off.argmax())])
-    return kept
+        # The worst piece is cut where half of what it is off by lies on either side.
+        cut = begin + int(np.searchsorted(off.cumsum(), off.sum() / 2).clip(1, end - begin - 1))
+        del pieces[begin, end]
+        pieces |= {part: _off(steps, weights, size, *part) for part in ((begin, cut), (cut, end))}
+    corners = steps[sorted({end for piece in pieces for end in piece})]
+    hats = np.stack([np.interp(steps, corners, corner) for corner in np.eye(len(corners))], axis=1)
+    values = np.linalg.lstsq(hats / size[:, None], weights / size, rcond=None)[0]
+    return Points(tuple(corners.tolist()), tuple(values.clip(weights.min(), weights.max()).tolist()))
+
+
+def _off(steps: np.ndarray, weights: np.ndarray, size: np.ndarray, begin: int, end: int) -> np.ndarray:
+    """How far the weights of a piece lie from the line that fits them best, squared, as a share of their size."""
+    if end - begin < 2:
+        return np.zeros(end - begin + 1)
+    at = slice(begin, end + 1)
+    line = np.vander(steps[at] - steps[begin], 2) / size[at, None]
+    wanted = weights[at] / size[at]
+    return (line @ np.linalg.lstsq(line, wanted, rcond=None)[0] - wanted) ** 2
 
 
 def _middles(folder: RunFolder) -> dict[float, float]:

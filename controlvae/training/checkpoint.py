@@ -8,9 +8,10 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -21,6 +22,8 @@ from controlvae.errors import RunError, UserError
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 _KEPT = 2  # checkpoints in a folder
 _PASSED_OVER = "passed-over-"
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -70,17 +73,13 @@ def load(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, l
 
     `at_most` leaves out later steps: models trained side by side go on from the step that all of them have.
     """
-    passed: list[str] = []
-    for step in _steps(folder):
-        if at_most is not None and step > at_most:
-            continue
-        try:
-            return _read(folder / f"step-{step:010d}", step), passed
-        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-            passed.append(f"the checkpoint of step {step} is damaged ({error})")
-    if passed:
-        raise UserError(f"no good checkpoint in {folder}: {'; '.join(passed)}")
-    return None, []
+    return _newest(folder, _read, at_most)
+
+
+def latest_whole_step(folder: Path) -> int | None:
+    """The step of the checkpoint that `load` takes, whose tensors are not made."""
+    found, _ = _newest(folder, _checked)
+    return None if found is None else found[0]["step"]
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -103,7 +102,29 @@ def latest_step(folder: Path) -> int | None:
     return steps[0] if steps else None
 
 
+def _newest(
+    folder: Path, read: Callable[[Path, int], Found], at_most: int | None = None
+) -> tuple[Found | None, list[str]]:
+    passed: list[str] = []
+    for step in _steps(folder):
+        if at_most is not None and step > at_most:
+            continue
+        try:
+            return read(folder / f"step-{step:010d}", step), passed
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+            passed.append(f"the checkpoint of step {step} is damaged ({error})")
+    if passed:
+        raise UserError(f"no good checkpoint in {folder}: {'; '.join(passed)}")
+    return None, []
+
+
 def _read(path: Path, step: int) -> Checkpoint:
+    content, payload = _checked(path, step)
+    return Checkpoint(content["step"], safetensors.torch.load(payload), content["numbers"])
+
+
+def _checked(path: Path, step: int) -> tuple[dict[str, Any], bytes]:
+    """The numbers and the tensors of a checkpoint, which match their digests."""
     state = json.loads((path / _STATE).read_bytes())
     content = state["content"]
     if _digest(json.dumps(content, sort_keys=True).encode()) != state["digest"]:
@@ -113,7 +134,7 @@ def _read(path: Path, step: int) -> Checkpoint:
     payload = (path / _TENSORS).read_bytes()
     if _digest(payload) != content["tensors"]:
         raise ValueError(f"{_TENSORS} does not match its digest")
-    return Checkpoint(content["step"], safetensors.torch.load(payload), content["numbers"])
+    return content, payload
 
 
 def _steps(folder: Path, prefix: str = "") -> list[int]:
