@@ -57,13 +57,7 @@ def reproduce(
     if not (train or own or runs.exists()):
         raise UserError(f"no folder {runs}; --runs takes the one that runs of {name} are kept in")
     if train:
-        changes = [word for one in sets for word in ("--set", one)]
-        each = seeds or _SEEDS
-        made = [
-            seed_folders(override(preset(name), list(sets)), runs / name, each, words, option="--runs")
-            for name in wanted for words in [typed("train", name, *changes, "--seeds", each)]
-        ]  # fmt: skip
-        train_all([folder for folders in made for folder in folders], how)
+        train_all(_folders(wanted, sets, runs, seeds or _SEEDS), how)
     found = {row.key: sorted(runs_in(runs / row.key), key=_seed)[:seeds] for row in result.rows}
     found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
     for folders in found.values():
@@ -81,6 +75,15 @@ def reproduce(
         for line in write_figure(result, {**found, **own}, runs, root=how.data_root, device=how.device):
             typer.echo(line)
         typer.echo(f"written to {runs / f'{name}.png'} and .csv")
+
+
+def _folders(presets: Sequence[str], sets: Sequence[str], runs: Path, seeds: int) -> list[RunFolder]:
+    """Those of every seed of these presets, each below its preset's name."""
+    changes, made = [word for one in sets for word in ("--set", one)], []
+    for one in presets:
+        command = typed("train", one, *changes, "--seeds", seeds)
+        made += seed_folders(override(preset(one), list(sets)), runs / one, seeds, command, option="--runs")
+    return made
 
 
 def _seed(folder: RunFolder) -> int:

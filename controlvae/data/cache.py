@@ -83,9 +83,12 @@ def kept(
     return _gather(shape, dtype, chunks()) if written is None else written
 
 
-def kept_list(name: str, lines: Sequence[str]) -> Path | None:
-    """A text file of these lines beside the arrays, for people; None where it cannot be written."""
-    path = cache_folder() / f"{name}-{_digest(*lines)}.txt"
+def kept_list(name: str, about: Any, lines: Sequence[str]) -> Path | None:
+    """A text file of these lines beside the arrays, for people, one for each thing it is about.
+
+    None where it cannot be written.
+    """
+    path = cache_folder() / f"{name}-{_digest(about)}.txt"
     try:
         write_text(path, "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace").decode())
     except UserError:

@@ -1,6 +1,7 @@
 """Which image files can be taken: how large they are, and what becomes of those that are damaged or too small."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +40,8 @@ def usable(pictures: Encoded, fit: Fit, skip: bool, stamp: str) -> Usable:
     if not taken.all():
         why = [*(["unreadable"] if not readable.all() else []), *([f"too small for fit={fit}"] if small.any() else [])]
         names = [pictures.names[int(index)] for index in np.flatnonzero(~taken)]
-        left_out = f"; {len(names):,} of {len(sizes):,} left out as {' or '.join(why)} ({_named(names)})"
+        some = _named(names, pictures.where)
+        left_out = f"; {len(names):,} of {len(sizes):,} left out as {' or '.join(why)} ({some})"
     return Usable(sizes, np.flatnonzero(taken), left_out)
 
 
@@ -54,10 +56,10 @@ def _sizes(pictures: Encoded, skip: bool, stamp: str) -> np.ndarray:
     return kept("sizes", key, stamp, shape, np.int32, look, worth=_MANY * 12)
 
 
-def _named(names: Sequence[str]) -> str:
+def _named(names: Sequence[str], where: Path) -> str:
     """The first few; of more, how many there are and the file that lists them all."""
     some, more = ", ".join(names[:_NAMED]), len(names) - _NAMED
     if more <= 0:
         return some
-    file = kept_list("left-out", names)
+    file = kept_list("left-out", where.absolute(), names)
     return f"{some} and {more:,} more" + (f"; all of them are in {file}" if file else "")
