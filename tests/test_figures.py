@@ -86,7 +86,7 @@ def test_a_sweep_says_what_its_fid_is_of(tmp_path):
 @pytest.mark.parametrize("d", [1.0, 8.0, 40.0])
 def test_the_grey_band_ends_where_the_papers_does_wherever_the_runs_lie(d):
     """At 10 nats: 2 + 2 sqrt(2 * 10 + 1), above the plain VAE's."""
-    left, right = theorem_figure([Pair("one", 10.0, d, 0.5)], ["one"], "the training batches").axes
+    left, right = theorem_figure([Pair("one", 1, 10.0, d, 0.5)], ["one"], "the training batches").axes
     (band,) = (patch for patch in right.patches if patch.get_label() == "the paper's band")
     assert (band.get_x(), band.get_width()) == pytest.approx((0, 2 + 2 * 21**0.5))
     for axis in (left, right):

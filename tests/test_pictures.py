@@ -109,6 +109,16 @@ def test_the_python_version_is_read(tmp_path, monkeypatch, kind):
     np.testing.assert_array_equal(pixels_of(load(CIFAR10(size=64), tmp_path)), enlarged)
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("key", [b"data", "data"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_batches_that_were_pickled_again_are_read(protocol, key, order):
+    pixels = photos(4, 32, 32)
+    rows = np.asarray(pixels.transpose(0, 3, 1, 2).reshape(4, -1), order=order)
+    content = pickle.dumps({key: rows, b"labels": [1, 2, 3, 4]}, protocol=protocol)
+    np.testing.assert_array_equal(cifar10.read_batch(content), pixels)
+
+
 def test_a_pickle_runs_nothing(tmp_path):
     class Malicious:
         def __reduce__(self):
@@ -428,6 +438,9 @@ def test_decoded_pictures_are_kept_until_their_source_changes(tmp_path, monkeypa
     assert now != kept
     now[0].write_bytes(now[0].read_bytes()[:-1])  # damaged
     np.testing.assert_array_equal(pixels_of(load(Images(path)))[0], photos(3)[0])
+    (tmp_path / "set" / "c.png").unlink()
+    assert len(load(Images(path))) == 2
+    assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])

@@ -10,6 +10,9 @@ from controlvae.cli.app import DataRoot, Device, FidPictures, RunArgument, RunOr
 from controlvae.errors import UserError, typed
 
 _LOOK = "Look at runs"  # as --help groups them
+Out = Annotated[
+    Path | None, typer.Option("--out", help="The file to write; by default one in the run's figures, or the terminal.")
+]
 
 
 @app.command(rich_help_panel=_LOOK)
@@ -143,6 +146,7 @@ def traverse(
     columns: Annotated[int, typer.Option("--columns", min=2, max=20, help="Pictures in a row.")] = 10,
     rows: Annotated[int, typer.Option("--rows", min=1, help="At most so many latents, those of largest KL.")] = 20,
     animate: Annotated[bool, typer.Option("--animate", help="Write a GIF of each, too.")] = False,
+    out: Out = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
@@ -151,8 +155,10 @@ def traverse(
     from controlvae.report import animation, save_figure, traversal, traversals
 
     opened = open_at(run, device, data_root)
-    for start in traversal.seed_images(opened) if image is None else [image]:
-        path = opened.folder.figures / (f"traversal-{Path(start).stem}.png" if start else "traversal.png")
+    # One file has room for one picture: the first.
+    starts = [image] if image is not None or out is not None else traversal.seed_images(opened)
+    for start in starts:
+        path = out or opened.folder.figures / (f"traversal-{Path(start).stem}.png" if start else "traversal.png")
         typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns, rows=rows), path))
         if animate:
             typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach))
@@ -162,6 +168,7 @@ def traverse(
 def reconstruct(
     run: RunArgument,
     columns: Annotated[int, typer.Option("--columns", min=1, max=40, help="How many pictures, or sentences.")] = 12,
+    out: Out = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
@@ -175,9 +182,9 @@ def reconstruct(
     opened = open_at(run, device, data_root)
     if isinstance(opened.examples, Sentences):
         pairs = read_back(on_unseen_examples(opened), columns)
-        typer.echo("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs))
+        _put("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs), out)
         return
-    typer.echo(save_figure(reconstructions(opened, columns), opened.folder.figures / "reconstruction.png"))
+    typer.echo(save_figure(reconstructions(opened, columns), out or opened.folder.figures / "reconstruction.png"))
 
 
 @app.command(rich_help_panel=_LOOK)
@@ -194,16 +201,13 @@ def sample(
     top_k: Annotated[int | None, typer.Option(help="Of sentences: draw from so many likeliest words.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Of sentences: from the likeliest with this share.")] = None,
     beam: Annotated[int | None, typer.Option(help="Of sentences: search with so many candidates.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write; by default figures/samples.png, or the terminal.")
-    ] = None,
+    out: Out = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
     """From the prior, N(0, I): a grid of pictures, or sentences."""
     from controlvae.cli.runs import open_at
     from controlvae.data.text import Sentences
-    from controlvae.experiments.files import write_text
     from controlvae.report import samples, save_pixels
     from controlvae.report.text import write
     from controlvae.report.trained import picture_model
@@ -214,12 +218,7 @@ def sample(
     if isinstance(opened.examples, Sentences):
         if columns is not None:
             raise UserError(f"--columns is for pictures; {run} is a model of sentences, one a line")
-        lines = "\n".join(write(opened, count, seed=seed, **how))
-        if out is None:
-            typer.echo(lines)
-        else:
-            write_text(out, lines + "\n")
-            typer.echo(out)
+        _put("\n".join(write(opened, count, seed=seed, **how)), out)
         return
     picture_model(opened)  # a model of dialogs is refused with the command for it
     if how:
@@ -237,6 +236,7 @@ def interpolate(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Another.")] = None,
     columns: Annotated[int, typer.Option("--columns", min=2, max=40, help="Pictures, or sentences, on the way.")] = 10,
+    out: Out = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
@@ -252,11 +252,20 @@ def interpolate(
         rows, unknown = two_sentences(opened, start, end)
         name_unknown(unknown)
         ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
-        typer.echo("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]))
+        _put("\n".join([f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]), out)
         return
     first, last = (picture.short for picture in two_pictures(opened, start, end))
-    path = opened.folder.figures / f"interpolation-{first}-{last}.png"
+    path = out or opened.folder.figures / f"interpolation-{first}-{last}.png"
     typer.echo(save_figure(interpolation(opened, start, end, columns), path))
+
+
+def _put(text: str, out: Path | None) -> None:
+    """What a model of sentences says, to the terminal or into a file, which is then named."""
+    from controlvae.experiments.files import write_text
+
+    if out is not None:
+        write_text(out, text + "\n")
+    typer.echo(text if out is None else out)
 
 
 @app.command(rich_help_panel=_LOOK)

@@ -57,16 +57,16 @@ def kept(
 ) -> np.ndarray:
     """The array that `chunks()` yields piece by piece, from the cache where it is there.
 
-    `settings` and `shape` say what was asked for, `source` is the fingerprint of what it is made from: an array of the
-    same settings and another source is replaced. Arrays of less than `worth` bytes are not kept. A cache that cannot
+    `settings` say what was asked for, `source` is the fingerprint of what it is made from: an array of the same
+    settings and another source is replaced. Arrays of less than `worth` bytes are not kept. A cache that cannot
     be written costs time, and the array then lives in memory. `chunks` raises no OSError of its own.
     """
     if np.prod(shape, dtype=np.int64) * np.dtype(dtype).itemsize < (_WORTH if worth is None else worth):
         return _gather(shape, dtype, chunks())
     import PIL  # which makes the pixels
 
-    wanted = _digest(_VERSION, PIL.__version__, settings, shape, np.dtype(dtype).str)
-    path = cache_folder() / f"{name}-{wanted}-{_digest(source)}.npy"
+    wanted = _digest(_VERSION, PIL.__version__, settings, np.dtype(dtype).str)
+    path = cache_folder() / f"{name}-{wanted}-{_digest(source, shape)}.npy"
     found = _open(path, shape, dtype)
     if found is not None:
         return found

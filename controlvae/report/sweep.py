@@ -77,7 +77,7 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
     write_csv(out / "sweep.csv", heads, rows)
     save_figure(sweep_figure(runs, ends, measured_on), out / "sweep.png")
     lines += [*_notes(runs, measured_on), f"written to {out / 'sweep.csv'} and .png"]
-    return lines if plain is None else lines + write_theorem(_pairs(ends, plain), list(ends), measured_on, out)
+    return lines if plain is None else lines + write_theorem(_pairs(runs, ends, plain), list(ends), measured_on, out)
 
 
 def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]], measured_on: str) -> Figure:
@@ -197,12 +197,13 @@ def _words(response: Response | None) -> str:
     )
 
 
-def _pairs(ends: Mapping[str, Sequence[End | None]], plain: str) -> list[Pair]:
+def _pairs(runs: Runs, ends: Mapping[str, Sequence[End | None]], plain: str) -> list[Pair]:
     """Every run beside the plain VAE of its seed."""
+    seeds = [folder.experiment().training.seed for folder in runs[plain]]
     return [
-        Pair(label, vae.kl, end.kl - vae.kl, vae.reconstruction - end.reconstruction)
+        Pair(label, seed, vae.kl, end.kl - vae.kl, vae.reconstruction - end.reconstruction)
         for label, own in ends.items() if label != plain
-        for vae, end in zip(ends[plain], own, strict=True) if vae is not None and end is not None
+        for seed, vae, end in zip(seeds, ends[plain], own, strict=True) if vae is not None and end is not None
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from controlvae.experiments import Experiment, RunFolder, changed, differences, preset
 from controlvae.experiments.files import write_csv, write_text
-from controlvae.experiments.folder import look_up
+from controlvae.experiments.folder import entry, look_up
 from controlvae.experiments.paper import PaperTable, Printed, Row
 from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
@@ -52,7 +52,8 @@ class Cell:
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
     """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each row's seeds."""
     # Settings of one's own stand beside the title, which is of the paper's.
-    lines = [line for words in (f"**{table.title}**", *other_settings(table.rows, runs)) for line in (words, "")]
+    heading = f"**{titled(table, runs)}**"
+    lines = [line for words in (heading, *other_settings(table.rows, runs)) for line in (words, "")]
     lines.append(f"| method | seeds | steps | {' | '.join(table.columns)} |")
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
     sheet: list[list[Any]] = []
@@ -62,7 +63,8 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         for one, metrics in measured:
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
-            sheet.append([row.method, row.preset, seed_of(one), *numbers])
+            beside = (entry(metrics, path) for path in table.more.values())
+            sheet.append([row.method, row.preset, seed_of(one), *numbers, *beside])
             notes += _notes(table, row, one, metrics)
             for score, methods in worked_out.items():  # scores say what they were worked out from
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
@@ -78,8 +80,19 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
     write_text(out / f"{table.name}.md", text)
-    write_csv(out / f"{table.name}.csv", ["method", "preset", "seed", "step", *table.columns], sheet)
+    write_csv(out / f"{table.name}.csv", ["method", "preset", "seed", "step", *table.columns, *table.more], sheet)
     return text
+
+
+def titled(table: PaperTable, runs: Mapping[str, Sequence[Measured]]) -> str:
+    """Its title, with the terms of its presets where no run has others."""
+    own = {
+        path.partition(".")[0]
+        for row in table.rows
+        for one in runs.get(row.key, ())
+        for path in _not_the_presets(row, one)
+    }
+    return f"{table.title} ({table.terms})" if table.terms and not own & {"data", "model", "objective"} else table.title
 
 
 def attributed(said: Sequence[tuple[str, str]]) -> list[str]:

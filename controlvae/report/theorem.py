@@ -18,6 +18,7 @@ class Pair:
     """A plain VAE and a run at another KL, alike but for the weight; nats per example."""
 
     setting: str
+    seed: int
     kl_vae: float
     d: float  # KL above the plain VAE's
     gain: float  # in reconstruction, E[log p(x|z)]
@@ -39,18 +40,23 @@ class Pair:
 def write_theorem(pairs: Sequence[Pair], settings: Sequence[str], measured_on: str, out: Path) -> list[str]:
     """Writes `theorem.csv` and `theorem.png`; returns what they show, as lines.
 
-    Runs with a KL below the plain VAE's are left out: the theorem is about those above it. `settings` are all of the
-    sweep's, so that a colour is the same in its other pictures.
+    Runs with a KL below the plain VAE's are named and left out: the theorem is about those above it. `settings` are all
+    of the sweep's, so that a colour is the same in its other pictures.
     """
     above = [pair for pair in pairs if pair.d > 0]
     if not above:
         return ["no run has a KL above the plain VAE's: the theorem has nothing to say"]
-    heads = ["setting", "KL of the VAE", "d", "gain in reconstruction", "bound", "gain in ELBO", "inside band"]
+    below = dict.fromkeys(pair.setting for pair in pairs if pair.d <= 0)
+    left_out = [f"not above the plain VAE's KL, and left out: {', '.join(below)}"] if below else []
+    heads = ["setting", "seed", "KL of the VAE", "d", "gain in reconstruction", "bound", "gain in ELBO", "inside band"]
     numbers = [(pair.kl_vae, pair.d, pair.gain, pair.bound, pair.elbo_gain) for pair in above]
-    lines = ([pair.setting, *(f"{n:.6g}" for n in own), pair.inside] for pair, own in zip(above, numbers, strict=True))
+    lines = (
+        [pair.setting, pair.seed, *(f"{n:.6g}" for n in own), pair.inside]
+        for pair, own in zip(above, numbers, strict=True)
+    )
     write_csv(out / "theorem.csv", heads, lines)
     save_figure(theorem_figure(above, settings, measured_on), out / "theorem.png")
-    return [*_rows(above), _verdict(above, measured_on), f"written to {out / 'theorem.csv'} and .png"]
+    return [*_rows(above), *left_out, _verdict(above, measured_on), f"written to {out / 'theorem.csv'} and .png"]
 
 
 def theorem_figure(pairs: Sequence[Pair], settings: Sequence[str], measured_on: str) -> Figure:
