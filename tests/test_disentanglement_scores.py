@@ -296,6 +296,11 @@ def spoil(values):
         (None, lambda y: y * [1, 0, 1] + 4, "factor 1 is 4 throughout"),
         (None, lambda y: y + 0.5, "factor 0 must be integer classes, got .*5; number its values"),
         (None, spoil, "has 1 values that are not finite"),
+        (
+            None,
+            lambda y: y + np.arange(len(y))[:, None],
+            r"factor 0 has \d+ values in 600 examples, too many for classes",
+        ),
     ],
 )
 def test_every_score_says_what_is_wrong(name, change_codes, change_factors, message):

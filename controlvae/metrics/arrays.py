@@ -22,20 +22,25 @@ def host_array(given: Any) -> np.ndarray:
 
 
 _LARGEST = 1e12  # of a code: sums of its square are far from overflowing
+_MANY = 50  # values of a factor: of more, examples must be twice as many
 _EACH = 200  # examples of each value of a factor, below which scores of noise are far too high
 
 
 def code_table(name: str, values: Any) -> Any:
     """Checks an array or a tensor of codes."""
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 2:
+        cure = "latents are compared with each other" if values.ndim == 2 else "give each example a row of its latents"
         raise ValueError(
-            f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}"
+            f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}; {cure}"
         )
     if values.is_complex() if isinstance(values, Tensor) else values.dtype.kind not in "buif":
         raise ValueError(f"{name} must be real numbers, got {values.dtype}")
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
     if not finite.all():
-        raise ValueError(f"{name} must be finite, got {int((~finite).sum())} values that are not")
+        raise ValueError(
+            f"{name} must be finite, got {int((~finite).sum()):,} values that are not; leave those rows out, of the "
+            "factors, too"
+        )
     numbers = values.byte() if isinstance(values, Tensor) and values.dtype == torch.bool else values
     if (largest := float(abs(numbers).max())) > _LARGEST:
         raise ValueError(f"{name} must lie within ±{_LARGEST:g}, got one of size {largest:.3g}; scale them down")
@@ -75,6 +80,11 @@ def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: 
     values = [np.unique(column) for column in table.T]
     for number, found in enumerate(values):
         _check_varies(factor_word(number, names), found)
+        if len(found) > _MANY and 2 * len(found) > examples + 1:
+            raise ValueError(
+                f"{factor_word(number, names)} has {len(found):,} values in {examples:,} examples, too many for "
+                "classes; round it, or leave it out"
+            )
     return [np.searchsorted(found, column) for found, column in zip(values, table.T, strict=True)]
 
 

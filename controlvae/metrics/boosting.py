@@ -91,12 +91,13 @@ def _grow(
     within = add(both.flatten(1))[None]  # (nodes, latents, bins, 2 · classes)
     for level in range(depth):
         if level:  # a right child has what its parent had and its left sibling has not
-            left = torch.stack(
-                [add((both * (node[:learnt] == 2 * n)[:, None]).flatten(1)) for n in range(2 ** (level - 1))]
-            )
-            within = torch.stack([left, within - left], dim=1).flatten(0, 1)
+            children = within.new_empty(len(within), 2, *within.shape[1:])
+            for n, (left, right) in enumerate(children):
+                left.copy_(add((both * (node[:learnt] == 2 * n)[:, None]).flatten(1)))
+                torch.sub(within[n], left, out=right)
+            within = children.flatten(0, 1)
         # Small nodes often have several perfect splits; the first latent would win them all and look important.
-        luck = torch.rand(len(within), add.latents, 1, classes, generator=generator).to(residual)
+        luck = torch.rand(len(within), add.latents, classes, generator=generator).to(residual)
         gain, latent, cut = _best(within.unflatten(3, (2, classes)), 1 + 1e-6 * luck)
         importance.index_add_(0, latent.flatten(), gain.flatten().double())
         node = 2 * node + (binned.gather(1, latent.gather(0, node)) > cut.gather(0, node))
@@ -106,12 +107,23 @@ def _grow(
 def _best(within: Tensor, luck: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The split that takes most squared error away, of each node and class: its gain, latent and last bin on the left.
 
-    A node that no split helps sends all it has to the left, with a gain of 0.
+    A node that no split helps sends all it has to the left, with a gain of 0. On a CPU one latent at a time, because
+    what that takes stays in the cache; a GPU would wait for its many small operations.
     """
-    bins, below = within.shape[2], within.cumsum(2)
-    total = below[:, :, -1:]
-    (left, some), (right, others) = (part.unbind(3) for part in (below, total - below))
-    share = some * others / (some + others).clamp(min=1)
-    apart = left / some.clamp(min=1) - right / others.clamp(min=1)  # (nodes, latents, bins, classes)
-    gain, place = (share * apart**2 * luck).flatten(1, 2).max(1)  # (nodes, classes)
-    return gain, place // bins, torch.where(gain > 0, place % bins, bins)
+    parts = within.split(within.shape[1] if within.is_cuda else 1, dim=1)
+    gains, places = (torch.cat(each, dim=1) for each in zip(*(_gain(part).max(2) for part in parts), strict=True))
+    gain, latent = (gains * luck).max(1)  # (nodes, classes)
+    cut = places.gather(1, latent[:, None])[:, 0]
+    return gain, latent, torch.where(gain > 0, cut, within.shape[2])
+
+
+def _gain(within: Tensor) -> Tensor:
+    """What a cut after each bin takes away of the squared error, (nodes, latents, bins, classes).
+
+    From sums S and counts n of the rows on its left, S' and N of all: (N S - n S')² / (N n (N - n)).
+    """
+    below = within.cumsum(2)  # (nodes, latents, bins, 2, classes)
+    (left, some), (total, count) = (part.unbind(3) for part in (below, below[:, :, -1:]))
+    above = (left * count).addcmul_(total, some, value=-1).square_()
+    under = (count - some).mul_(some).mul_(count)
+    return above.div_(under.masked_fill_(under == 0, torch.inf))  # nothing on one side is no cut
