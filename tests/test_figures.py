@@ -250,6 +250,17 @@ def test_a_figure_without_any_run_says_so(tmp_path, name):
     assert name in controlvae("reproduce").stdout
 
 
+def test_traversals_of_runs_that_have_not_all_shapes_begin_at_a_picture_they_have(trained, tmp_path, monkeypatch):
+    drawn, paper = [], FIGURES["figure-traversals"]
+    monkeypatch.setattr(disentangling_figures, "save_figure", lambda figure, path: drawn.append(figure))
+    runs = {row.preset: [trained.folder] for row in paper.rows[:2]}
+    disentangling_figures.write_traversals(paper, runs, tmp_path, root=None, device=torch.device("cpu"))
+    start = traverse(trained, None, [0.0]).start
+    assert f"From the code of {start}." in " ".join(drawn[0].axes[-1].texts[0].get_text().split())
+    with (tmp_path / "figure-traversals.csv").open(encoding="utf-8") as file:
+        assert {row["method"] for row in csv.DictReader(file)} == {row.method for row in paper.rows[:2]}
+
+
 def test_rows_of_a_traversal_are_ordered_by_kl_and_move_one_latent(trained):
     shown = traverse(trained, 7, [-3.0, 0.0, 3.0])
     assert shown.kl == sorted(shown.kl, reverse=True)

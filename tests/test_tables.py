@@ -6,14 +6,17 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import typer
 from command import controlvae, within
 from PIL import Image
 
+from controlvae.cli import training
 from controlvae.cli.many import seed_folders, side_by_side, train_all
 from controlvae.cli.runs import show_metrics
 from controlvae.cli.sweeping import assignments
@@ -25,7 +28,7 @@ from controlvae.experiments.folder import last_tenth
 from controlvae.experiments.paper import TABLES, Row
 from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.tables import write_table
-from controlvae.training import Run
+from controlvae.training import Run, train
 from controlvae.training.checkpoint import load as load_checkpoint
 from controlvae.training.engines import shared_settings
 
@@ -91,6 +94,24 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
     assert [load_checkpoint(folder.checkpoints)[0].step for folder in (damaged, lost)] == [60, 60]
     assert [folder.log_file.read_bytes() for folder in folders] == logs
     assert list(side_by_side(folders)) == []
+
+
+def test_a_stop_asked_for_in_the_last_step_of_a_group_is_one_of_the_command(tmp_path, monkeypatch):
+    sets = ["training.steps=2", "data.images=64", "model.channels=(4,4,4)", "model.hidden=16"]
+    folders = []
+    for batch in (4, 8):
+        experiment = override(preset("shapes2d-quick"), [*sets, f"training.batch={batch}"])
+        folders += seed_folders(experiment, tmp_path / str(batch), 1, "")
+
+    def to_the_end(*runs, **how):
+        yield from train(*runs, **how)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(training, "train", to_the_end)
+    with pytest.raises(typer.Exit) as leave:
+        train_all(folders, options("cpu", None, "1m", False, None))
+    assert leave.value.exit_code == 130
+    assert [bool(folder.ended()) for folder in folders] == [True, False]
 
 
 def test_a_table_shows_mean_spread_and_difference(tmp_path):

@@ -274,6 +274,8 @@ def _last_words(runs: Sequence[Run], step: int, steps: int, again: str, look: st
         raise typer.Exit(130 if interrupted else 0)
     ended = f": {_ending(runs[0])}" if len(runs) == 1 else ""
     typer.echo(f"finished at step {step:,}{ended}; see it with: {look}")
+    if interrupted:  # in the last steps; what a command has to do besides must not begin
+        raise typer.Exit(130)
 
 
 def _ending(run: Run) -> str:

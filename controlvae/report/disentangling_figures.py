@@ -35,8 +35,10 @@ from controlvae.report.panels import (
 from controlvae.report.pictures import save_figure
 from controlvae.report.spread import Spread, spread
 from controlvae.report.trained import open_run
-from controlvae.report.traversal import draw_traversal, traverse
+from controlvae.report.traversal import draw_traversal, is_full, traverse
 from controlvae.training.checkpoint import latest_step
+
+_MOST_LINES = 26  # of words, that the place of a panel holds
 
 
 def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
@@ -66,17 +68,19 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
 
 
 def write_traversals(
-    paper: PaperFigure, runs: Runs, out: Path, *, image: str = "heart", root: Path | None, device: torch.device
+    paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None, device: torch.device
 ) -> list[str]:
     """A traversal of each method: of the seed with the median MIG, neither the best nor the worst.
 
-    Writes `NAME.png` and, with latent, KL and factor of every row, `NAME.csv`; returns what must be said.
+    From the paper's heart, or a random picture where a run has not all of them: the same one where its data are. Writes
+    `NAME.png` and, with latent, KL and factor of every row, `NAME.csv`; returns what must be said.
     """
     notes = standing(paper, runs)
     columns = len(paper.rows) // 2 + 1  # one more than methods, for words
     figure = Figure(figsize=(WIDTH * columns / 3, 4.8), layout="constrained")
     axes = figure.subplots(2, columns).flatten()
     lines: list[list[Any]] = []
+    starts: dict[str, None] = {}
     for axis, row in zip(axes, paper.rows, strict=False):
         axis.set_title(row.method, fontsize=7.5)
         folder = typical([f for f in runs.get(row.key, []) if latest_step(f.checkpoints) is not None])
@@ -85,11 +89,12 @@ def write_traversals(
             continue
         try:
             run = open_run(folder, root=root, device=device)
-            shown = traverse(run, image, np.linspace(-3, 3, 10))
+            shown = traverse(run, "heart" if is_full(run) else None, np.linspace(-3, 3, 10))
         except UserError as error:  # a damaged checkpoint or a run on other data leaves the other panels whole
             notes.append(f"{row.method}: {error}.")
             leave_empty(axis, "cannot be shown", square=True)
             continue
+        starts["the paper's heart" if is_full(run) else shown.start] = None
         draw_traversal(axis, shown, fontsize=5.2, stacked=True, every=3)
         seed = run.experiment.training.seed
         axis.set_xlabel(f"seed {seed}, step {run.step:,}", fontsize=5.5, color=QUIET)
@@ -98,13 +103,16 @@ def write_traversals(
             for place, (latent, kl) in enumerate(zip(shown.latents, shown.kl, strict=True), start=1)
         ]
     about = (
-        f"All start from the code of one picture, a {image}. Rows: a latent, the factor it tells most about (where "
-        f"that is {TELLING:g} nats or more), its KL. Columns: its value. The seed is the one of the median MIG; the "
-        "first where none is evaluated."
+        f"From the code of {' or '.join(starts) or 'one picture'}. Rows: a latent, the factor it tells most about "
+        f"(where that is {TELLING:g} nats or more), its KL. Columns: its value. The seed is the one of the median MIG; "
+        "the first where none is evaluated."
     )
     for axis in axes[len(paper.rows) :]:
         axis.axis("off")
-    words = "\n\n".join(textwrap.fill(note, 42) for note in [about, *notes])
+    spoken = [line for note in [about, *notes] for line in (*textwrap.wrap(note, 42), "")]
+    if len(spoken) > _MOST_LINES:
+        spoken[_MOST_LINES - 1 :] = ["... and more, which the command prints."]
+    words = "\n".join(spoken)
     said = axes[-1].text(0, 1, words, va="top", transform=axes[-1].transAxes, fontsize=5.5, color=QUIET)
     said.set_in_layout(False)
     save_figure(figure, out / f"{paper.name}.png")

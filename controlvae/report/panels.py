@@ -114,6 +114,6 @@ def leave_empty(axis: Axes, words: str, square: bool = False) -> None:
 
 def say_below(figure: Figure, notes: Sequence[str], width: int = 165) -> None:
     """Notes below the panels, where they are cut out with the figure and not lost."""
-    lines = [line for note in notes for line in textwrap.wrap(note, width)]
+    lines = [line for note in notes for line in textwrap.wrap(note.replace(" = ", "\u00a0=\u00a0"), width)]
     figure.set_figheight(figure.get_figheight() + 0.09 * len(lines))
     figure.supxlabel("\n".join(lines), fontsize=5.5, color=QUIET, x=0.01, ha="left")

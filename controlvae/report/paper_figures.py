@@ -114,7 +114,7 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
 def write_points(paper: PaperFigure, terms: Against, runs: Mapping[str, Sequence[Measured]], out: Path) -> list[str]:
     """A point for every run, a cross for every method: mean and sd over its seeds. `NAME.png`, `NAME.csv`."""
     notes = standing(paper, runs)
-    figure = Figure(figsize=(0.62 * WIDTH, 3.2), layout="constrained")
+    figure = Figure(figsize=(0.8 * WIDTH, 3.2), layout="constrained")
     axis = figure.subplots()
     lines: list[list[Any]] = []
     estimators: list[tuple[str, str]] = []
@@ -130,22 +130,31 @@ def write_points(paper: PaperFigure, terms: Against, runs: Mapping[str, Sequence
         ]
         if not points:
             continue
-        (x, y), colour = np.array([line[-2:] for line in points], dtype=float).T, look(place)["color"]
-        axis.scatter(x, y, s=14, color=colour, marker=_MARKS[place % len(_MARKS)], alpha=0.6, label=row.method)
-        wide, tall = (values.std(ddof=1) if len(points) > 1 else 0.0 for values in (x, y))
-        axis.errorbar(x.mean(), y.mean(), xerr=wide, yerr=tall, color=colour, linewidth=1.0, capsize=2)
+        _draw_points(axis, np.array([line[-2:] for line in points], dtype=float), row.method, place)
         lines += points
     axis.set_xlabel(terms.labels[0], fontsize=7)
     axis.set_ylabel(terms.labels[1], fontsize=7)
     axis.tick_params(labelsize=SMALL)
     if not lines:
         leave_empty(axis, "nothing to draw yet")
-    legend_above(figure, axis, columns=2)
-    about = f"A point is a run, a cross the mean ± sd over seeds. {terms.reading}"
-    say_below(figure, [about, *attributed(estimators), *notes], 100)
+    legend_above(figure, axis)
+    about = f"Small: a run. Large, with a cross: the mean ± sd over seeds. {terms.reading}"
+    say_below(figure, [about, *attributed(estimators), *notes], 130)
     save_figure(figure, out / f"{paper.name}.png")
     write_csv(out / f"{paper.name}.csv", ["method", "preset", "seed", "step", terms.across, terms.up], lines)
     return notes
+
+
+def _draw_points(axis: Axes, points: np.ndarray, label: str, place: int) -> None:
+    """Runs (runs, 2), and their mean with a cross; a rim tells means apart that lie on each other."""
+    colour, mark = look(place)["color"], _MARKS[place % len(_MARKS)]
+    (across, up), (middle, height) = points.T, points.mean(0)
+    axis.scatter(across, up, s=9, color=colour, marker=mark, alpha=0.5, linewidth=0)
+    wide, tall = points.std(axis=0, ddof=1) if len(points) > 1 else (0.0, 0.0)
+    rim: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
+    mean = axis.errorbar(middle, height, xerr=wide, yerr=tall, color=colour, linewidth=0.7, capsize=1.5, fmt=mark,
+                         label=label, zorder=3, **rim)  # fmt: skip
+    mean[0].set_zorder(4)  # above the crosses of all
 
 
 def _not_drawn(row: Row, runs: int, measured: Sequence[Mapping[str, Any]], terms: Against) -> list[str]:
