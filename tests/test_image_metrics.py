@@ -281,7 +281,10 @@ def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
     bias, mean, variance = (stored[f"{layer}.bn.{part}"] for part in ("bias", "running_mean", "running_var"))
     theirs = F.batch_norm(F.conv2d(x, kernel, padding=(0, 3)), mean, variance, None, bias, eps=1e-3)
     torch.testing.assert_close(first.get_submodule(f"{layer}.0")(x), theirs, rtol=1e-4, atol=1e-3)
-    monkeypatch.setattr(weights, "_STATE_DICT", "another")
+    with monkeypatch.context() as again:
+        again.setattr(weights, "_read", None)
+        assert weights.load_inception(root=tmp_path).extractor == first.extractor
+    torch.save({**stored, "more": torch.zeros(1)}, path)
     with pytest.raises(UserError, match=r"not a known file"):  # what is kept does not hide a file of one's own
         weights.load_inception(root=tmp_path)
     path.unlink()

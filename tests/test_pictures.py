@@ -18,7 +18,7 @@ import torch
 from command import within
 from PIL import Image
 
-from controlvae.data import arrays, cache, celeba, cifar10, images
+from controlvae.data import arrays, cache, celeba, cifar10, images, usable
 from controlvae.data.examples import BinaryImages, ByteImages
 from controlvae.data.load import DATA_SETS, describe, held_out, load
 from controlvae.errors import UserError
@@ -115,8 +115,14 @@ def test_the_python_version_is_read(tmp_path, monkeypatch, kind):
 def test_batches_that_were_pickled_again_are_read(protocol, key, order):
     pixels = photos(4, 32, 32)
     rows = np.asarray(pixels.transpose(0, 3, 1, 2).reshape(4, -1), order=order)
-    content = pickle.dumps({key: rows, b"labels": [1, 2, 3, 4]}, protocol=protocol)
+    content = pickle.dumps({key: rows, b"labels": list(np.arange(4))}, protocol=protocol)
     np.testing.assert_array_equal(cifar10.read_batch(content), pixels)
+
+
+@pytest.mark.parametrize("content", [7, None, "data", {b"data": [1, 2]}, {b"data": np.dtype("u1")}, {b"labels": [1]}])
+def test_a_pickle_of_something_else_is_refused(content):
+    with pytest.raises(ValueError, match="it holds no array named data"):
+        cifar10.read_batch(pickle.dumps(content))
 
 
 def test_a_pickle_runs_nothing(tmp_path):
@@ -189,7 +195,7 @@ def test_celeba_without_its_partition_or_with_another_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_faces_that_are_damaged_or_missing_are_named_or_left_out(tmp_path, kind):
+def test_faces_that_are_damaged_or_missing_are_named_or_left_out(tmp_path, kind, monkeypatch):
     pictures = faces(tmp_path, "folder")
     (tmp_path / "img_align_celeba" / "000002.jpg").write_bytes(b"no")
     with (tmp_path / celeba.PARTITIONS[0]).open("a") as table:
@@ -203,6 +209,14 @@ def test_faces_that_are_damaged_or_missing_are_named_or_left_out(tmp_path, kind)
     squeezed = [np.asarray(picture.resize((128, 128), Image.Resampling.BILINEAR)) for picture in middle]
     np.testing.assert_array_equal(pixels_of(train), squeezed)
     assert "left out" not in load(held_out(CelebA(unreadable="skip")), tmp_path).source
+    monkeypatch.setattr(usable, "_MANY", 0)  # sizes are worth keeping: those of each part
+    parts = [CelebA(split=split, unreadable="skip") for split in ("train", "valid", "test")]
+    for settings in parts:
+        load(settings, tmp_path)
+    with monkeypatch.context() as looked_at:
+        looked_at.setattr(usable, "inspect_all", None)
+        for settings in parts:
+            load(settings, tmp_path)
     with pytest.raises(UserError, match=r"000007.jpg is missing in the pictures; .*unreadable=skip"):
         load(CelebA(), tmp_path)
     table = tmp_path / celeba.PARTITIONS[0]

@@ -77,6 +77,15 @@ def test_a_state_that_lies_elsewhere_is_recorded_anew_and_not_without_end(record
     assert 1 < len(recordings) < 20
 
 
+def test_where_there_is_no_room_to_record_updates_are_made_as_they_are(monkeypatch):
+    asked = []
+    monkeypatch.setattr(replay, "record", lambda *how: asked.append(how))
+    one, state, plain = Replay(), torch.tensor(3.0), torch.tensor(3.0)
+    for step in range(40):
+        both(one, state, plain, float(step))
+    assert len(asked) == 1
+
+
 def test_a_short_loop_records_nothing(recordings):
     one, state, plain = Replay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(5):
@@ -104,17 +113,21 @@ def test_laws_of_this_package_are_recorded_and_no_others():
 def test_a_copy_moves_a_state_of_its_own(copied):
     control = cv.Controller(cv.PI(18.0), models=2)
     control.step(torch.tensor([20.0, 10.0]))
+    control._replay._recorded[EVERY] = "of the first one's state"  # as on a GPU after some steps
     other = copied(control)
+    assert other._replay._recorded == {}
     before = control.beta
     assert other.step(torch.tensor([30.0, 12.0])).equal(copied(control).step(torch.tensor([30.0, 12.0])))
     assert control.beta.equal(before)
     assert not other.beta.equal(before)
 
 
-def test_a_controller_pickled_before_updates_were_replayed_goes_on():
+@pytest.mark.parametrize("kept", [{}, {"_replay": "another kind"}])
+def test_a_controller_pickled_by_an_earlier_version_goes_on(kept):
     control = cv.Controller(cv.PI(18.0))
-    old = {name: value for name, value in control.__dict__.items() if name not in ("_replay", "_recordable")}
+    old = {name: value for name, value in control.__dict__.items() if name not in ("_replay", "_recordable")} | kept
     again = cv.Controller.__new__(cv.Controller)
     again.__setstate__(old)
+    assert isinstance(again._replay, Replay)
     assert again.step(20.0) == control.step(20.0)
     assert again.step(torch.tensor(20.0)).equal(control.step(torch.tensor(20.0)))

@@ -368,13 +368,22 @@ def test_what_is_played_is_the_mean_of_the_seeds_to_a_per_cent(tmp_path):
         assert set(constant.values) == {value}
 
 
-def test_of_a_noisy_recording_the_weight_is_played_and_not_the_noise(tmp_path):
+@pytest.mark.parametrize("noise", [0.05, 0.3])
+def test_of_a_noisy_recording_the_weight_is_played_and_not_the_noise(tmp_path, noise):
     lines = np.arange(3_000)
     smooth = 2 + 85 * np.exp(-lines / 200)
-    noisy = smooth * (1 + 0.05 * np.random.default_rng(0).normal(size=len(lines)))
+    noisy = smooth * (1 + noise * np.random.default_rng(0).normal(size=len(lines)))
     weight = recorded_weight([recording(tmp_path, preset("shapes2d-quick"), noisy)])
     played = np.interp(500 * lines + 250, weight.steps, weight.values)
-    assert np.sqrt(np.mean((played / smooth - 1) ** 2)) < 0.05 / 3
+    assert np.sqrt(np.mean((played / smooth - 1) ** 2)) < noise / 3
+    assert np.mean(played / smooth) == pytest.approx(1, abs=noise / 10)
+
+
+def test_a_recording_of_corners_is_played_to_the_last_one(tmp_path):
+    weights = np.interp(np.arange(3_000), np.arange(0, 3_001, 75), np.arange(41) % 2 * 3.0 + 1)
+    weight = recorded_weight([recording(tmp_path, preset("shapes2d-quick"), weights)])
+    played = np.interp(500 * np.arange(3_000) + 250, weight.steps, weight.values)
+    np.testing.assert_allclose(played, weights, rtol=0.02)
 
 
 def test_a_recording_that_ends_early_is_noted_and_one_of_something_else_refused(tmp_path):

@@ -96,6 +96,18 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
     assert list(side_by_side(folders)) == []
 
 
+def test_runs_that_others_finish_while_a_command_is_at_work_are_left_alone(tmp_path):
+    sets = ["training.steps=20", "training.batch=4", "data.images=64", "model.channels=(4,4,4)", "model.hidden=16"]
+    first, second = seed_folders(override(preset("shapes2d-quick"), sets), tmp_path, 2, "")
+    how = options("cpu", None, "0s", False, None)
+    (together,) = side_by_side([first, second])  # chosen when the command begins
+    train_all([first], how)
+    before = first.events_file.read_bytes()
+    training.resume(together, how, again="the same command")
+    assert first.events_file.read_bytes() == before
+    assert second.ended()
+
+
 def test_a_stop_asked_for_in_the_last_step_of_a_group_is_one_of_the_command(tmp_path, monkeypatch):
     sets = ["training.steps=2", "data.images=64", "model.channels=(4,4,4)", "model.hidden=16"]
     folders = []

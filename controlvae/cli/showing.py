@@ -154,6 +154,10 @@ def traverse(
     from controlvae.cli.runs import open_at
     from controlvae.report import animation, save_figure, traversal, traversals
 
+    if animate and out is not None and out.suffix.lower() == ".gif":
+        raise UserError(
+            f"--out is the picture that stands still; --animate writes {out} beside {out.with_suffix('.png')}"
+        )
     opened = open_at(run, device, data_root)
     # One file has room for one picture: the first.
     starts = [image] if image is not None or out is not None else traversal.seed_images(opened)

@@ -127,11 +127,10 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     """Goes on from the last good checkpoints. Of several runs, those that have nothing more to do are left alone.
 
     `again` says what to do if they are stopped, where it is not `controlvae resume` but a command that makes the
-    folders it needs and gives those that go on: the ones it cannot begin, because their data is not there, are then
-    not left behind.
+    folders it needs: those it cannot begin, because their data is not there, are then not left behind.
     """
     home = _home(folders)
-    if len(folders) > 1 and not again:
+    if len(folders) > 1:  # also of those just chosen: others may have trained them since
         folders = [folder for folder in folders if goes_on_from(folder) is not None]
     if not folders:
         typer.echo(f"every run in {home} has ended. See them with: {typed('report', home, *how.root_words)}")
@@ -275,6 +274,7 @@ def _last_words(runs: Sequence[Run], step: int, steps: int, again: str, look: st
     ended = f": {_ending(runs[0])}" if len(runs) == 1 else ""
     typer.echo(f"finished at step {step:,}{ended}; see it with: {look}")
     if interrupted:  # in the last steps; what a command has to do besides must not begin
+        typer.echo(f"whatever else there was to do goes on with: {again}")
         raise typer.Exit(130)
 
 

@@ -308,8 +308,8 @@ class Controller:
         return {**self.__dict__, "_replay": Replay()}  # a copy moves a state of its own
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
-        # Controllers that were pickled before there was a replay do without these two.
-        self.__dict__.update({"_replay": Replay(), "_recordable": recordable(saved["laws"]), **saved})
+        # Controllers that were pickled before there was a replay, or with another one, take these two as they are now.
+        self.__dict__.update({**saved, "_replay": Replay(), "_recordable": recordable(saved["laws"])})
 
     def __repr__(self) -> str:
         laws = repr(self.laws[0]) if len(self._groups) == 1 else repr(list(self.laws))

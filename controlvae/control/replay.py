@@ -11,6 +11,7 @@ from controlvae.control.arithmetic import lasting
 from controlvae.control.law import Law
 
 _PLAIN = 8  # updates before one is recorded: a loop that lasts no longer gains nothing, and kernels are loaded by then
+_ROOM = 64 << 20  # bytes: a recording takes memory of its own, and cannot ask torch to give back what it keeps
 _RECORDINGS = 8  # a state that moves to another place more often than that is not worth recording
 
 
@@ -50,16 +51,24 @@ class Replay:
             if self._plain < _PLAIN or self._recordings == _RECORDINGS:
                 self._plain += 1
                 return update(state, measured, how)
-            self._recordings += 1
-            recorded = self._recorded[how] = record(update, state, measured, how)
+            recorded = record(update, state, measured, how)
+            self._recordings += 1 if recorded else _RECORDINGS - self._recordings
+            if recorded is None:
+                return update(state, measured, how)
+            self._recorded[how] = recorded
         recorded.measured.copy_(measured)
         recorded.graph.replay()
         torch.autograd.graph.increment_version(state)  # a write that autograd did not see
         return recorded.weight
 
 
-def record(update: Update, state: Tensor, measured: Tensor, how: How) -> Recorded:
-    """On a stream of its own, and heedless of what other threads do, such as those that load data."""
+def record(update: Update, state: Tensor, measured: Tensor, how: How) -> Recorded | None:
+    """On a stream of its own, and heedless of what other threads do, such as those that load data.
+
+    None where a full card has no room for it.
+    """
+    if torch.cuda.mem_get_info(state.device)[0] < _ROOM:
+        return None
     graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(state.device)
     stream = torch.cuda.Stream(state.device)
     stream.wait_stream(before)

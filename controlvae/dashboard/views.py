@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from controlvae.data.examples import Pictures
 from controlvae.data.text import Sentences
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder
@@ -43,7 +44,7 @@ class Models:
                 run = open_run(folder, root=self.root, device=self.device)
             elif seen != last:
                 run = newest(run)
-            if not len(run.examples):  # its data may come back
+            if isinstance(run.examples, Pictures) and not len(run.examples):  # they may come back
                 return run
             self._open[key] = last, run
             while len(self._open) > _KEPT:

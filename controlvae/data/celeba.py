@@ -44,7 +44,7 @@ def load(settings: CelebA, root: Path | None = None) -> ByteImages:
     pictures = _part(every, table, _NUMBERS[settings.split], skip)
     taken, left_out = np.arange(len(pictures.names)), ""
     if skip:  # else a file is looked at when it is decoded
-        _, taken, left_out = usable(pictures, settings.fit, skip, stamp + settings.split)
+        _, taken, left_out = usable(pictures, settings.fit, skip, stamp, settings.split)
     chosen = taken[subset(len(taken), settings.images)]
     shape = (settings.size, settings.size, 3)
     rows = kept(

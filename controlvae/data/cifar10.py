@@ -9,7 +9,7 @@ was made from.
 import io
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from pickle import Unpickler, UnpicklingError
@@ -178,21 +178,22 @@ def _batches(files: Files, split: str) -> Iterator[tuple[str, bytes]]:
 def read_batch(data: bytes) -> np.ndarray:
     """The pictures of one file of the Python version, as published or pickled again: (n, 32, 32, 3).
 
-    A pickle is a program. This one may only name NumPy's array and dtype, and even those are not called: what they
-    would have been given is written down, and the pixels are taken from there.
+    A pickle is a program. This one may only name what makes an array and its bytes, and even that is not called: what
+    it would have been given is written down, and the pixels are taken from there.
     """
     content = _Reader(io.BytesIO(data), encoding="bytes").load()
-    array = next((content[key] for key in (b"data", "data") if key in content), None)
-    if array is None:
-        raise ValueError("it holds no array named data")
-    if array.state is not None:
-        _, shape, dtype, fortran, pixels = array.state
-    else:  # protocol 5
-        pixels, dtype, shape, order = array.given
-        fortran = order == "F"
+    named = {_bytes(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+    array = named.get(b"data", named.get("data"))
+    match array:
+        case _Noted(state=(_, shape, _Noted() as dtype, fortran, pixels)):
+            pass
+        case _Noted(given=(pixels, _Noted() as dtype, shape, order)):  # protocol 5
+            fortran = order == "F"
+        case _:
+            raise ValueError("it holds no array named data")
     if dtype.given[0] not in (b"u1", "u1") or len(shape) != 2 or shape[1] != 3 * _SIDE * _SIDE:
         raise ValueError(f"its pictures are {dtype.given[0]} of shape {shape}, expected u1 of (n, {3 * _SIDE * _SIDE})")
-    rows = np.frombuffer(pixels, np.uint8).reshape(shape, order="F" if fortran else "C")
+    rows = np.frombuffer(_bytes(pixels), np.uint8).reshape(shape, order="F" if fortran else "C")
     return rows.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
 
 
@@ -208,10 +209,16 @@ class _Noted:
         self.state = state
 
 
+def _bytes(value: Any) -> Any:
+    """Bytes that protocol 2 of Python 3 writes as text to be encoded; all else as it is."""
+    match value:
+        case _Noted(given=(str() as text, _)):
+            return text.encode("latin1")
+    return value
+
+
 class _Reader(Unpickler):
-    def find_class(self, module: str, name: str) -> Callable[..., Any]:
-        if (module, name) == ("_codecs", "encode"):
-            return _as_bytes
+    def find_class(self, module: str, name: str) -> type[_Noted]:
         if (module.replace("numpy._core", "numpy.core"), name) not in _HARMLESS:
             raise UnpicklingError(f"it asks for {module}.{name}, which no file of CIFAR-10 does")
         return _Noted
@@ -219,13 +226,8 @@ class _Reader(Unpickler):
 
 _HARMLESS = {
     ("numpy", "ndarray"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy.core.numeric", "_frombuffer"),
+    ("numpy.core.multiarray", "scalar"), ("numpy.core.numeric", "_frombuffer"), ("_codecs", "encode"),
 }  # fmt: skip
-
-
-def _as_bytes(text: str, _encoding: object) -> bytes:
-    """How Python 3 writes bytes in protocol 2."""
-    return text.encode("latin1")
 
 
 SOURCE = Source(

@@ -1,8 +1,9 @@
 """A weight that runs recorded, to be played again open loop: what did the controller's β(t) do without its feedback?"""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from controlvae.errors import UserError
 from controlvae.experiments.experiment import HELD, Experiment
 from controlvae.experiments.folder import RunFolder
 
+Pieces = dict[tuple[int, int], np.ndarray]  # from one point of the log to another: how far off those between are
+
 _POINTS = 120
 _EXACT = 1e-20  # of squares: rounding
+_FITS = 5
 
 
 def replayed(experiment: Experiment, folders: Sequence[RunFolder]) -> Experiment:
@@ -49,19 +53,31 @@ def _drawn(steps: np.ndarray, weights: np.ndarray) -> Points:
     cent, and corners at the weights that lie furthest off would follow the noise of a long recording.
     """
     size = np.maximum(np.abs(weights), 0.01 * (np.abs(weights).max() or 1.0))
-    pieces = {(0, len(steps) - 1): _off(steps, weights, size, 0, len(steps) - 1)}
+    off = partial(_off, steps, weights, size)
+    pieces: Pieces = {(0, len(steps) - 1): off(0, len(steps) - 1)}
     while len(pieces) < _POINTS - 1:
-        (begin, end), off = max(pieces.items(), key=lambda piece: piece[1].sum())
-        if off.sum() < _EXACT:
+        worst = max(pieces, key=lambda piece: pieces[piece].sum())
+        if pieces[worst].sum() < _EXACT:
             break
-        # The worst piece is cut where half of what it is off by lies on either side.
-        cut = begin + int(np.searchsorted(off.cumsum(), off.sum() / 2).clip(1, end - begin - 1))
-        del pieces[begin, end]
-        pieces |= {part: _off(steps, weights, size, *part) for part in ((begin, cut), (cut, end))}
+        pieces |= _halves(worst, pieces.pop(worst), off)
     corners = steps[sorted({end for piece in pieces for end in piece})]
     hats = np.stack([np.interp(steps, corners, corner) for corner in np.eye(len(corners))], axis=1)
-    values = np.linalg.lstsq(hats / size[:, None], weights / size, rcond=None)[0]
+    for _ in range(_FITS):  # a share of the weight without its noise: of the noisy one, low weights would count more
+        values = np.linalg.lstsq(hats / size[:, None], weights / size, rcond=None)[0]
+        size = np.maximum(np.abs(hats @ values), size.min())
     return Points(tuple(corners.tolist()), tuple(values.clip(weights.min(), weights.max()).tolist()))
+
+
+def _halves(piece: tuple[int, int], off_by: np.ndarray, off: Callable[[int, int], np.ndarray]) -> Pieces:
+    """A piece cut in two, the better of two ways.
+
+    Where half of what it is off by lies on either side, which suits curves and noise; or where it is off most, which
+    suits corners.
+    """
+    begin, end = piece
+    cuts = begin + np.array([np.searchsorted(off_by.cumsum(), off_by.sum() / 2), off_by.argmax()])
+    ways = [{part: off(*part) for part in ((begin, cut), (cut, end))} for cut in cuts.clip(begin + 1, end - 1).tolist()]
+    return min(ways, key=lambda way: sum(float(each.sum()) for each in way.values()))
 
 
 def _off(steps: np.ndarray, weights: np.ndarray, size: np.ndarray, begin: int, end: int) -> np.ndarray:

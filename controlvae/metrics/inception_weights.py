@@ -45,8 +45,10 @@ def load_inception(weights: Path | None = None, root: Path | None = None) -> Inc
         root: a data folder to look in first.
     """
     kept, own = cache_folder() / KEPT, weights or _own(root)
-    if own is None and kept.is_file():
-        return _kept_network(kept)
+    if kept.is_file():
+        network = _kept_network(kept)
+        if own is None or network.extractor.endswith(_named(own.name, _sha256(own))):
+            return network
     network = _network(*_read(own or _installed(root)))
     keep(network, kept)
     return network
@@ -110,12 +112,8 @@ def _installed(root: Path | None) -> Path:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], str]:
     """Folded weights by name, and where they come from in words. Files of other digests are refused."""
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    words = f"Inception of 2015-12-05 (TensorFlow), pool3, from {path.name}, SHA-256 {digest[:8]}"
+    digest = _sha256(path)
+    words = f"Inception of 2015-12-05 (TensorFlow), pool3, {_named(path.name, digest)}"
     if digest == _TORCHSCRIPT:
         return _from_torchscript(path), words
     if digest.startswith(_STATE_DICT):
@@ -124,6 +122,18 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         f"{path} is not a known file of the FID Inception (SHA-256 {digest[:8]}, expected {_TORCHSCRIPT[:8]} or "
         f"{_STATE_DICT}); features of another network are not comparable"
     )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _named(name: str, digest: str) -> str:
+    return f"from {name}, SHA-256 {digest[:8]}"
 
 
 def _from_torchscript(path: Path) -> dict[str, Tensor]:

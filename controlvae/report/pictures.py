@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from controlvae.errors import UserError
 from controlvae.experiments.files import writing
 from controlvae.report.trained import Trained, on_unseen_examples, picture_model, some_examples
 
@@ -24,6 +25,8 @@ def as_written(figure: Figure) -> None:
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Writes a figure finely enough to print."""
+    if not path.suffix:  # matplotlib would add one, and the file be another
+        raise UserError(f"cannot write {path}: give it an ending, such as {path.name or 'picture'}.png")
     as_written(figure)
     with writing(path) as beside:
         figure.savefig(beside, dpi=300, bbox_inches="tight", facecolor="white")

@@ -85,12 +85,13 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
 
 
 def titled(table: PaperTable, runs: Mapping[str, Sequence[Measured]]) -> str:
-    """Its title, with the terms of its presets where no run has others."""
+    """Its title, with the terms of its presets where no run has others; one's own are held against the first row's."""
     own = {
         path.partition(".")[0]
         for row in table.rows
         for one in runs.get(row.key, ())
-        for path in _not_the_presets(row, one)
+        if isinstance(one, RunFolder)
+        for path in _differences(one, row.preset or table.rows[0].key)
     }
     return f"{table.title} ({table.terms})" if table.terms and not own & {"data", "model", "objective"} else table.title
 

@@ -46,8 +46,8 @@ def write_theorem(pairs: Sequence[Pair], settings: Sequence[str], measured_on: s
     above = [pair for pair in pairs if pair.d > 0]
     if not above:
         return ["no run has a KL above the plain VAE's: the theorem has nothing to say"]
-    below = dict.fromkeys(pair.setting for pair in pairs if pair.d <= 0)
-    left_out = [f"not above the plain VAE's KL, and left out: {', '.join(below)}"] if below else []
+    below = [f"{pair.setting}, seed {pair.seed}" for pair in pairs if pair.d <= 0]
+    left_out = [f"not above the plain VAE's KL, and left out: {'; '.join(below)}"] if below else []
     heads = ["setting", "seed", "KL of the VAE", "d", "gain in reconstruction", "bound", "gain in ELBO", "inside band"]
     numbers = [(pair.kl_vae, pair.d, pair.gain, pair.bound, pair.elbo_gain) for pair in above]
     lines = (
