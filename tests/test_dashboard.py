@@ -9,6 +9,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from browser import CHROMIUM, browser
 from command import ONE_THREAD, command, controlvae
 from PIL import Image
 
+import controlvae as cv
 from controlvae.dashboard.logs import Tail
 from controlvae.dashboard.views import Models, code_of
 from controlvae.dashboard.watch import Watch
@@ -171,6 +173,16 @@ def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, mo
             with pytest.raises(UserError, match="they have moved"):
                 code_of(models.at(folder), example)
     assert len(code_of(models.at(folder), 3)) == models.at(folder).model.latents
+
+
+def test_a_run_is_shown_in_a_line_whatever_its_law_and_its_scores(tmp_path):
+    folder = RunFolder(tmp_path / "played")
+    played = cv.Points(tuple(range(100)), tuple(range(5, 105)))
+    folder.create(replace(preset("shapes2d-quick"), control=played), "")
+    folder.metrics_file.write_text("{")  # torn
+    (shown,) = Watch(tmp_path).look()
+    assert shown["law"] == "Points(steps=(0, ... 100 numbers ..., 99), values=(5, ... 100 numbers ..., 104))"
+    assert any("metrics.json" in line for line in shown["warnings"])
 
 
 def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):

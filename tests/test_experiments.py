@@ -69,6 +69,8 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
         ("control=PI(**{'target': 3})", "control must be"),
         ("control=Staircase(18, 1, inf, 5)", "step must be a finite number"),
         ("optimiser.rate=inf", "positive and finite"),
+        ("data=TextFile(my.txt)", "(my.txt) cannot be read; put words in quotes, as in 'data=TextFile("),
+        ("control=Auto(18", "control: Auto(18 cannot be read; close every parenthesis"),
     ],
 )
 def test_a_wrong_override_is_refused_with_its_path(assignment, message):

@@ -63,6 +63,15 @@ def _root(
     """Options of every command."""
 
 
+_PASSING = ("--time-limit", "--checkpoint-every")  # how far a command went, not what it computes
+
+
 def shown_command() -> str:
-    """The command as a person would type it again."""
-    return typed(*sys.argv[1:])
+    """The command as a person would type it to make the same again."""
+    words, kept = iter(sys.argv[1:]), []
+    for word in words:
+        if word in _PASSING:
+            next(words, None)
+        elif word.partition("=")[0] not in _PASSING:
+            kept.append(word)
+    return typed(*kept)

@@ -66,8 +66,9 @@ def _usage_error(error: Exception) -> str | None:
     show = getattr(error, "format_message", None)
     if not callable(show):
         return None
-    message = str(show())
-    return f"{message} (see controlvae --help)" if message.strip() else ""
+    message, context = str(show()), getattr(error, "ctx", None)
+    command = context.info_name if context is not None and context.parent is not None else ""
+    return f"{message} (see controlvae {command}{' ' if command else ''}--help)" if message.strip() else ""
 
 
 if __name__ == "__main__":

@@ -89,11 +89,13 @@ def steer(
     """Move the set point of a run in training, without a jump in β; a run that is stopped takes it up when resumed."""
     from controlvae.experiments import find_runs
     from controlvae.experiments.asked import ask_target
+    from controlvae.training.journal import in_training
 
     folders = find_runs(run)
     for folder in [folder for folder in folders if not folder.ended()] or folders[:1]:  # one that has ended says so
         ask_target(folder, target)
-        typer.echo(f"asked of {folder.path}: {target:g} nats")
+        later = "" if in_training(folder) else ", when it is resumed"
+        typer.echo(f"asked of {folder.path}: {target:g} nats{later}")
 
 
 @app.command(rich_help_panel=_TRAIN)

@@ -36,8 +36,12 @@ def report(
         _must_be_a_page(out)
     folders = list(dict.fromkeys(folder for path in runs for folder in find_runs(path)))
     for folder in folders:
+        folder.records()  # a damaged log is refused before anything is measured
+    for folder in folders:
         if latest_step(folder.checkpoints) is not None:
             evaluate_run(folder.path, pick_device(device), data_root, examples, fid)
+        elif folder.metrics() is None:
+            typer.echo(f"controlvae: {folder.path} has no checkpoint: nothing is measured of it", err=True)
     if out is None:
         common = Path(os.path.commonpath([path.resolve() for path in runs]))
         here = Path.cwd()

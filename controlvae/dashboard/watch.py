@@ -15,6 +15,7 @@ from controlvae.report.troubles import troubles_of, warnings_of
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.journal import in_training
 
+_ROW = 6  # numbers that are shown one by one
 # What the last of these events says of a run that nobody trains: a process that was killed has said nothing.
 _ENDS = {"finished": "finished", "stopped": "stopped", "diverged": "diverged", "started": "broken off",
          "resumed": "broken off"}  # fmt: skip
@@ -97,8 +98,16 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         checkpoint=latest_step(folder.checkpoints),
         steerable=isinstance(experiment.control, Feedback) and not folder.ended(),
         asked=asked(folder),
-        warnings=troubles_of(folder) if training else warnings_of(folder),
+        warnings=_warnings(folder, training),
     )
+
+
+def _warnings(folder: RunFolder, training: bool) -> list[str]:
+    """What is to be known of a run; damaged scores are, and do not hide its curves."""
+    try:
+        return troubles_of(folder) if training else warnings_of(folder)
+    except UserError as error:
+        return [str(error)]
 
 
 def _target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
@@ -115,8 +124,15 @@ def _rest(folder: RunFolder) -> str:
 
 def _law(law: Law) -> str:
     """A law as a person would write it: without what goes without saying."""
-    given = [f"{f.name}={value!r}" for f in fields(law) if (value := getattr(law, f.name)) != f.default]  # type: ignore[arg-type]
+    given = [f"{f.name}={_short(value)}" for f in fields(law) if (value := getattr(law, f.name)) != f.default]  # type: ignore[arg-type]
     return f"{type(law).__name__}({', '.join(given)})"
+
+
+def _short(value: object) -> str:
+    """A value in a line: of a long row, such as a recorded weight, its ends."""
+    if isinstance(value, tuple) and len(value) > _ROW:
+        return f"({value[0]:g}, ... {len(value)} numbers ..., {value[-1]:g})"
+    return repr(value)
 
 
 def _shows(experiment: Experiment) -> str:

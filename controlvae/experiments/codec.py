@@ -163,7 +163,21 @@ def _structure(hint: Any, plain: Any, path: str) -> Any:
         if not isinstance(name, str) or name not in settings:
             raise unknown(f"kind of {path or 'experiment'}", str(name), settings)
         return _structure_settings(settings[name], plain, path)
+    if isinstance(plain, str):
+        _check_spelling(plain, settings, path)
     raise UserError(f"{path or 'experiment'} must be {_describe(options, settings)}, got {_shown(plain)}")
+
+
+def _check_spelling(text: str, settings: dict[str, type], path: str) -> None:
+    """Refuses a constructor that could not be read, with what it probably lacks."""
+    kind = settings.get(text.partition("(")[0]) if "(" in text else None
+    if kind is None:
+        return
+    if text.count("(") != text.count(")"):
+        raise UserError(f"{path}: {text} cannot be read; close every parenthesis")
+    if str in get_type_hints(kind).values():
+        example = f'{path}={kind.__name__}("my.txt")'
+        raise UserError(f"{path}: {text} cannot be read; put words in quotes, as in '{example}'")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

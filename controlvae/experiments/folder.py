@@ -113,7 +113,7 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """experiment.json as it stands."""
         if not self.path.is_dir():
-            raise UserError(f"no run folder at {self.path}")
+            raise UserError(f"no run folder at {self.path}" + (", which is a file" if self.path.exists() else ""))
         if not self.experiment_file.is_file():
             inner = sorted(str(p.parent.relative_to(self.path)) for p in self.path.rglob("experiment.json"))
             hint = f"; name one of its runs: {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
@@ -132,7 +132,11 @@ class RunFolder:
         return content
 
     def experiment(self) -> Experiment:
-        return from_plain(Experiment, self.manifest().get("experiment", {}))
+        try:
+            return from_plain(Experiment, self.manifest().get("experiment", {}))
+        except UserError as error:
+            named = str(self.path) in str(error)
+            raise UserError(str(error) if named else f"{self.experiment_file}: {error}") from None
 
     def records(self) -> list[dict[str, Any]]:
         """The log, one record per line; a line torn by a crash is not a record."""

@@ -109,10 +109,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: np.asarray(file[name]) for name in file.files}
     except (*FAULTS, AttributeError, MemoryError):
         raise UserError(f"{path} is no .npz of plain arrays; write it with numpy.savez, and in it {NEEDS}") from None
+    if "means" not in arrays:
+        raise UserError(f"{path} has no array `means`, it has {', '.join(sorted(arrays))}; it should hold {NEEDS}")
     if other := arrays.keys() - _ARRAYS:
         raise UserError(f"{path} holds {', '.join(sorted(other))}, which it may not; {NEEDS}")
-    if "means" not in arrays:
-        raise UserError(f"{path} has no array `means`; it should hold {NEEDS}")
     return arrays
 
 

@@ -11,7 +11,8 @@ def table(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
         for tag, row in zip(["th"] + ["td"] * (len(rows) - 1), rows, strict=True)
     ]
     below = "<br>".join(map(html.escape, notes))
-    return f'<table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table><p class="quiet">{below}</p>'
+    rows_shown = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f'<div class="wide"><table>{rows_shown}</table></div><p class="quiet">{below}</p>'
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -42,7 +42,7 @@ figcaption { color: #55656f; font-size: .9rem; max-width: 48rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; margin: .5rem 0 1.5rem; }
 th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #dde4e8; }
 th:first-child, td:first-child, .words th, .words td { text-align: left; vertical-align: top; }
-.words { width: 100%; table-layout: fixed; }
+.words { width: 100%; table-layout: fixed; } .wide { overflow-x: auto; }
 .warning { background: #fdf1dc; border-left: 4px solid #d08700; padding: .6rem 1rem; margin: .6rem 0; }
 pre { background: #f2f5f7; padding: .7rem 1rem; white-space: pre-wrap; font-size: .85rem; }
 .quiet { color: #55656f; }

@@ -9,6 +9,7 @@ from controlvae.experiments import RunFolder
 from controlvae.experiments.experiment import HELD
 from controlvae.experiments.folder import last_tenth
 from controlvae.report.figures import nats
+from controlvae.training.checkpoint import latest_step
 
 _REACH = ("target out of reach", "target in reach again", "target moved")  # events; the last of them stands
 
@@ -18,6 +19,8 @@ def warnings_of(folder: RunFolder) -> list[str]:
     steps, last = folder.experiment().training.steps, folder.last_record()
     done = last["step"] if last else 0
     unfinished = [f"not finished: step {done:,} of {steps:,}"] if done < steps else []
+    if done and folder.metrics() is None and latest_step(folder.checkpoints) is None:
+        unfinished.append("it has no checkpoint, so there are its curves and nothing else")
     return unfinished + troubles_of(folder)
 
 
