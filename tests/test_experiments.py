@@ -16,6 +16,7 @@ from controlvae.experiments import (
     Grammar,
     RunFolder,
     TextVAE,
+    assignments,
     from_plain,
     override,
     preset,
@@ -76,6 +77,14 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
 def test_a_wrong_override_is_refused_with_its_path(assignment, message):
     with pytest.raises(UserError, match=message.replace("(", r"\(").replace(")", r"\)")):
         override(preset("shapes2d-control-16"), [assignment])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_settings_of_a_preset_as_they_are_listed_make_it(name):
+    listed = dict(assignments(preset(name)))
+    parts = {path for path in listed if any(other.startswith(f"{path}.") for other in listed)}
+    given = [f"{path}={value}" for path, value in listed.items() if path not in parts and "." in path]
+    assert override(preset(name), given) == preset(name)
 
 
 def test_overrides_hold_together_in_any_order():

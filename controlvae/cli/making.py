@@ -22,14 +22,25 @@ from controlvae.cli.app import (
 _TRAIN, _CHOOSE, _PAPER = "Train", "Choose a target, a law, a setting", "The paper"  # as --help groups them
 
 
+_PARTS = ("data", "model", "objective", "control", "optimiser", "training")  # what --set may change
+
+
 @app.command(rich_help_panel=_TRAIN)
-def presets() -> None:
-    """What can be run, and the table or figure of the paper it belongs to."""
+def presets(
+    name: Annotated[str | None, typer.Argument(help="Show every setting of this one, as --set takes it.")] = None,
+) -> None:
+    """What can be run, and the table or figure of the paper it belongs to; of one preset, its settings."""
     from rich.table import Table
 
     from controlvae.cli.bars import wide_console
-    from controlvae.experiments import PRESETS
+    from controlvae.experiments import PRESETS, assignments
+    from controlvae.experiments import preset as named
 
+    if name is not None:
+        settings = [(path, value) for path, value in assignments(named(name)) if "." in path or path in _PARTS]
+        width = max(len(path) for path, _ in settings)
+        typer.echo("\n".join(f"{path:{width}}  {value}" for path, value in settings))
+        return
     table = Table(box=None, pad_edge=False)
     for head in ("preset", "what", "steps", "paper"):
         table.add_column(head, justify="right" if head == "steps" else "left", no_wrap=head == "preset")

@@ -34,6 +34,17 @@ def differences(value: Any) -> Any:
     return {"type": type(value).__name__, **{name: differences(part) for name, part in said.items()}}
 
 
+def assignments(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every setting by its path and as `--set` takes it: `control`, `PI`; `control.target`, `18.0`; ..."""
+    if not is_dataclass(value) or isinstance(value, type):
+        yield path, str(value) if isinstance(value, str) else repr(value)
+        return
+    if path:
+        yield path, type(value).__name__
+    for name in (f.name for f in fields(value)):
+        yield from assignments(getattr(value, name), f"{path}.{name}".lstrip("."))
+
+
 def changed(value: Any, other: Any, path: str = "") -> Iterator[str]:
     """The paths at which two settings differ: `data.size`, `control.target`."""
     if type(value) is not type(other) or not is_dataclass(value):
