@@ -17,6 +17,7 @@ from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure, nats
 from controlvae.report.information import information_figure, latent_factors, latent_name
+from controlvae.report.number_tables import score_table
 from controlvae.report.sweep import End, sweep_figure, write_sweep
 from controlvae.report.theorem import Pair, theorem_figure
 from controlvae.report.traversal import traversals, traverse
@@ -50,6 +51,19 @@ def logged_run(path, name, seed, steps, evaluated=True, **columns):
     if evaluated:
         folder.metrics_file.write_text(json.dumps(METRICS))
     return folder
+
+
+def test_seeds_of_one_experiment_have_their_mean_and_spread_and_others_none(tmp_path):
+    migs = [0.5, 0.56, 0.59]
+    folders = [logged_run(tmp_path, "shapes2d-quick", seed, 1_000) for seed in (1, 2, 3)]
+    for folder, mig in zip(folders, migs, strict=True):
+        folder.metrics_file.write_text(json.dumps({**METRICS, "mig_sampled": {"score": mig}}))
+    expected = f"<td>mean ± sd of 3 seeds</td><td>{np.mean(migs):.3f} ± {np.std(migs, ddof=1):.3f}</td>"
+    assert expected in score_table(["a", "b", "c"], folders)
+    folders[2].metrics_file.unlink()
+    other = logged_run(tmp_path, "shapes2d-control-16", 3, 1_000)
+    for mixed in (folders, [*folders[:2], other]):
+        assert "mean ±" not in score_table(["a", "b", "c"], mixed)
 
 
 def test_a_spike_in_the_first_steps_leaves_the_way_to_the_set_point_legible(tmp_path):

@@ -1,7 +1,9 @@
 """The tables of a report, one row per run: numbers of all, disentanglement scores, pictures; and what each is of."""
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from controlvae.experiments import RunFolder
@@ -10,6 +12,7 @@ from controlvae.experiments.folder import last_tenth, look_up
 from controlvae.report.figures import Trace, nats
 from controlvae.report.images import fid_words
 from controlvae.report.markup import number, table, warning
+from controlvae.report.spread import sample_sd
 from controlvae.report.tables import attributed, data_words
 from controlvae.report.trained import so_many
 
@@ -55,12 +58,36 @@ def number_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     for name, folder, trace in zip(names, folders, traces, strict=True):
         metrics, found = folder.metrics(), [_ending(trace, column) or "–" for column in logged.values()]
         rows.append([name, *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS), *found])
+    means = {"ELBO": "elbo", "reconstruction": "reconstruction", "KL": "kl"}
+    rows += _over_seeds(folders, [(means.get(head), "{:.2f}".format) for head in rows[0][1:]])
     measured = _measured(names, folders)
     notes = [_NUMBERS_NOTE] if measured else []
     notes += [_LOGGED_NOTE] if logged else []
     notes += [f"Biased: {BIASED}."] if any(biased(trace) for trace in traces) else []
     notes += attributed([(name, sentence) for name, metrics in measured for sentence in _measured_on(metrics)])
     return f"<h2>Numbers</h2>{_not_alike(names, folders)}{table(rows, notes)}"
+
+
+def _over_seeds(
+    folders: Sequence[RunFolder], columns: Sequence[tuple[str | None, Callable[[float], str]]]
+) -> list[list[str]]:
+    """A row of means ± sd where all runs are seeds of one experiment at one step; no row elsewhere.
+
+    A column is where its number is in metrics.json and how it is written; None where a mean says little.
+    """
+    found = [metrics for folder in folders if (metrics := folder.metrics())]
+    settings = [folder.experiment() for folder in folders]
+    first = settings[0]
+    alike = all(replace(one, training=replace(one.training, seed=first.training.seed)) == first for one in settings)
+    if len(found) < max(2, len(folders)) or not alike or len({metrics["step"] for metrics in found}) > 1:
+        return []
+    row = [f"mean ± sd of {len(found)} seeds"]
+    for path, written in columns:
+        values = [None if path is None else look_up(metrics, path) for metrics in found]
+        numbers = [value for value in values if value is not None]
+        whole = len(numbers) == len(found)
+        row.append(f"{written(statistics.fmean(numbers))} ± {written(sample_sd(numbers))}" if whole else "–")
+    return [row]
 
 
 def _measured(names: Sequence[str], folders: Sequence[RunFolder]) -> list[tuple[str, dict[str, Any]]]:
@@ -132,6 +159,7 @@ def score_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     for name, metrics in runs:
         found = [look_up(metrics, path) for path in shown.values()]
         rows.append([name, *(number(value, 3) for value in found)])
+    rows += _over_seeds(folders, [(path, "{:.3f}".format) for path in shown.values()])
     notes = attributed([(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)])
     return f"<h3>Disentanglement</h3>{table(rows, notes)}"
 
@@ -165,6 +193,7 @@ def image_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     for name, metrics in runs:
         numbers = [(look_up(metrics, path), written) for _, path, written in shown]
         rows.append([name, *("–" if value is None else written(value) for value, written in numbers)])
+    rows += _over_seeds(folders, [(path, written) for _, path, written in shown])
     notes = attributed([(name, note) for name, metrics in runs for note in _seen_on(metrics)])
     return f"<h3>Pictures</h3>{table(rows, notes)}"
 
