@@ -247,7 +247,7 @@ def test_a_finished_run_evaluates_and_reports(straight):
 def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_ended(straight, stopped):
     shutil.copytree(straight, stopped.parent / "ended")
     asked = within("steer", stopped.parent, "11", cwd=stopped)
-    assert (asked.returncode, asked.stdout) == (0, f"asked of {stopped}: 11 nats\n")
+    assert (asked.returncode, asked.stdout) == (0, f"asked of {stopped}: 11 nats, when it is resumed\n")
     assert controlvae("resume", stopped, "--device", "cpu").returncode == 0
     assert RunFolder(stopped).last_record()["target"] == 11
     assert "its target was moved by hand to 11 nats" in " ".join(warnings_of(RunFolder(stopped)))
