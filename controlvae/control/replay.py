@@ -52,9 +52,10 @@ class Replay:
                 self._plain += 1
                 return update(state, measured, how)
             recorded = record(update, state, measured, how)
-            self._recordings += 1 if recorded else _RECORDINGS - self._recordings
             if recorded is None:
+                self._recordings = _RECORDINGS  # not to be tried again
                 return update(state, measured, how)
+            self._recordings += 1
             self._recorded[how] = recorded
         recorded.measured.copy_(measured)
         recorded.graph.replay()

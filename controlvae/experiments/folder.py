@@ -132,11 +132,11 @@ class RunFolder:
         return content
 
     def experiment(self) -> Experiment:
+        plain = self.manifest().get("experiment", {})
         try:
-            return from_plain(Experiment, self.manifest().get("experiment", {}))
+            return from_plain(Experiment, plain)
         except UserError as error:
-            named = str(self.path) in str(error)
-            raise UserError(str(error) if named else f"{self.experiment_file}: {error}") from None
+            raise UserError(f"{self.experiment_file}: {error}") from None
 
     def records(self) -> list[dict[str, Any]]:
         """The log, one record per line; a line torn by a crash is not a record."""

@@ -16,7 +16,7 @@ Pieces = dict[tuple[int, int], np.ndarray]  # from one point of the log to anoth
 
 _POINTS = 120
 _EXACT = 1e-20  # of squares: rounding
-_FITS = 5
+_FITS = 5  # until the fit and what it is weighed by agree
 
 
 def replayed(experiment: Experiment, folders: Sequence[RunFolder]) -> Experiment:

@@ -43,10 +43,10 @@ def dci(
     disentanglement_lib (Locatello et al. 2019) there are 100 rounds of trees of depth 3, 10,000 examples to learn from
     and 5,000 to test on, and informativeness is an accuracy (in the paper an error). Its trees are scikit-learn's; ours
     are a twin (`boosting.py`) that is about forty times as fast: 9 s on a CPU core for 2D Shapes, 1.3 s on an H200. Of
-    at most 2,048 examples every value is a cut of its own, as theirs are, and it is about three times as fast: 9 s for
-    2,000 examples and a factor of 40 values. On the same 10,000 examples of a trained model theirs gave 0.563, 0.617,
-    0.816 and ours 0.574, 0.627, 0.828. Scores rise with `learn`, so compare like with like. A GPU adds in no fixed
-    order, and two calls there may differ in the fourth digit.
+    at most 2,048 examples every value is a cut of its own, as theirs are, and it is two and a half times as fast: 9 s
+    for 2,000 examples and factors of 40 and of 3 values. On the same 10,000 examples of a trained model theirs gave
+    0.563, 0.617, 0.816 and ours 0.574, 0.627, 0.828. Scores rise with `learn`, so compare like with like. A GPU adds in
+    no fixed order, and two calls there may differ in the fourth digit.
 
     Args:
         codes: (examples, latents). Trees tell them apart as float32, as scikit-learn's do; for float64 the sums are in
