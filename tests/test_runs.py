@@ -531,3 +531,50 @@ def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_
             *earlier, last = refused.stderr.splitlines()
             assert (refused.returncode, reason in last) == (2, True)
             assert earlier in ([], ["controlvae: evaluating run, step 20"])
+
+
+def ramp(stop):
+    return ["--set", f"control.target=Staircase(2.0, {stop}, 1.0, 50)"]
+
+
+def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_path):
+    """Two ramps that part at step 200, after the branch: up to there they are the same experiment."""
+    train = ["train", "shapes2d-quick", *TINY]
+    controlvae(*train, *ramp(5.0), "--run", tmp_path / "whole")
+    controlvae(*train, *ramp(9.0), "--set", "training.steps=190", "--run", tmp_path / "beginning")
+    settings = ["--set", "control.target.stop=5", "--set", "training.steps=400"]
+    done = controlvae("branch", tmp_path / "beginning", tmp_path / "branch", *settings)
+    assert done.returncode == 0, done.stderr
+    assert "stands at step 190" in done.stdout
+    beginning = (tmp_path / "beginning" / "log.jsonl").read_bytes()
+    done = controlvae("resume", tmp_path / "branch", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    whole, branch = tmp_path / "whole", tmp_path / "branch"
+    left, right = weights(whole), weights(branch)
+    assert all(left[name].equal(right[name]) for name in left)
+    # The beginning ended with a line of its own at step 190; every other line is the same.
+    lines = [(run / "log.jsonl").read_text().splitlines() for run in (whole, branch)]
+    odd = {190, 196}
+    kept = [[line for line in log if json.loads(line)["step"] not in odd] for log in lines]
+    assert kept[0] == kept[1]
+    said = [line for line in warnings_of(RunFolder(branch)) if "up to step 190 it is" in line]
+    assert len(said) == 1
+    assert said[0].endswith("which had another control.target.stop")
+    assert (tmp_path / "beginning" / "log.jsonl").read_bytes() == beginning
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.latents=9"], "model.latents cannot change"),
+        (["data.images=128"], "data.images cannot change"),
+        (["control=Constant(1)"], "PI cannot become Constant"),
+        (["training.steps=10"], "say how far to go"),
+    ],
+)
+def test_a_branch_that_its_checkpoint_cannot_serve_is_refused(stopped, tmp_path, settings, message):
+    done = controlvae("branch", stopped, tmp_path / "branch", *(word for one in settings for word in ("--set", one)))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not any(path.name.endswith("branch") for path in tmp_path.iterdir())

@@ -92,6 +92,22 @@ def resume(
     training.resume(find_runs(run), training.options(device, time_limit, checkpoint_every, tensorboard, data_root))
 
 
+@app.command(rich_help_panel=_TRAIN)
+def branch(
+    run: RunOrSeeds,
+    to: Annotated[Path, typer.Argument(help="The folder of the new run, or of one for each seed.", show_default=False)],
+    sets: Sets = None,
+) -> None:
+    """A new run that stands where another does, under settings of its own: one beginning, several ends.
+
+    It has the other's weights, optimiser, controller and log. `resume` trains it.
+    """
+    from controlvae.cli import training
+    from controlvae.experiments import find_runs
+
+    training.branch_off(find_runs(run), run, to, sets or [], shown_command())
+
+
 @app.command(rich_help_panel=_TRAIN, context_settings={"ignore_unknown_options": True})  # -40 is a set point of Geco's
 def steer(
     run: RunOrSeeds,

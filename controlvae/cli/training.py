@@ -31,6 +31,7 @@ from controlvae.experiments.recorded import replayed
 from controlvae.report.figures import nats
 from controlvae.training import Engine, Run, Session, checkpoint, make_engine, train
 from controlvae.training import loop as training_loop
+from controlvae.training.branch import branch
 from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard, require_tensorboard
 from controlvae.training.sampling import validated
@@ -146,6 +147,19 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     for run in runs:
         run.data = machinery.data
     _go(runs, machinery, how, again)
+
+
+def branch_off(parents: Sequence[RunFolder], home: Path, to: Path, sets: list[str], command: str) -> None:
+    """A new run below `to` for each of these below `home`, with its settings but for `sets`."""
+    if len(parents) > 1 and any(text.startswith("training.seed") for text in sets):
+        raise UserError(f"{home} holds {len(parents)} runs; name one of them to give it another seed")
+    planned = [(parent, override(parent.experiment(), sets), RunFolder(to / parent.path.relative_to(home)))
+               for parent in parents]  # fmt: skip
+    for _, _, child in planned:
+        child.must_be_free()
+    steps = {branch(parent, child, experiment, command) for parent, experiment, child in planned}
+    typer.echo(f"{to} stands at step {' and '.join(f'{step:,}' for step in sorted(steps))} of {home}; "
+               f"train it with: {typed('resume', to)}")  # fmt: skip
 
 
 def goes_on_from(folder: RunFolder) -> int | None:

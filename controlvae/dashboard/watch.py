@@ -17,8 +17,8 @@ from controlvae.training.journal import in_training
 
 _ROW = 6  # numbers that are shown one by one
 # What the last of these events says of a run that nobody trains: a process that was killed has said nothing.
-_ENDS = {"finished": "finished", "stopped": "stopped", "diverged": "diverged", "started": "broken off",
-         "resumed": "broken off"}  # fmt: skip
+_ENDS = {"finished": "finished", "stopped": "stopped", "diverged": "diverged", "branched": "stopped",
+         "started": "broken off", "resumed": "broken off"}  # fmt: skip
 
 
 @dataclass(frozen=True)

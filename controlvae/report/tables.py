@@ -173,6 +173,10 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes += missing_words(row.method, metrics, table.columns)
     if isinstance(one, RunFolder) and any(event["event"] == "target moved" for event in one.events()):
         notes.append(f"{row.method}, seed {seed_of(one)}: its target was moved by hand.")
+    for event in one.events() if isinstance(one, RunFolder) else ():
+        if event["event"] == "branched" and event["changed"]:
+            other = " and ".join(event["changed"])
+            notes.append(f"{row.method}: up to step {event['step']:,} trained with another {other}.")
     if isinstance(one, RunFolder) and any(event["event"] == "diverged" for event in one.events()):
         notes.append(f"{row.method}, seed {seed_of(one)}: diverged; measured at step {metrics['step']:,}.")
     return notes

@@ -40,6 +40,10 @@ def troubles_of(folder: RunFolder) -> list[str]:
         times = f" {len(moved)} times, last" if len(moved) > 1 else ""
         e = moved[-1]
         lines.append(f"its target was moved by hand{times} to {e['target']:g} nats at step {e['step']:,}")
+    for event in folder.events():
+        if event["event"] == "branched":
+            other = f", which had another {', '.join(event['changed'])}" if event["changed"] else ""
+            lines.append(f"up to step {event['step']:,} it is {event['from']}{other}")
     code = [event for event in folder.events() if event["event"].startswith("code ")]
     if code and code[-1]["event"] == "code collapsed":
         e = code[-1]

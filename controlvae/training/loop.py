@@ -108,7 +108,7 @@ def _start_again(run: Run) -> list[str]:
     path = run.folder.path
     if run.journal.position == 0:
         return []
-    if any(event["event"] in ("saved", "finished", "stopped", "resumed") for event in run.folder.events()):
+    if any(event["event"] in ("saved", "branched", "stopped", "resumed", "finished") for event in run.folder.events()):
         raise UserError(f"{path} has a log but no checkpoint any more; to train it again, give train another --run")
     run.journal.rewind(0)
     checkpoint.set_aside(run.folder.best, 0)
