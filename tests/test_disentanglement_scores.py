@@ -22,6 +22,7 @@ from controlvae.metrics.boosting import boost
 from controlvae.metrics.dci import importance_scores
 from controlvae.metrics.sap import linear_svm
 from controlvae.metrics.shared_value import _partners, logistic_regression
+from controlvae.report.codes import score_codes
 from controlvae.report.disentangling import disentanglement, scores
 
 Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -434,3 +435,14 @@ def test_scores_are_shown_with_the_part_they_are_of(capsys):
     shown = capsys.readouterr().out
     assert "by factor (train: 600 pictures)" in shown
     assert shown.index("ground truth") < shown.index("split: train: 600 pictures", shown.index("ground truth"))
+
+
+def test_a_thorough_score_on_a_cpu_takes_what_a_gpu_would(tmp_path):
+    rng = np.random.default_rng(0)
+    factor = rng.integers(0, 4, (21_000, 1))
+    means = np.hstack([factor - 1.5, rng.normal(size=(21_000, 1))])
+    np.savez(tmp_path / "codes.npz", means=means, log_variances=np.full_like(means, -4.0), factors=factor)
+    for thorough, examples, draws in ((False, "20,000", "1,000"), (True, "21,000", "10,000")):
+        _, found = score_codes(tmp_path / "codes.npz", torch.device("cpu"), thorough=thorough)
+        assert f"{examples} examples, at most {draws} draws" in found["mig_sampled"]["estimator"]
+        assert found["mig_sampled"]["score"] == pytest.approx(1, abs=0.05)  # chance of 1,000 draws

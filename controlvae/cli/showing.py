@@ -1,6 +1,7 @@
 """The commands that show what runs hold: numbers, pictures, sentences, pages."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,10 @@ from controlvae.errors import UserError, typed
 _LOOK = "Look at runs"  # as --help groups them
 Out = Annotated[
     Path | None, typer.Option("--out", help="The file to write; by default one in the run's figures, or the terminal.")
+]
+Thorough = Annotated[
+    bool,
+    typer.Option("--thorough", help="As many examples and draws on a CPU as on a GPU: minutes instead of seconds."),
 ]
 
 
@@ -82,6 +87,7 @@ def evaluate(
     iwae: Annotated[
         int, typer.Option("--iwae", min=0, help="Importance samples per example for the tighter bound; 0: without.")
     ] = 50,
+    thorough: Thorough = False,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
@@ -99,7 +105,8 @@ def evaluate(
     found = find_runs(run)
     begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]
     for folder in begun or found:
-        metrics = runs.evaluate(runs.open_at(folder.path, device, data_root), examples, fid, iwae)
+        opened = replace(runs.open_at(folder.path, device, data_root), thorough=thorough)
+        metrics = runs.evaluate(opened, examples, fid, iwae)
         runs.show_metrics(str(folder.path), metrics)
         typer.echo(f"written to {folder.metrics_file}")
     if len(begun) < len(found):
@@ -113,6 +120,7 @@ def score(
     factors: Annotated[
         str | None, typer.Option("--factors", metavar="FILE[:A,B]", help="A table of factors, a row for each code.")
     ] = None,
+    thorough: Thorough = False,
     device: Device = "auto",
 ) -> None:
     """Every disentanglement score of codes that any model gave, into NAME.scores.json beside NAME.npz.
@@ -124,7 +132,7 @@ def score(
     737,280 pictures of 2D Shapes, in their order, need no factors; of others
     without any, KL, mutual information and active units alone are measured.
     `reconstruction` is one number in nats. A CPU takes 20,000 examples, a GPU
-    all. `reproduce --beside` sets the scores in a table.
+    all, and so does a CPU with --thorough. `reproduce --beside` sets the scores in a table.
     """
     from controlvae.cli.bars import simple_bar
     from controlvae.cli.runs import pick_device, show_metrics
@@ -132,7 +140,7 @@ def score(
 
     for path in codes:
         with simple_bar(f"scoring {path}") as progress:
-            file, metrics = score_codes(path, pick_device(device), progress, factors=factors)
+            file, metrics = score_codes(path, pick_device(device), progress, factors=factors, thorough=thorough)
         show_metrics(str(path), metrics)
         typer.echo(f"written to {file.path}")
 

@@ -73,17 +73,19 @@ def score_codes(
     progress: Callable[[float], None] = lambda share: None,
     *,
     factors: str | None = None,
+    thorough: bool = False,
 ) -> tuple[ScoreFile, dict[str, Any]]:
     """Scores the codes of an `.npz` file and writes `NAME.scores.json` beside it.
 
     `factors` is a table of them in a file of its own, `table.csv` or `table.csv:shape,scale`, a row per code.
+    `thorough` takes as many examples and draws on a CPU as on a GPU.
     """
     digest, arrays = _digest(path), _read(path)
     if not os.access(path.parent, os.W_OK):  # not after minutes of work
         raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
     try:
         found = None if factors is None else _table(factors, path, arrays)
-        metrics = _scored(arrays, found, device, progress)
+        metrics = _scored(arrays, found, device, progress, thorough)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     file = ScoreFile(path.with_suffix(SUFFIX))
@@ -125,13 +127,17 @@ def _table(given: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> Factors
 
 
 def _scored(
-    arrays: Mapping[str, np.ndarray], table: Factors | None, device: torch.device, progress: Callable[[float], None]
+    arrays: Mapping[str, np.ndarray],
+    table: Factors | None,
+    device: torch.device,
+    progress: Callable[[float], None],
+    thorough: bool,
 ) -> dict[str, Any]:
     means, log_variances = code_table("means", arrays["means"]), arrays.get("log_variances")
     if log_variances is not None and code_table("log_variances", log_variances).shape != means.shape:
         raise ValueError(f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}")
     known, available = _factors(arrays, table, len(means)), len(means)
-    chosen = np.random.default_rng(0).permutation(available)[: measured_on(available, device)]
+    chosen = np.random.default_rng(0).permutation(available)[: measured_on(available, device, thorough)]
     means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
     metrics: dict[str, Any] = {"examples": len(chosen), "available": available, "device": device.type}
     if log_variances is not None:
@@ -150,7 +156,7 @@ def _scored(
         raise ValueError("no factor varies among the examples that were chosen, so there is nothing to score")
     names = [f"{name} (no quantity)" if name in factors.unordered else name for name in factors.names]
     metrics |= {"factors": ", ".join(names), "ground_truth": ground_truth(factors, known)}
-    return metrics | scores(means, log_variances, factors, progress)
+    return metrics | scores(means, log_variances, factors, progress, thorough)
 
 
 def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device) -> Any:

@@ -14,7 +14,7 @@ from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 from controlvae.models import DialogVAE
 from controlvae.objectives.text import words_nll
 from controlvae.report.text import bound_perplexities
-from controlvae.report.trained import Trained, affordable, some_examples
+from controlvae.report.trained import Trained, some_examples
 
 PAPER_PERPLEXITY = (
     "words under a code of the posterior, which has read them: the paper's PPL. What the code tells of the words is "
@@ -52,7 +52,7 @@ def dialog_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[st
         "paper_perplexity": float(np.mean(batches)),
         "paper_perplexity_of": f"the same, as the released code averages it: over batches of {_PAPER_BATCH}",
     }
-    return {**perplexities, "dialog": text | _of_responses(answer(run, affordable(run.device, *_CONTEXTS)))}
+    return {**perplexities, "dialog": text | _of_responses(answer(run, run.affords(*_CONTEXTS)))}
 
 
 def _pays_for_acts(run: Trained) -> bool:

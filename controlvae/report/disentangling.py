@@ -37,14 +37,15 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
         return {}
     if run.model.latents < 2:
         return {name: {"skipped": "a single latent leaves nothing to disentangle"} for name in _SCORES}
-    indices = some_examples(run, measured_on(len(run.examples), run.device))
+    indices = some_examples(run, measured_on(len(run.examples), run.device, run.thorough))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
     factors = known.among(indices.cpu().numpy())
     truth = {**ground_truth(factors, known), "examples": len(indices), "split": examples.split}
     if not factors.names:
         return {"ground_truth": truth}
-    return {"ground_truth": truth, **scores(means, log_variances, factors, lambda share: progress(0.5 + 0.5 * share))}
+    told = lambda share: progress(0.5 + 0.5 * share)  # noqa: E731
+    return {"ground_truth": truth, **scores(means, log_variances, factors, told, run.thorough)}
 
 
 def ground_truth(factors: Factors, known: Factors) -> dict[str, list[str]]:
@@ -56,9 +57,9 @@ def ground_truth(factors: Factors, known: Factors) -> dict[str, list[str]]:
     }
 
 
-def measured_on(available: int, device: torch.device) -> int:
+def measured_on(available: int, device: torch.device, thorough: bool) -> int:
     """How many of so many examples the scores are worked out from."""
-    return affordable(device, available, min(_EXAMPLES, available))
+    return affordable(device, available, min(_EXAMPLES, available), thorough)
 
 
 def scores(
@@ -66,6 +67,7 @@ def scores(
     log_variances: Tensor | None,
     factors: Factors,
     progress: Callable[[float], None] = lambda share: None,
+    thorough: bool = False,
 ) -> dict[str, Any]:
     """Every score of codes, on the device the codes are on.
 
@@ -75,6 +77,7 @@ def scores(
         factors: of these examples, each of which varies. Those that are no quantities are left out of the sampled MIG
             and of the continuous SAP.
         progress: told the share that is done.
+        thorough: with as many draws on a CPU as on a GPU.
     """
     device, names, table, levels = means.device, factors.names, factors.classes, factors.levels
     ordered = [column for column, name in enumerate(names) if name not in factors.unordered]
@@ -83,8 +86,8 @@ def scores(
               for column in ordered]  # fmt: skip
     sampled: dict[str, Callable[[], Any]] = {
         "mig_sampled": lambda: mig_sampled(
-            means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS), factor_names=quantities,
-            device=device, progress=lambda share: progress(0.4 * share),
+            means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS, thorough),
+            factor_names=quantities, device=device, progress=lambda share: progress(0.4 * share),
         ),
         "rmig": lambda: rmig(means, log_variances, table, factor_names=names, device=device),
     }  # fmt: skip

@@ -49,7 +49,8 @@ def evaluate(
     pictures = image_metrics(shown, bound["elbo"], importance_samples, fid_pictures, seen, examples=examples)
     metrics = {
         "step": run.step,
-        "device": run.device.type,  # a GPU measures on more examples
+        "device": run.device.type,
+        "thorough": run.thorough or run.device.type == "cuda",  # on more examples, with more draws
         "units": "nats per example",
         "data": shown.examples.source,
         **bound,
@@ -113,7 +114,7 @@ def suffices(
     available = metrics.get("available", metrics["examples"])
     enough = metrics["examples"] >= min(examples, available) and "iwae" in metrics
     wanted = min(fid_pictures or 0, available) if "likeness" in metrics else 0  # of pictures alone
-    coarser = device.type == "cuda" and metrics.get("device", "cuda") != "cuda"
+    coarser = device.type == "cuda" and not metrics.get("thorough", metrics.get("device", "cuda") == "cuda")
     return enough and (look_up(metrics, "fid.pictures") or 0) >= wanted and not coarser
 
 

@@ -15,7 +15,7 @@ from controlvae.metrics import bits_per_dimension, dequantised, fid, kid, psnr, 
 from controlvae.metrics.inception import RESIZE, Inception
 from controlvae.metrics.inception_weights import NoWeights, load_inception
 from controlvae.report.importance import importance_weighted
-from controlvae.report.trained import Trained, affordable, decoded, pixel_variance, prior_codes, some_examples
+from controlvae.report.trained import Trained, decoded, pixel_variance, prior_codes, some_examples
 
 FID_PICTURES = 10_000
 _BATCH = 100
@@ -79,7 +79,7 @@ def _likeness(run: Trained, most: int, progress: Progress) -> dict[str, Any]:
     """SSIM and PSNR of reconstructions from the posterior mean, each a mean over pictures."""
     if min(run.examples.shape[1:]) < 11:
         return {"skipped": f"SSIM's window is 11 x 11, pictures are {run.examples.shape[2]} x {run.examples.shape[1]}"}
-    count = min(affordable(run.device, *_LIKENESS_EXAMPLES), most, run.available)
+    count = min(run.affords(*_LIKENESS_EXAMPLES), most, run.available)
     sums = torch.zeros(2, dtype=torch.float64)
     for done, (x, rebuilt) in enumerate(_rebuilt(run, count), start=1):
         # An error below half a grey level counts as that, 54 dB: one perfect picture must not make the mean infinite.

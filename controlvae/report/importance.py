@@ -10,7 +10,7 @@ from controlvae.data.examples import stream_key
 from controlvae.metrics import iwae
 from controlvae.models import Posterior
 from controlvae.objectives import reconstruction_of
-from controlvae.report.trained import Trained, affordable, some_examples
+from controlvae.report.trained import Trained, some_examples
 
 IMPORTANCE_SAMPLES = 50
 _BATCH = 64
@@ -22,7 +22,7 @@ def importance_weighted(
     run: Trained, samples: int, progress: Callable[[float], None], most: int | None = None
 ) -> dict[str, Any]:
     """IWAE-k of at most so many examples, and beside it the ELBO of the very same samples: what k buys."""
-    count = min(affordable(run.device, *_EXAMPLES), most or run.available, run.available)
+    count = min(run.affords(*_EXAMPLES), most or run.available, run.available)
     noise = torch.Generator().manual_seed(stream_key(0, 17))
     bound, elbo, done = 0.0, 0.0, 0
     for chosen in some_examples(run, count).split(_BATCH):

@@ -15,7 +15,7 @@ from controlvae.metrics import distinct_n, perplexity, self_bleu
 from controlvae.models import TextVAE
 from controlvae.report.importance import importance_weighted
 from controlvae.report.samples import endpoints
-from controlvae.report.trained import Trained, affordable, prior_codes, some_examples
+from controlvae.report.trained import Trained, prior_codes, some_examples
 
 _TOGETHER = 50  # sentences written at once
 _SHOWN = 8  # sentences kept with what their codes are read back as
@@ -32,7 +32,7 @@ def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str,
     """
     if not isinstance(run.examples, Sentences):
         return {}
-    written = write(run, affordable(run.device, *_WRITTEN))
+    written = write(run, run.affords(*_WRITTEN))
     perplexities = bound_perplexities(run, bound, samples)
     perplexities["text"] |= {
         "reconstruction_perplexity": _perplexity(run, bound["reconstruction"], bound["examples"]),

@@ -38,11 +38,16 @@ class Trained:
     among: Tensor | None = None  # the examples it was trained on, where some were kept for validation
     changed: bool = False  # its data is not what it was when training began
     shape: tuple[int, ...] = ()  # of an example it was trained on: sentences are written up to this length
+    thorough: bool = False  # measured as on a GPU, however long that takes elsewhere
 
     @property
     def available(self) -> int:
         """How many examples may be measured: those kept for validation are not among them."""
         return len(self.examples) if self.among is None else len(self.among)
+
+    def affords(self, on_a_gpu: int, elsewhere: int) -> int:
+        """How many examples, or draws, a measurement takes."""
+        return affordable(self.device, on_a_gpu, elsewhere, self.thorough)
 
 
 def open_run(
@@ -154,9 +159,9 @@ def must_have_examples(run: Trained) -> None:
         raise UserError(run.examples.source)
 
 
-def affordable(device: torch.device, on_a_gpu: int, elsewhere: int) -> int:
-    """How many examples, or draws, a measurement takes: what is a second on a GPU is minutes on a CPU."""
-    return on_a_gpu if device.type == "cuda" else elsewhere
+def affordable(device: torch.device, on_a_gpu: int, elsewhere: int, thorough: bool) -> int:
+    """The first, unless it is minutes on this device where it would be a second on a GPU, and nobody asked for that."""
+    return on_a_gpu if thorough or device.type == "cuda" else elsewhere
 
 
 def so_many(count: int, split: str) -> str:
