@@ -392,8 +392,9 @@ def evaluated(count, **levels):
     )  # fmt: skip
     experiment = SimpleNamespace(data=Shapes2D())  # whose shape the paper's MIG leaves out
     run = SimpleNamespace(
-        examples=Examples(count, **levels), among=None, model=model, experiment=experiment, device=torch.device("cpu")
-    )
+        examples=Examples(count, **levels), among=None, model=model, experiment=experiment, device=torch.device("cpu"),
+        thorough=False,
+    )  # fmt: skip
     return disentanglement(run)
 
 
