@@ -15,6 +15,7 @@ from sklearn.metrics import mutual_info_score
 
 from controlvae.metrics import dci, mig, mig_histogram, mig_sampled, rmig
 from controlvae.metrics.mig import _add_tiles, histogram_bins
+from controlvae.metrics.mig_cells import add_cells
 
 Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 BOTH = np.stack([Y1, Y2], 1)
@@ -274,6 +275,24 @@ def test_tiles_add_up():
     z = z[:, :700]  # with 2500 encoders: three blocks of encoders, two of draws
     whole = torch.exp2(peak[:, None] - (z[:, :, None] * scale[:, None] + shift[:, None]) ** 2).sum(2)
     torch.testing.assert_close(_add_tiles(z, scale, shift, peak), whole)
+
+
+def test_a_host_that_takes_like_posteriors_together_and_leaves_far_ones_out_adds_up_the_same():
+    """Latents in use, of no use, of widths from a hundredth to five, and of a few codes alone: against every term."""
+    rng = np.random.default_rng(0)
+    few = rng.integers(0, 3, 20_000) - 1.0
+    means = np.stack([rng.uniform(-3, 3, 20_000), 0.01 * rng.normal(size=20_000), rng.normal(size=20_000), few])
+    widths = np.stack([np.full(20_000, 0.02), 1 + 0.01 * rng.normal(size=20_000), 0.01 * 500 ** rng.random(20_000),
+                       np.full(20_000, 1e-3)])  # fmt: skip
+    draws = rng.permutation(20_000)[:500]
+    z = (means + widths * rng.normal(size=means.shape))[:, draws]
+    scale = np.sqrt(0.5 / np.log(2)) / widths
+    found = add_cells(*map(torch.from_numpy, (z, scale, -scale * means, -np.log2(widths)))).log().numpy()
+    for latent in range(4):
+        terms = norm.logpdf(z[latent][:, None], means[latent], widths[latent])
+        expected = logsumexp(terms, axis=1) + 0.5 * np.log(2 * np.pi)
+        assert np.abs(found[latent] - expected).max() < 5e-3  # far out, where next to nothing is drawn
+        assert abs((found[latent] - expected).mean()) < 1e-5  # what an entropy sees
 
 
 KERNEL = """
