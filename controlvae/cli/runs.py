@@ -123,7 +123,7 @@ def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:
         table = Table(title=escape(words), show_header=False, box=None, title_justify="left")
         for name, value in part.items():
             again = set() if name == "ground_truth" else said  # the split of the scores, though others may share it
-            if name not in ("samples", "read_back") and (shown := _cell(name, value, again)):
+            if name not in ("samples", "read_back", "thorough") and (shown := _cell(name, value, again)):
                 table.add_row(name.replace("_", " "), escape(shown))
         if part:
             Console(soft_wrap=True).print(table)

@@ -31,7 +31,7 @@ from controlvae.experiments.recorded import replayed
 from controlvae.report.figures import nats
 from controlvae.training import Engine, Run, Session, checkpoint, make_engine, train
 from controlvae.training import loop as training_loop
-from controlvae.training.branch import branch
+from controlvae.training.branch import beginnings, branch, must_fit
 from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard, require_tensorboard
 from controlvae.training.sampling import validated
@@ -150,16 +150,24 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
 
 
 def branch_off(parents: Sequence[RunFolder], home: Path, to: Path, sets: list[str], command: str) -> None:
-    """A new run below `to` for each of these below `home`, with its settings but for `sets`."""
-    if len(parents) > 1 and any(text.startswith("training.seed") for text in sets):
+    """A new run below `to` for each of these below `home`, with its settings but for `sets`. All are made, or none."""
+    if home.resolve() in to.resolve().parents:
+        raise UserError(f"{to} lies within {home}, which it would become a part of; choose another folder")
+    starts = beginnings(parents)
+    experiments = [override(parent.experiment(), sets) for parent in parents]
+    children = [RunFolder(to / parent.path.relative_to(home)) for parent in parents]
+    if len(parents) > 1 and any(new.training.seed != old.experiment().training.seed
+                                for new, old in zip(experiments, parents, strict=True)):  # fmt: skip
         raise UserError(f"{home} holds {len(parents)} runs; name one of them to give it another seed")
-    planned = [(parent, override(parent.experiment(), sets), RunFolder(to / parent.path.relative_to(home)))
-               for parent in parents]  # fmt: skip
-    for _, _, child in planned:
-        child.must_be_free()
-    steps = {branch(parent, child, experiment, command) for parent, experiment, child in planned}
-    typer.echo(f"{to} stands at step {' and '.join(f'{step:,}' for step in sorted(steps))} of {home}; "
-               f"train it with: {typed('resume', to)}")  # fmt: skip
+    for start, child, experiment in zip(starts, children, experiments, strict=True):
+        child.must_be_free("choose another folder")
+        must_fit(start, experiment)
+        for line in start.notes:
+            print(f"controlvae: {start.run.path}: {line}; using the one before it", file=sys.stderr)
+    for start, child, experiment in zip(starts, children, experiments, strict=True):
+        branch(start, child, experiment, command)
+    again = typed("resume", to)
+    typer.echo(f"{to} stands where {home} does, at step {starts[0].saved.step:,}; train it with: {again}")
 
 
 def goes_on_from(folder: RunFolder) -> int | None:

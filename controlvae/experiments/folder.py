@@ -79,12 +79,12 @@ class RunFolder:
     def report_file(self) -> Path:
         return self.path / "report.html"
 
-    def must_be_free(self) -> None:
+    def must_be_free(self, else_do: str = "choose another --run") -> None:
         """A run never goes into a folder that holds something."""
         if self.path.is_file():
-            raise UserError(f"{self.path} is a file; choose another --run")
+            raise UserError(f"{self.path} is a file; {else_do}")
         if self.path.exists() and any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
-            raise UserError(f"{self.path} is not empty; choose another --run, or: {typed('resume', self.path)}")
+            raise UserError(f"{self.path} is not empty; {else_do}, or: {typed('resume', self.path)}")
 
     def create(self, experiment: Experiment, command: str) -> None:
         """Makes the folder and writes everything needed to run it again."""

@@ -139,7 +139,10 @@ def _scored(
     known, available = _factors(arrays, table, len(means)), len(means)
     chosen = np.random.default_rng(0).permutation(available)[: measured_on(available, device, thorough)]
     means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
-    metrics: dict[str, Any] = {"examples": len(chosen), "available": available, "device": device.type}
+    whole = thorough or device.type == "cuda"
+    metrics: dict[str, Any] = {
+        "examples": len(chosen), "available": available, "device": device.type, "thorough": whole
+    }  # fmt: skip
     if log_variances is not None:
         kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0)
         told = mutual_information(means[:MIXED], log_variances[:MIXED])

@@ -2,82 +2,121 @@
 
 import json
 import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
 
-from controlvae.errors import UserError
+from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder, changed
 from controlvae.experiments.files import PART
 from controlvae.training import checkpoint
 from controlvae.training.loop import identity
 
-_KEPT = ("data", "model", "training.validation")  # what the weights were made for and have seen
+_KEPT = ("data", "model", "objective.critic", "training.validation")  # what the weights were made for and have seen
 _NOT_OF_THE_PAST = ("name", "about", "paper", "training.steps", "training.validate_every")  # no number depends on them
-_OF_A_PROCESS = ("started", "saved", "stopped", "resumed", "finished", "diverged")  # events that say nothing of the log
+_NOT_OF_THE_LOG = ("started", "saved", "stopped", "resumed", "finished", "diverged")  # events of the parent alone
+_OF_ITS_CONTROL = ("target out of reach", "target in reach again", "target within noise")
 
 
-def branch(parent: RunFolder, child: RunFolder, experiment: Experiment, command: str) -> int:
-    """Makes a run folder that stands where the parent's last good checkpoint does, and returns that step.
+@dataclass(frozen=True)
+class Beginning:
+    """Where a run stands: what a branch of it takes over."""
 
-    Weights, optimiser and controller are the parent's, and so is the log up to there, whatever the child's settings
-    would have made of it; an event says so. The parent may be in training.
-    """
-    child.must_be_free()
-    saved, _ = checkpoint.load(parent.checkpoints)
-    if saved is None:
-        raise UserError(f"{parent.path} has no checkpoint yet to branch from")
-    before = parent.experiment()
-    if saved.numbers["experiment"] != identity(before):
-        raise UserError(f"the checkpoint in {parent.path} was written by other settings than its experiment.json")
-    _must_fit(before, experiment, saved.step)
-    made = RunFolder(child.path.with_name(f"{PART}{child.path.name}"))
-    shutil.rmtree(made.path, ignore_errors=True)  # by a crash in the middle of this
-    try:
-        made.path.mkdir(parents=True)
-        made.log_file.write_bytes(parent.log_file.read_bytes()[: saved.numbers["log_position"]])
-        looks = [look for look in parent.validations() if look["step"] <= saved.step]
-        if looks:
-            made.validation_file.write_text(_as_lines(looks))
-        made.events_file.write_text(_as_lines(_events(parent, experiment, saved.step)))
-        checkpoint.save(made.checkpoints, _own(saved, before, experiment))
-        made.write(experiment, command)
-        if child.path.exists():  # empty
-            child.path.rmdir()
-        made.path.rename(child.path)
-    except OSError as error:
-        shutil.rmtree(made.path, ignore_errors=True)
-        raise UserError(f"cannot make the run folder {child.path}: {error.strerror}") from None
-    return saved.step
+    run: RunFolder
+    saved: checkpoint.Checkpoint
+    log: bytes  # up to there
+    notes: list[str]  # damaged checkpoints that were passed over
 
 
-def _must_fit(before: Experiment, after: Experiment, step: int) -> None:
-    for path in changed(before, after):
+def beginnings(runs: Sequence[RunFolder]) -> list[Beginning]:
+    """Where runs stand together: the newest step of which each has a good checkpoint. They may be in training."""
+    found = []
+    together = checkpoint.load_together([run.checkpoints for run in runs])
+    for run, (saved, notes) in zip(runs, together, strict=True):
+        if saved is None:
+            raise UserError(f"{run.path} has no checkpoint yet to branch from")
+        if saved.numbers["experiment"] != identity(run.experiment()):
+            raise UserError(f"the checkpoint in {run.path} was written by other settings than its experiment.json")
+        log = run.log_file.read_bytes() if run.log_file.is_file() else b""
+        if len(log) < saved.numbers["log_position"]:
+            raise UserError(f"{run.log_file} is shorter than its checkpoint says; was it edited?")
+        found.append(Beginning(run, saved, log[: saved.numbers["log_position"]], notes))
+    return found
+
+
+def must_fit(start: Beginning, experiment: Experiment) -> None:
+    """Refuses settings that a checkpoint cannot go on under."""
+    before, step = start.run.experiment(), start.saved.step
+    for path in changed(before, experiment):
         if any(path == kept or path.startswith(f"{kept}.") for kept in _KEPT):
             raise UserError(f"a branch keeps {', '.join(_KEPT[:-1])} and {_KEPT[-1]}; {path} cannot change")
     for part in ("objective", "control"):
-        old, new = (type(getattr(one, part)).__name__ for one in (before, after))
+        old, new = (type(getattr(one, part)).__name__ for one in (before, experiment))
         if old != new:
             raise UserError(f"a branch keeps the kind of its {part}: {old} cannot become {new}, whose state is another")
-    if after.training.steps <= step:
+    if experiment.training.steps <= step:
         raise UserError(f"it stands at step {step:,} already; say how far to go with --set training.steps=...")
 
 
-def _own(saved: checkpoint.Checkpoint, before: Experiment, after: Experiment) -> checkpoint.Checkpoint:
-    """The checkpoint as one of the new settings. Where they say how to control, a target moved by hand ends."""
-    tensors = dict(saved.tensors)
-    if before.control != after.control:
+def branch(start: Beginning, child: RunFolder, experiment: Experiment, command: str) -> None:
+    """Makes a run folder that stands where another run does.
+
+    Weights, optimiser and controller are the other's, and so is the log up to there, whatever the child's settings
+    would have made of it; an event says so. It is a run once its settings are in it, which come last.
+    """
+    parent, step = start.run, start.saved.step
+    made = RunFolder(child.path / f"{PART}{uuid.uuid4().hex[:8]}")
+    try:
+        made.path.mkdir(parents=True)
+        made.log_file.write_bytes(start.log)
+        made.events_file.write_text(_as_lines(_events(start, experiment)))
+        if looks := [look for look in parent.validations() if look["step"] <= step]:
+            made.validation_file.write_text(_as_lines(looks))
+        best, _ = checkpoint.load(parent.best, at_most=step)
+        if best is not None:
+            checkpoint.save(made.best, best)
+        checkpoint.save(made.checkpoints, _under(experiment, start))
+        for inside in made.path.iterdir():
+            inside.rename(child.path / inside.name)
+        child.write(experiment, command)
+    except (OSError, RunError) as error:
+        why = getattr(error, "strerror", None) or "the disk takes no more"
+        raise RunError(
+            f"cannot make the run folder {child.path}: {why}; delete it, make room and branch again"
+        ) from None
+    finally:
+        shutil.rmtree(made.path, ignore_errors=True)
+
+
+def _under(experiment: Experiment, start: Beginning) -> checkpoint.Checkpoint:
+    """The checkpoint as one of the new settings. Where they give a target, one that was moved by hand ends."""
+    saved, before = start.saved, start.run.experiment()
+    tensors, numbers = dict(saved.tensors), {**saved.numbers, "experiment": identity(experiment)}
+    if _has_another_target(before, experiment):
         tensors["control.held"] = torch.zeros_like(tensors["control.held"])
-    return checkpoint.Checkpoint(saved.step, tensors, {**saved.numbers, "experiment": identity(after)})
+    if before.control != experiment.control:
+        numbers |= {"saturated_lines": 0, "noisy_lines": 0}  # whether it can be held is another question now
+    return checkpoint.Checkpoint(saved.step, tensors, numbers)
 
 
-def _events(parent: RunFolder, experiment: Experiment, step: int) -> list[dict[str, Any]]:
-    """What happened to the parent up to a step, and that this run left it there."""
-    kept = [one for one in parent.events() if one["event"] not in _OF_A_PROCESS and one.get("step", 0) <= step]
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    other = [path for path in changed(parent.experiment(), experiment) if path not in _NOT_OF_THE_PAST]
-    return [*kept, {"time": now, "event": "branched", "step": step, "from": str(parent.path), "changed": other}]
+def _has_another_target(before: Experiment, after: Experiment) -> bool:
+    return any(path.startswith("control.target") for path in changed(before, after))
+
+
+def _events(start: Beginning, experiment: Experiment) -> list[dict[str, Any]]:
+    """What happened to the parent up to a step and still holds, and that this run left it there."""
+    parent, before, step = start.run, start.run.experiment(), start.saved.step
+    gone = [*_NOT_OF_THE_LOG, *(_OF_ITS_CONTROL if before.control != experiment.control else ())]
+    gone += ["target moved"] if _has_another_target(before, experiment) else []
+    kept = [one for one in parent.events() if one["event"] not in gone and one.get("step", 0) <= step]
+    now = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+    passed = [{**now, "event": "checkpoint passed over", "detail": line} for line in start.notes]
+    other = [path for path in changed(before, experiment) if path not in _NOT_OF_THE_PAST]
+    return [*kept, *passed, {**now, "event": "branched", "step": step, "from": str(parent.path), "changed": other}]
 
 
 def _as_lines(records: list[dict[str, Any]]) -> str:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,6 +74,22 @@ def load(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, l
     `at_most` leaves out later steps: models trained side by side go on from the step that all of them have.
     """
     return _newest(folder, _read, at_most)
+
+
+def load_together(folders: Sequence[Path]) -> list[tuple[Checkpoint | None, list[str]]]:
+    """Of each folder the checkpoint of the newest step of which all have a whole one, and lines as `load` has them."""
+    passed: list[list[str]] = [[] for _ in folders]
+    common: int | None = None
+    while True:
+        found = [load(folder, at_most=common) for folder in folders]
+        for mine, (_, lines) in zip(passed, found, strict=True):
+            mine += [line for line in lines if line not in mine]
+        steps = {saved.step if saved else 0 for saved, _ in found}
+        if len(steps) == 1:
+            return [(saved, lines) for (saved, _), lines in zip(found, passed, strict=True)]
+        if min(steps) == 0:
+            raise UserError("these runs have no step in common: take them one by one")
+        common = min(steps)  # killed between two models' checkpoints, of which each keeps two
 
 
 def latest_whole_step(folder: Path) -> int | None:

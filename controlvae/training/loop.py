@@ -82,19 +82,11 @@ class Glance:
 def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
     """Puts the engine at the newest step of which every run has a good checkpoint. Returns notes for a person."""
     notes: list[str] = []
-    common: int | None = None
-    while True:
-        found = [checkpoint.load(run.folder.checkpoints, at_most=common) for run in runs]
-        for run, (_, lines) in zip(runs, found, strict=True):
-            for line in lines:
-                run.journal.event("checkpoint passed over", detail=line)
-                notes.append(f"{run.folder.path}: {line}; using the one before it")
-        steps = {saved.step if saved else 0 for saved, _ in found}
-        if len(steps) == 1:
-            break
-        if min(steps) == 0:
-            raise UserError("these runs have no step in common: resume them one by one")
-        common = min(steps)  # killed between two models' checkpoints, of which each keeps two
+    found = checkpoint.load_together([run.folder.checkpoints for run in runs])
+    for run, (_, lines) in zip(runs, found, strict=True):
+        for line in lines:
+            run.journal.event("checkpoint passed over", detail=line)
+            notes.append(f"{run.folder.path}: {line}; using the one before it")
     for model, (run, (saved, _)) in enumerate(zip(runs, found, strict=True)):
         if saved is None:
             notes += _start_again(run)
