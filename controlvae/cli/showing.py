@@ -105,7 +105,8 @@ def evaluate(
     found = find_runs(run)
     begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]
     for folder in begun or found:
-        opened = replace(runs.open_at(folder.path, device, data_root), thorough=thorough)
+        opened = runs.open_at(folder.path, device, data_root)
+        opened = replace(opened, thorough=thorough or opened.thorough)
         metrics = runs.evaluate(opened, examples, fid, iwae)
         runs.show_metrics(str(folder.path), metrics)
         typer.echo(f"written to {folder.metrics_file}")

@@ -85,7 +85,7 @@ def score_codes(
         raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
     try:
         found = None if factors is None else _table(factors, path, arrays)
-        metrics = _scored(arrays, found, device, progress, thorough)
+        metrics = _scored(arrays, found, device, progress, thorough or device.type == "cuda")
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     file = ScoreFile(path.with_suffix(SUFFIX))
@@ -137,11 +137,10 @@ def _scored(
     if log_variances is not None and code_table("log_variances", log_variances).shape != means.shape:
         raise ValueError(f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}")
     known, available = _factors(arrays, table, len(means)), len(means)
-    chosen = np.random.default_rng(0).permutation(available)[: measured_on(available, device, thorough)]
+    chosen = np.random.default_rng(0).permutation(available)[: measured_on(available, thorough)]
     means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
-    whole = thorough or device.type == "cuda"
     metrics: dict[str, Any] = {
-        "examples": len(chosen), "available": available, "device": device.type, "thorough": whole
+        "examples": len(chosen), "available": available, "device": device.type, "thorough": thorough
     }  # fmt: skip
     if log_variances is not None:
         kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0)

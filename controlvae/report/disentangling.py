@@ -19,7 +19,7 @@ from controlvae.metrics import (
     rmig,
     sap,
 )
-from controlvae.report.trained import Trained, affordable, some_examples
+from controlvae.report.trained import Trained, some_examples
 
 _BATCH = 2_048
 # A GPU takes all examples and 10,000 draws. On a CPU that would take minutes, these take seconds; each result says so.
@@ -37,7 +37,7 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
         return {}
     if run.model.latents < 2:
         return {name: {"skipped": "a single latent leaves nothing to disentangle"} for name in _SCORES}
-    indices = some_examples(run, measured_on(len(run.examples), run.device, run.thorough))
+    indices = some_examples(run, measured_on(len(run.examples), run.thorough))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
     factors = known.among(indices.cpu().numpy())
@@ -57,9 +57,9 @@ def ground_truth(factors: Factors, known: Factors) -> dict[str, list[str]]:
     }
 
 
-def measured_on(available: int, device: torch.device, thorough: bool) -> int:
+def measured_on(available: int, thorough: bool) -> int:
     """How many of so many examples the scores are worked out from."""
-    return affordable(device, available, min(_EXAMPLES, available), thorough)
+    return available if thorough else min(_EXAMPLES, available)
 
 
 def scores(
@@ -77,7 +77,7 @@ def scores(
         factors: of these examples, each of which varies. Those that are no quantities are left out of the sampled MIG
             and of the continuous SAP.
         progress: told the share that is done.
-        thorough: with as many draws on a CPU as on a GPU.
+        thorough: with as many draws as a GPU takes.
     """
     device, names, table, levels = means.device, factors.names, factors.classes, factors.levels
     ordered = [column for column, name in enumerate(names) if name not in factors.unordered]
@@ -86,7 +86,7 @@ def scores(
               for column in ordered]  # fmt: skip
     sampled: dict[str, Callable[[], Any]] = {
         "mig_sampled": lambda: mig_sampled(
-            means, log_variances, table[:, ordered], draws=affordable(device, 10_000, _DRAWS, thorough),
+            means, log_variances, table[:, ordered], draws=10_000 if thorough else _DRAWS,
             factor_names=quantities, device=device, progress=lambda share: progress(0.4 * share),
         ),
         "rmig": lambda: rmig(means, log_variances, table, factor_names=names, device=device),

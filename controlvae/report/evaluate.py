@@ -53,7 +53,7 @@ def evaluate(
     metrics = {
         "step": run.step,
         "device": run.device.type,
-        "thorough": run.thorough or run.device.type == "cuda",  # on more examples, with more draws
+        "thorough": run.thorough,  # on more examples, with more draws
         "units": "nats per example",
         "data": shown.examples.source,
         **bound,

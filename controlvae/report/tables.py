@@ -171,14 +171,15 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         notes.append(own_words(row.method, one, table.rows[0].key))
     if row.preset is None:
         notes += missing_words(row.method, metrics, table.columns)
-    if isinstance(one, RunFolder) and any(event["event"] == "target moved" for event in one.events()):
-        notes.append(f"{row.method}, seed {seed_of(one)}: its target was moved by hand.")
     for event in one.events() if isinstance(one, RunFolder) else ():
-        if event["event"] == "branched" and event["changed"]:
-            other = " and ".join(event["changed"])
-            notes.append(f"{row.method}: up to step {event['step']:,} trained with another {other}.")
-    if isinstance(one, RunFolder) and any(event["event"] == "diverged" for event in one.events()):
-        notes.append(f"{row.method}, seed {seed_of(one)}: diverged; measured at step {metrics['step']:,}.")
+        match event["event"]:
+            case "target moved":
+                notes.append(f"{row.method}, seed {seed_of(one)}: its target was moved by hand.")
+            case "branched" if event["changed"]:
+                other = " and ".join(event["changed"])
+                notes.append(f"{row.method}: up to step {event['step']:,} trained with another {other}.")
+            case "diverged":
+                notes.append(f"{row.method}, seed {seed_of(one)}: diverged; measured at step {metrics['step']:,}.")
     return notes
 
 

@@ -38,7 +38,7 @@ class Trained:
     among: Tensor | None = None  # the examples it was trained on, where some were kept for validation
     changed: bool = False  # its data is not what it was when training began
     shape: tuple[int, ...] = ()  # of an example it was trained on: sentences are written up to this length
-    thorough: bool = False  # measured as on a GPU, however long that takes elsewhere
+    thorough: bool = False  # on as many examples as a GPU takes, however long it takes elsewhere
 
     @property
     def available(self) -> int:
@@ -46,8 +46,8 @@ class Trained:
         return len(self.examples) if self.among is None else len(self.among)
 
     def affords(self, on_a_gpu: int, elsewhere: int) -> int:
-        """How many examples, or draws, a measurement takes."""
-        return affordable(self.device, on_a_gpu, elsewhere, self.thorough)
+        """How many examples a measurement takes: what is a second on a GPU is minutes on a CPU."""
+        return on_a_gpu if self.thorough else elsewhere
 
 
 def open_run(
@@ -80,7 +80,7 @@ def open_run(
         ) from None
     among = trained_on(experiment, len(examples)) if len(examples) else None
     return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
-                   examples.shape)  # fmt: skip
+                   examples.shape, thorough=device.type == "cuda")  # fmt: skip
 
 
 def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path | None) -> tuple[Examples, bool]:
@@ -157,11 +157,6 @@ def on_unseen_examples(run: Trained) -> Trained:
 def must_have_examples(run: Trained) -> None:
     if not len(run.examples):  # what was kept of them alone is here, and why
         raise UserError(run.examples.source)
-
-
-def affordable(device: torch.device, on_a_gpu: int, elsewhere: int, thorough: bool) -> int:
-    """The first, unless it is minutes on this device where it would be a second on a GPU, and nobody asked for that."""
-    return on_a_gpu if thorough or device.type == "cuda" else elsewhere
 
 
 def so_many(count: int, split: str) -> str:

@@ -14,10 +14,9 @@ from controlvae.errors import RunError, UserError
 from controlvae.experiments import Experiment, RunFolder, changed
 from controlvae.experiments.files import PART
 from controlvae.training import checkpoint
-from controlvae.training.loop import identity
+from controlvae.training.loop import decisive, identity
 
 _KEPT = ("data", "model", "objective.critic", "training.validation")  # what the weights were made for and have seen
-_NOT_OF_THE_PAST = ("name", "about", "paper", "training.steps", "training.validate_every")  # no number depends on them
 _NOT_OF_THE_LOG = ("started", "saved", "stopped", "resumed", "finished", "diverged")  # events of the parent alone
 _OF_ITS_CONTROL = ("target out of reach", "target in reach again", "target within noise")
 
@@ -115,7 +114,7 @@ def _events(start: Beginning, experiment: Experiment) -> list[dict[str, Any]]:
     kept = [one for one in parent.events() if one["event"] not in gone and one.get("step", 0) <= step]
     now = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
     passed = [{**now, "event": "checkpoint passed over", "detail": line} for line in start.notes]
-    other = [path for path in changed(before, experiment) if path not in _NOT_OF_THE_PAST]
+    other = list(changed(decisive(before), decisive(experiment)))
     return [*kept, *passed, {**now, "event": "branched", "step": step, "from": str(parent.path), "changed": other}]
 
 

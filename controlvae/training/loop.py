@@ -140,11 +140,15 @@ def _move_again(run: Run, step: int) -> list[str]:
             f"than the checkpoint of step {step:,}; it is moved again"]  # fmt: skip
 
 
-def identity(experiment: Experiment) -> str:
-    """What a checkpoint belongs to: all that decides the numbers, but how long to go on and when to look."""
+def decisive(experiment: Experiment) -> Experiment:
+    """All that decides the numbers up to a step: not its words, how long to go on and when to look."""
     training = replace(experiment.training, steps=1, validate_every=0)
-    endless = replace(experiment, name="", about="", paper="", training=training)
-    return hashlib.sha256(json.dumps(differences(endless), sort_keys=True).encode()).hexdigest()
+    return replace(experiment, name="", about="", paper="", training=training)
+
+
+def identity(experiment: Experiment) -> str:
+    """What a checkpoint belongs to."""
+    return hashlib.sha256(json.dumps(differences(decisive(experiment)), sort_keys=True).encode()).hexdigest()
 
 
 def train(
