@@ -16,7 +16,7 @@ from controlvae.cli.runs import show_metrics
 from controlvae.data.factors import Factors, read_factors
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
-from controlvae.metrics import beta_vae_score, dci, factor_vae_score, modularity, sap
+from controlvae.metrics import beta_vae_score, dci, factor_vae_score, mig_histogram, modularity, sap
 from controlvae.metrics.arrays import learn_and_test
 from controlvae.metrics.boosting import boost
 from controlvae.metrics.dci import importance_scores
@@ -297,6 +297,9 @@ def spoil(values):
         (None, lambda y: y * [1, 0, 1] + 4, "factor 1 is 4 throughout"),
         (None, lambda y: y + 0.5, "factor 0 must be integer classes, got .*5; number its values"),
         (None, spoil, "has 1 values that are not finite"),
+        (lambda z: z[:1], lambda y: y[:1], r"got shape \(1, 5\); one example tells nothing"),
+        (None, lambda y: y.T, "each of the 600 examples, got 3; are they the transpose"),
+        (None, lambda y: np.where(y == 1, None, y), "factors must be numbers or words, got object"),
         (
             None,
             lambda y: y + np.arange(len(y))[:, None],
@@ -310,6 +313,17 @@ def test_every_score_says_what_is_wrong(name, change_codes, change_factors, mess
         SCORES[name](
             change_codes(codes) if change_codes else codes, change_factors(factors) if change_factors else factors
         )
+
+
+def test_factors_may_be_words():
+    words = np.array(["round", "flat", "square", "long", "high"])[FACTORS]
+    mixed = np.empty(FACTORS.shape, dtype=object)  # as pandas hands out columns of several kinds
+    mixed[:, 0], mixed[:, 1:] = words[:, 0], FACTORS[:, 1:]
+    expected = mig_histogram(noisy(), FACTORS).score
+    for table in (words, words.tolist(), mixed):
+        assert mig_histogram(noisy(), table).score == pytest.approx(expected)
+    with pytest.raises(ValueError, match="factors must be numbers, got"):
+        sap(noisy(), words, continuous=True)
 
 
 def test_too_few_rows_or_factors_are_refused():

@@ -213,7 +213,7 @@ def test_short_runs_are_drawn_and_settings_apart_are_said(tmp_path):
     ]
     assert "VAE: 2 seeds, 1,500 of 80,000 steps." in done.stdout
     assert "Not the presets' settings: data.size (all runs)." in done.stdout
-    assert "mine is cifar10-vae with another control." in done.stdout
+    assert "mine is VAE with another data.size, control." in done.stdout  # from the row as it was trained
 
 
 def test_a_band_that_reaches_zero_is_cut_at_the_bottom_of_its_axis(tmp_path, monkeypatch):

@@ -95,6 +95,12 @@ def test_mutual_information_of_gaussian_codes_is_bracketed_and_capped():
     assert found.upper == pytest.approx(exact, abs=0.05)
     far = cv.metrics.mutual_information(torch.randn(50, 40), torch.full((50, 40), -12.0))
     assert far.lower == pytest.approx(math.log(50))
+    mean = mean.double()
+    for scale, away in ((1.0, 1e8), (1e10, 0.0)):  # z may be measured from anywhere, and in any unit
+        moved = cv.metrics.mutual_information(
+            scale * mean + away, torch.full_like(mean, math.log(scale**2 * (1 - spread**2)))
+        )
+        assert moved.upper == pytest.approx(found.upper)
     for narrow, away in ((-40.0, 0.0), (-60.0, 0.0), (-40.0, 100.0)):  # squares multiplied out would cancel
         found = cv.metrics.mutual_information(torch.randn(50, 4).double() + away, torch.full((50, 4), narrow))
         assert found.lower == pytest.approx(math.log(50))

@@ -528,6 +528,9 @@ def three(tmp_path):
         ('File;"size, cm"\nd/c.png;9\na.png;10\nb.png;9\n', "t.csv", ("size, cm",), [[1], [0], [0]]),
         ("a\tb\r\n1\tx\r\n1\ty\r\n2\tx\r\n", "t.csv", ("a", "b"), [[0, 0], [0, 1], [1, 0]]),
         (",a\n0,1\n1,1\n2,2\n", "t.csv", ("a",), [[0], [0], [1]]),  # as pandas writes its index
+        ("filename,size\nd/c.png,9\na.png,10\nb.png,9\n", "t.csv:size", ("size",), [[1], [0], [0]]),
+        ("size,id\n9,c\n10,a\n9,b\n", "t.csv", ("size",), [[1], [0], [0]]),
+        ("file,size\nC:\\me\\c.png,9\nC:\\me\\a.png,10\nC:\\me\\b.png,9\n", "t.csv", ("size",), [[1], [0], [0]]),
     ],
 )
 def test_factors_of_a_table_become_class_numbers(three, table, factors, names, classes):
@@ -535,6 +538,15 @@ def test_factors_of_a_table_become_class_numbers(three, table, factors, names, c
     examples = load(Images("set", factors=factors), three)
     assert examples.factor_names == names
     assert examples.factors.tolist() == classes
+
+
+def test_tables_in_utf_16_are_read_and_others_than_utf_8_are_named(three):
+    for encoding in ("utf-16", "utf-8-sig"):
+        (three / "t.csv").write_text("größe\tb\n1\t1\n2\t2\n1\t2\n", encoding=encoding)
+        assert load(Images("set", factors="t.csv"), three).factor_names == ("größe", "b")
+    (three / "t.csv").write_text("größe\n1\n2\n1\n", encoding="latin-1")
+    with pytest.raises(UserError, match=r"t\.csv is not written in UTF-8; save it so"):
+        load(Images("set", factors="t.csv"), three)
 
 
 def test_factors_in_words_are_no_quantities(three):
@@ -579,7 +591,9 @@ def test_factors_of_an_array(three):
     ("table", "factors", "message"),
     [
         ("a\n1\n2\n", "t.csv", "2 rows under 'a' for 3 pictures"),
-        ("file,a\na.png,1\nb.png,2\n", "t.csv", "a row for d/c.png is missing"),
+        ("file,a\na.png,1\nb.png,2\n", "t.csv", "a row for d/c.png is missing; add it"),
+        ("name,a\na.png,1\nb.png,2\n", "t.csv:a", "a row for d/c.png is missing"),
+        ("file,a\nx.png,1\ny.png,2\nz.png,1\n", "t.csv", "as 'x.png', which none is called; .* called as 'a.png'"),
         ("file,a\na.png,1\nb.png,2\nd/c.png,1\ne.png,1\n", "t.csv", "the picture of e.png is missing"),
         ("file,a\na.png,1\na.png,2\nd/c.png,1\n", "t.csv", "1 pictures twice"),
         ("shape,a\n1,1\n2,2\n3,3\n", "t.csv:shpae", "no column in .*; did you mean 'shape'"),
@@ -592,7 +606,7 @@ def test_factors_of_an_array(three):
         ("a,b\n1,x\n2,NA\n1,x\n", "t.csv", "'b' has no value in row 2"),
         ('a,b\n1,"0,5"\n2,"1,5"\n1,"0,5"\n', "t.csv", "'b' has '0,5' in row 1; write fractions with a point"),
         (",a\nc,1\nb,2\na,1\n", "t.csv", "must name each column once, got ,a; names of pictures are 'file'"),
-        ("filename,a\na.png,1\nb.png,2\nd/c.png,1\n", "t.csv", "'filename' has 3 values in 3 rows.*'file'"),
+        ("number,a\n7,1\n8,2\n9,1\n", "t.csv", "'number' has 3 values in 3 rows.*'file'"),
         ("", "t.csv", "no column of factors"),
         ("", "u.csv", "no file or folder .u.csv. here"),
     ],

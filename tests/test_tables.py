@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import math
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import typer
 from command import controlvae, within
 from PIL import Image
+from scipy import stats
 
 from controlvae.cli import training
 from controlvae.cli.many import seed_folders, side_by_side, train_all
@@ -27,6 +29,7 @@ from controlvae.experiments import PRESETS, RunFolder, override, preset
 from controlvae.experiments.folder import last_tenth
 from controlvae.experiments.paper import TABLES, Row
 from controlvae.metrics import mig_histogram, rmig
+from controlvae.report.spread import difference
 from controlvae.report.tables import write_table
 from controlvae.training import Run, train
 from controlvae.training.checkpoint import load as load_checkpoint
@@ -141,6 +144,25 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
     assert f"| ControlVAE (KL = 16) | 3 | 1,500,000 | {ours} " in fewer.stdout, fewer.stderr
 
 
+def test_a_table_says_how_far_methods_are_apart_and_whether_chance_would_do_it(tmp_path):
+    others = [0.61, 0.58, 0.6, 0.55]
+    for name, values in (("shapes2d-control-16", MIGS), ("shapes2d-control-18", others)):
+        for seed, mig in enumerate(values, start=1):
+            evaluated_run(tmp_path / name / f"seed-{seed}", seed, mig)
+    runs = {name: [RunFolder(tmp_path / name / f"seed-{seed}") for seed in range(1, count + 1)]
+            for name, count in (("shapes2d-control-16", 3), ("shapes2d-control-18", 4))}  # fmt: skip
+    text = write_table(TABLES["table-mig"], runs, tmp_path)
+    apart = lambda ones, others: abs(np.mean(ones) - np.mean(others))  # noqa: E731
+    exact = stats.permutation_test((others, MIGS), apart, alternative="greater", n_resamples=np.inf)
+    error = math.sqrt(statistics.variance(others) / 4 + statistics.variance(MIGS) / 3)
+    how = "± its standard error, p by dealing the seeds out to the two at random"
+    expected = f"ControlVAE (KL = 18) {exact.statistic:+.4f} ± {error:.4f} (p = {exact.pvalue:.2g})."
+    assert f"MIG, difference from ControlVAE (KL = 16), {how}: {expected}" in text
+    ones, others = np.arange(12), np.arange(12) + 4  # more ways to deal them out than are looked at
+    chance = stats.permutation_test((ones, others), apart, alternative="greater", n_resamples=20_000, rng=1).pvalue
+    assert difference(ones, others).chance == pytest.approx(chance, abs=0.02)
+
+
 def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp_path):
     words = ["reproduce", "table-short", "--only", "shapes2d-short", "--seeds", 1, "--runs", "short"]
     changes = ["data.images=400", "training.steps=3", "training.batch=4"]
@@ -149,6 +171,8 @@ def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp
     assert done.returncode == 0, done.stderr
     assert "| ControlVAE (set point 16) | 1 | 3 |" in done.stdout
     assert "Not the presets' settings: data.images, training.steps, training.batch (all runs)." in done.stdout
+    assert "ControlVAE (set point 16): at step 3 its set point is 1 nats, on its way to 16." in done.stdout
+    assert "(1 of 1)" in done.stderr  # evaluations
     run = RunFolder(tmp_path / "short" / "shapes2d-short" / "seed-1")
     assert (run.experiment().training.steps, run.experiment().data.images) == (3, 400)
     before = run.metrics_file.stat().st_mtime_ns
@@ -312,6 +336,13 @@ def test_factors_of_codes_may_stand_in_a_table_of_words(tmp_path, elsewhere):
     assert done.returncode == 0, done.stderr
     found, same = (json.loads((tmp_path / f"{name}.scores.json").read_text()) for name in ("alone", "codes/theirs-1"))
     assert [found[name] for name in ("mig_sampled", "dci")] == [same[name] for name in ("mig_sampled", "dci")]
+    words = np.array([[str(size), "abcd"[kind], "same"] for size, kind in factors.tolist()])
+    names = {"factor_names": ["size", "kind", "light"]}
+    np.savez(tmp_path / "words.npz", means=means, log_variances=log_variances, factors=words, **names)
+    done = within("score", "words.npz", "--device", "cpu", cwd=tmp_path)
+    told = json.loads((tmp_path / "words.scores.json").read_text())
+    assert (told["factors"], told["ground_truth"]["constant"]) == ("size, kind (no quantity)", ["light"]), done.stderr
+    assert (told["mig_sampled"], told["dci"]) == (same["mig_sampled"], same["dci"])
     twice = within("score", "codes/theirs-1.npz", "--factors", "table.csv", "--device", "cpu", cwd=tmp_path)
     assert "holds factor_names, factors, unordered already" in twice.stderr
     names, table = ["x", "y", "shape", "scale", "orientation"], np.random.default_rng(0).integers(0, 3, (300, 5))
@@ -359,7 +390,7 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
         ({"means": np.full((9, 2), 1e30)}, "within"),
         ({"means": np.full((9, 2), np.nan)}, "must be finite"),
         ({"log_variances": np.zeros((9, 3))}, "must have the shape of means"),
-        ({"factors": np.zeros((9, 2), int)}, "is 0 throughout"),
+        ({"factors": np.zeros((9, 2), int)}, "no factor varies"),
         ({"factors": np.full((9, 2), 2.0**60)}, "cannot be told apart"),
         ({"factor_names": ["a", "a"]}, "2 different names"),
         ({"unordered": ["c"]}, "not among the factors"),

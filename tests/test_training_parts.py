@@ -1,6 +1,7 @@
 """The parts of a step: random streams, batch order, data, model, terms; and the loop's engine interface."""
 
 import copy
+import math
 from contextlib import suppress
 from itertools import pairwise
 
@@ -19,8 +20,9 @@ from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, Shapes2D, override, preset
 from controlvae.models import ConvVAE, Posterior, build
 from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
-from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian
-from controlvae.training import EagerEngine, Run, Session, loop, train
+from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian, least_correlation
+from controlvae.report.troubles import troubles_of
+from controlvae.training import EagerEngine, Run, Session, train
 from controlvae.training.checkpoint import latest_step
 from controlvae.training.journal import in_training
 from controlvae.training.noise import noise_key, normal_noise
@@ -215,7 +217,7 @@ def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
     line = {"saturated": 0.85, "target": 155.0}
     for step in range(1, 61):  # swings from bound to bound, then is at one of them, then arrives
         beta, kl = (0.4, 160.9) if step < 21 else (0.9997, 160.9 if step < 41 else 156.0)
-        loop._watch_reach(run, {**line, "step": step, "beta": beta, "kl": kl})
+        run.watch.see({**line, "step": step, "beta": beta, "kl": kl})
     run.journal.close()
     events = [(event["event"], event["step"]) for event in folder.events()]
     assert events == [("target out of reach", 30), ("target in reach again", 41)]
@@ -243,13 +245,32 @@ def test_a_target_within_the_noise_of_what_is_held_is_said_once(tmp_path):
     folder = RunFolder(tmp_path)
     folder.create(override(preset("shapes2d-control-factor"), ["control.target=0.01"]), "")
     run = Run.open(folder)
-    line = {"target": 0.01, "tc": 0.02}
+    line = {"target": 0.01, "tc": 0.02, "beta": 9.0, "saturated": 0.0, "kl": 5.0}
     for step in range(1, 13):  # scatters for two lines, not at the third, then to the end: said once
-        loop._watch_noise(run, {**line, "step": step, "tc_sd": 0.001 if step == 3 else 0.08})
+        run.watch.see({**line, "step": step, "tc_sd": 0.001 if step == 3 else 0.08})
     run.journal.close()
     assert [(event["event"], event["step"]) for event in folder.events()] == [("target within noise", 6)]
-    assert "the total correlation scatters by 0.08 nats" in run.news[0]
-    assert len(run.news) == 1
+    assert "the total correlation scatters by 0.08 nats" in run.watch.news[0]
+    assert len(run.watch.news) == 1
+
+
+def test_a_critic_that_is_right_more_often_than_its_estimate_allows_is_behind(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.create(preset("shapes2d-control-factor"), "")
+    run = Run.open(folder)
+    # By the sign of their product Gaussians of correlation r are told in 1/2 + asin(r)/π, independent ones in 1/2.
+    correlation, right = 0.8, 0.5 + math.asin(0.8) / (2 * math.pi)
+    truth = -0.5 * math.log(1 - correlation**2)
+    assert 0 < least_correlation(right) < truth
+    line = {"target": 0.3, "tc_sd": 0.01, "beta": 0.0, "saturated": 1.0, "kl": 5.0, "kl_per_latent": [5.0]}
+    for step, estimate in enumerate([0.05] * 12 + [truth] * 12, start=1):
+        run.watch.see({**line, "step": step, "tc": estimate, "critic_accuracy": right})
+        if step == 12:  # not out of reach, though the weight is at its bound: nobody knows yet
+            assert "the estimate of the total correlation is too small" in " ".join(troubles_of(folder))
+    run.journal.close()
+    events = [(event["event"], event["step"]) for event in folder.events()]
+    assert events == [("critic behind", 3), ("critic up again", 13), ("target out of reach", 22)]
+    assert "it is behind; a larger objective.critic_optimiser.rate helps" in run.watch.news[0]
 
 
 @pytest.mark.parametrize("delayed", [False, True])

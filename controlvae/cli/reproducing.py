@@ -60,9 +60,7 @@ def reproduce(
         train_all(_folders(wanted, sets, runs, seeds or _SEEDS), how)
     found = {row.key: sorted(runs_in(runs / row.key), key=_seed)[:seeds] for row in result.rows}
     found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
-    for folders in found.values():
-        for folder in folders:
-            evaluate_new(folder, how.device, how.data_root, fid)
+    evaluate_new([folder for folders in found.values() for folder in folders], how.device, how.data_root, fid)
     result = replace(result, rows=(*result.rows, *(Row(method, None) for method in own)))
     if isinstance(result, PaperTable):
         text = write_table(result, {**found, **own}, runs)

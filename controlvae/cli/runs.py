@@ -1,7 +1,7 @@
 """A run opened by a command: the device, the model, its metrics and pictures, and how metrics are shown."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,17 @@ def open_at(path: Path, device: str, root: Path | None) -> Trained:
     return open_run(RunFolder(path), root=root, device=pick_device(device))
 
 
-def evaluate(opened: Trained, examples: int, fid: int | None = None, iwae: int = IMPORTANCE_SAMPLES) -> dict[str, Any]:
-    """Every metric that applies, with a bar or a line, and the heat map of what latents tell."""
+def evaluate(
+    opened: Trained, examples: int, fid: int | None = None, iwae: int = IMPORTANCE_SAMPLES, *, place: str = ""
+) -> dict[str, Any]:
+    """Every metric that applies, with a bar or a line, and the heat map of what latents tell.
+
+    `place` is which of several runs it is.
+    """
+    title = f"evaluating {opened.folder.path}{place}"
     if not sys.stderr.isatty():  # a terminal has its bar
-        print(f"controlvae: evaluating {opened.folder.path}, step {opened.step:,}", file=sys.stderr, flush=True)
-    with simple_bar(f"evaluating {opened.folder.path}") as progress:
+        print(f"controlvae: {title}, step {opened.step:,}", file=sys.stderr, flush=True)
+    with simple_bar(title) as progress:
         metrics = report.evaluate(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
     if (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
         typer.echo(f"controlvae: {opened.folder.path}: {words}", err=True)
@@ -74,7 +80,13 @@ def _draw_information(folder: RunFolder, metrics: Mapping[str, Any]) -> None:
 
 
 def evaluate_run(
-    path: Path, device: torch.device, root: Path | None, examples: int = EXAMPLES, fid: int | None = None
+    path: Path,
+    device: torch.device,
+    root: Path | None,
+    examples: int = EXAMPLES,
+    fid: int | None = None,
+    *,
+    place: str = "",
 ) -> None:
     """Metrics and pictures of a run, into its folder. What is there stays if no poorer, or if its data is gone."""
     folder = RunFolder(path)
@@ -93,18 +105,27 @@ def evaluate_run(
         print(f"controlvae: {path}: measured before, kept; anew with: {anew}", file=sys.stderr)
         _draw_information(opened.folder, kept)
     else:
-        evaluate(opened, examples, fid)
+        evaluate(opened, examples, fid, place=place)
     if isinstance(opened.examples, Pictures):  # sentences are in metrics.json
         report.save_pixels(report.samples(opened), opened.folder.figures / "samples.png")
         save_figure(report.reconstructions(opened), opened.folder.figures / "reconstruction.png")
         save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
 
 
-def evaluate_new(folder: RunFolder, device: torch.device, root: Path | None, fid: int | None = None) -> None:
-    """Once for each checkpoint: metrics of an older one, or poorer ones, are made anew."""
-    step = latest_step(folder.checkpoints)
-    if step is not None and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device):
-        evaluate_run(folder.path, device, root, fid=fid)
+def evaluate_new(folders: Iterable[RunFolder], device: torch.device, root: Path | None, fid: int | None = None) -> None:
+    """Once for each checkpoint: metrics of an older one, or poorer ones, are made anew. What is done stays done."""
+    due = [
+        folder
+        for folder in folders
+        if (step := latest_step(folder.checkpoints)) is not None
+        and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device)
+    ]
+    for done, folder in enumerate(due):
+        try:
+            evaluate_run(folder.path, device, root, fid=fid, place=f" ({done + 1} of {len(due)})")
+        except KeyboardInterrupt:
+            typer.echo(f"stopped while evaluating, {done} of {len(due)} done; go on with: the same command")
+            raise typer.Exit(130) from None
 
 
 def name_unknown(words: Sequence[str]) -> None:

@@ -46,8 +46,8 @@ def sweep(
     folders = {label: seed_folders(own, run / names[label], seeds, command) for label, own in chosen.items()}
     every = [folder for own in folders.values() for folder in own]
     train_all(every, how)
-    for folder in every if evaluate or fid else []:
-        evaluate_new(folder, how.device, how.data_root, fid)
+    if evaluate or fid:
+        evaluate_new(every, how.device, how.data_root, fid)
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
     photographs = isinstance(base.data, PictureSettings) and not isinstance(base.data, Shapes2D)

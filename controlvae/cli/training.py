@@ -285,10 +285,10 @@ def _last_words(runs: Sequence[Run], step: int, steps: int, again: str, look: st
     for run in runs:
         if run.diverged_at is not None:
             print(f"controlvae: {training_loop.divergence(run)}", file=sys.stderr)
-        elif run.out_of_reach:
+        elif run.watch.out_of_reach:
             print(f"controlvae: {run.folder.path}: the target stayed out of reach, β at its bound; "
                   f"see the report", file=sys.stderr)  # fmt: skip
-        elif run.collapsed:
+        elif run.watch.collapsed:
             print(f"controlvae: {run.folder.path}: the code stayed collapsed; see the report", file=sys.stderr)
     if step < steps:
         typer.echo(f"stopped at step {step:,} of {steps:,}; go on with: {again}")

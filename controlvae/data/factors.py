@@ -1,10 +1,11 @@
 """Ground-truth factors of a user's own pictures: a table in a CSV or NumPy file, its values made class numbers."""
 
+import codecs
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -39,16 +40,19 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     """The table of `count` pictures, whose names are `files` where they have any; `wanted` are columns `a,b`.
 
     A CSV begins with the factors' names; a first column without one that counts the rows, as pandas writes its index,
-    is left out. Its rows are in the order of the pictures, unless a column `file` names the picture of each. In a
-    `.npz` a vector is a factor, and so is each column of a matrix; where it holds `factors` and `factor_names`, as
-    `score` takes them, those are meant, and the ones in `unordered` are no quantities.
+    is left out. Its rows are in the order of the pictures, unless a column names the picture of each: `file`, or any
+    other that holds their names. In a `.npz` a vector is a factor, and so is each column of a matrix; where it holds
+    `factors` and `factor_names`, as `score` takes them, those are meant, and the ones in `unordered` are no quantities.
     """
     written = path.suffix.lower() in (".csv", ".tsv")
     try:
         columns, kinds = (_from_csv(path), set[str]()) if written else _from_numpy(path, wanted)
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not written in UTF-8; save it so, and the names in it are read") from None
     except (*FAULTS, csv.Error) as error:
         raise UserError(f"{path} cannot be read as factors: {error}") from None
-    named = columns.pop(_FILE, None)
+    naming = _FILE if _FILE in columns or not written else _naming(columns, files or ())
+    named = columns.pop(naming, None)
     if wanted is not None and written:
         columns = {name: _pick(columns, name.strip(), path) for name in wanted.split(",")}
     if not columns:
@@ -59,11 +63,17 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     for name, column in columns.items():
         if len(column) != (count if named is None else len(named)):
             raise UserError(f"{path} has {len(column):,} rows under {name!r} for {count:,} pictures")
-    columns = {name: _as_numbers(column, f"{path}: {name!r}") for name, column in columns.items()}
-    found = {name: _classes(column, f"{path}: {name!r}") for name, column in columns.items()}
-    words = tuple(name for name, column in columns.items() if column.dtype.kind == "U" or name in kinds)
+    found = as_factors(columns, kinds, f"{path}: ")
+    return found._replace(classes=found.classes[order])
+
+
+def as_factors(columns: Mapping[str, np.ndarray], kinds: Collection[str] = (), where: str = "") -> Factors:
+    """Columns of numbers or words, their values made classes; `kinds` are no quantities. `where` begins a message."""
+    read = {name: _as_numbers(column, f"{where}{name!r}") for name, column in columns.items()}
+    found = {name: _classes(column, f"{where}{name!r}") for name, column in read.items()}
+    words = tuple(name for name, column in read.items() if column.dtype.kind == "U" or name in kinds)
     levels = {name: values for name, (values, _) in found.items() if name not in words}
-    return Factors(tuple(columns), np.stack([classes[order] for _, classes in found.values()], axis=1), words, levels)
+    return Factors(tuple(read), np.stack([classes for _, classes in found.values()], axis=1), words, levels)
 
 
 def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
@@ -73,8 +83,8 @@ def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
 
 
 def _from_csv(path: Path) -> dict[str, np.ndarray]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        text = file.read()
+    raw = path.read_bytes()
+    text = raw.decode("utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
     rows = max((_rows(text, separator) for separator in ",;\t"), key=_regularity)  # spreadsheets write all three
     if not rows:
         return {}
@@ -143,19 +153,48 @@ def _columns(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
     return {name if len(matrix) == 1 else f"{name} {number}": column for number, column in enumerate(matrix)}
 
 
+# How a table may name pictures: as the folder does, or without its folders, or without the ending, too.
+_NAMES: tuple[Callable[[str], str], ...] = (
+    lambda name: name.replace("\\", "/").removeprefix("./"),
+    lambda name: PurePosixPath(name.replace("\\", "/")).name,
+    lambda name: PurePosixPath(name.replace("\\", "/")).stem,
+)
+
+
+def _naming(columns: Mapping[str, np.ndarray], files: Sequence[str]) -> str:
+    """The column whose cells, no two alike, are names of the pictures, most of them at least; `file` where none is."""
+    for name, column in columns.items():
+        cells = column.tolist()
+        if len(set(cells)) == len(cells) and 2 * max(_in_common(cells, files, short) for short in _NAMES) > len(cells):
+            return name
+    return _FILE
+
+
+def _in_common(named: Sequence[str], files: Sequence[str], short: Callable[[str], str]) -> int:
+    """How many pictures both name, in this way of naming; none where it does not tell pictures apart."""
+    known = {short(name) for name in files}
+    return len(known.intersection(map(short, named))) if len(known) == len(files) else 0
+
+
 def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndarray:
     """For each picture the row that names it; each must have one, and each row a picture."""
     if files is None:
         raise UserError(f"{path} names files, and what it is about comes from none; leave out the column {_FILE!r}")
-    rows = {name.replace("\\", "/").removeprefix("./"): row for row, name in enumerate(named)}
+    short = max(_NAMES, key=lambda way: _in_common(named, files, way))  # the first of those that are as good
+    rows = {short(name): row for row, name in enumerate(named)}
     if len(rows) != len(named):
         raise UserError(f"{path} names {len(named) - len(rows):,} pictures twice")
-    known = set(files)
-    for kind, missing in (("a row for", known - rows.keys()), ("the picture of", rows.keys() - known)):
+    known = [short(name) for name in files]
+    if named and not rows.keys() & set(known):
+        raise UserError(f"{path} names pictures as {named[0]!r}, which none is called; they are called as {files[0]!r}")
+    for whole, missing, cure in (
+        ("a row for", set(known) - rows.keys(), "add it, or take the picture away"),
+        ("the picture of", rows.keys() - set(known), "take its row away"),
+    ):
         if missing:
             more = f" and {len(missing) - 1:,} others" if len(missing) > 1 else ""
-            raise UserError(f"{path}: {kind} {min(missing)}{more} is missing")
-    return np.array([rows[name] for name in files])
+            raise UserError(f"{path}: {whole} {min(missing)}{more} is missing; {cure}")
+    return np.array([rows[name] for name in known])
 
 
 def _check_one_order(files: Sequence[str], path: Path) -> None:

@@ -111,6 +111,7 @@ _TERMS_COLUMNS = {
     "MIG": "mig_sampled.score", "RMIG": "rmig.score", "DCI": "dci.disentanglement",
     "FactorVAE score": "factor_vae_score.score", "reconstruction": "reconstruction", "KL": "kl",
 }  # fmt: skip
+_DCI = "DCI is the first of its three numbers, disentanglement."
 _TABLES += [
     PaperTable(
         "table-prices",
@@ -121,6 +122,7 @@ _TABLES += [
             Row("the same with prices", "shapes2d-priced-18"),
             Row("and with two cheap latents and β = 80 in the beginning", "shapes2d-in-turn-18"),
         ),
+        _DCI,
     ),
     PaperTable(
         "table-matched",
@@ -140,10 +142,11 @@ _TABLES += [
                 ("Control-FactorVAE (TC = 0.3)", "control-factor-matched"),
             )
         ),
+        _DCI,
     ),
     PaperTable(
         "table-short",
-        "Beyond the paper: every method in 150,000 steps, with the same network, batch, learning rate and pictures",
+        "Beyond the paper: every method in a tenth of its steps, on one network, batch, learning rate and pictures",
         _TERMS_COLUMNS,
         tuple(
             Row(method, f"shapes2d-{name}")
@@ -161,7 +164,8 @@ _TABLES += [
                 ("Control-FactorVAE (TC = 0.3)", "short-control-factor"),
             )
         ),
-        "A set point is what a law is given; with β at its bound of 1 the KL ends below it.",
+        "A set point is what a law is given: with β at its bound of 1, or a ramp that has not ended, the KL is "
+        f"below it. {_DCI}",
     ),
 ]
 

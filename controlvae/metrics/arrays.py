@@ -15,7 +15,10 @@ def host_array(given: Any) -> np.ndarray:
     if np.ma.is_masked(given):
         raise ValueError("an array with masked values is given; leave those rows out, or fill them in")
     if not isinstance(given, Tensor):
-        array = np.ascontiguousarray(given) if np.ndim(given) else np.asarray(given)
+        try:
+            array = np.ascontiguousarray(given) if np.ndim(given) else np.asarray(given)
+        except ValueError:
+            raise ValueError("a list of lists is given whose lengths differ; give each row as many values") from None
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     given = given.detach().cpu()
     return (given.float() if given.dtype == torch.bfloat16 else given).numpy()
@@ -26,13 +29,13 @@ _MANY = 50  # values of a factor: of more, examples must be twice as many
 _EACH = 200  # examples of each value of a factor, below which scores of noise are far too high
 
 
-def code_table(name: str, values: Any) -> Any:
-    """Checks an array or a tensor of codes."""
-    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 2:
-        cure = "latents are compared with each other" if values.ndim == 2 else "give each example a row of its latents"
-        raise ValueError(
-            f"{name} must be (examples, latents) with two or more of each, got shape {tuple(values.shape)}; {cure}"
-        )
+def code_table(name: str, values: Any, least: int = 2) -> Any:
+    """Checks an array or a tensor of codes, of so many latents or more."""
+    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < least:
+        few = "latents are compared with each other" if values.shape[-1:] < (least,) else "one example tells nothing"
+        cure = few if values.ndim == 2 else "give each example a row of its latents"
+        each = "two or more of each" if least > 1 else "two examples or more"
+        raise ValueError(f"{name} must be (examples, latents) with {each}, got shape {tuple(values.shape)}; {cure}")
     if values.is_complex() if isinstance(values, Tensor) else values.dtype.kind not in "buif":
         raise ValueError(f"{name} must be real numbers, got {values.dtype}")
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
@@ -66,12 +69,17 @@ def place(device: torch.device | str | None, codes: Tensor) -> torch.device:
         raise ValueError(f"device {str(device)!r} is not available here ({reason}); try device='cpu'") from None
 
 
-def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: int = 1) -> list[np.ndarray]:
-    """The columns of `factors`, each numbered 0 .. values - 1 in the order of its values: int64 (examples,)."""
-    table = _factor_table(factors, examples, names)
+def classes(
+    factors: Any, examples: int, names: Sequence[str] | None, *, least: int = 1, varying: bool = True
+) -> list[np.ndarray]:
+    """The columns of `factors`, each numbered 0 .. values - 1 in the order of its values: int64 (examples,).
+
+    Whole numbers, or words. Where not all need be `varying`, one that is the same throughout is let pass.
+    """
+    table = _factor_table(factors, examples, names, words=True)
     if table.shape[1] < least:
         raise ValueError(f"factors must be {least} or more, got {table.shape[1]}; one alone is mixed up with no other")
-    for number, column in enumerate(table.T):
+    for number, column in enumerate(table.T if table.dtype.kind != "U" else ()):
         if (column != np.floor(column)).any():
             raise ValueError(
                 f"{factor_word(number, names)} must be integer classes, got {column[column != np.floor(column)][0]}; "
@@ -79,7 +87,8 @@ def classes(factors: Any, examples: int, names: Sequence[str] | None, *, least: 
             )
     values = [np.unique(column) for column in table.T]
     for number, found in enumerate(values):
-        _check_varies(factor_word(number, names), found)
+        if varying:
+            _check_varies(factor_word(number, names), found)
         if len(found) > _MANY and 2 * len(found) > examples + 1:
             raise ValueError(
                 f"{factor_word(number, names)} has {len(found):,} values in {examples:,} examples, too many for "
@@ -96,19 +105,21 @@ def quantities(factors: Any, examples: int, names: Sequence[str] | None) -> np.n
     return table.astype(np.float64)
 
 
-def _factor_table(factors: Any, examples: int, names: Sequence[str] | None) -> np.ndarray:
+def _factor_table(factors: Any, examples: int, names: Sequence[str] | None, words: bool = False) -> np.ndarray:
     table = host_array(factors)
     if table.ndim != 2 or table.shape[1] < 1:
-        raise ValueError(
-            f"factors must be (examples, factors), got shape {table.shape}; one factor is factors[:, None]"
-        )
+        cure = "one factor is factors[:, None]" if table.ndim == 1 else "give each example a row of its factors"
+        raise ValueError(f"factors must be (examples, factors), got shape {table.shape}; {cure}")
     if len(table) != examples:
-        raise ValueError(f"factors must have a row for each of the {examples} examples, got {len(table)}")
+        turned = "; are they the transpose?" if table.shape[1] == examples else ""
+        raise ValueError(f"factors must have a row for each of the {examples} examples, got {len(table)}{turned}")
     if names is not None and (len(names) != table.shape[1] or len(set(names)) != len(names)):
         raise ValueError(f"factor_names must be {table.shape[1]} different names, got {list(names)}")
+    if words and (table.dtype.kind in "US" or (table.dtype.kind == "O" and all(map(_names_a_value, table.flat)))):
+        return table.astype(str)
     if table.dtype.kind not in "buif":
         raise ValueError(
-            f"factors must be numbers, got {table.dtype}; number the values of each, as "
+            f"factors must be numbers{' or words' if words else ''}, got {table.dtype}; number the values of each, as "
             "numpy.unique(values, return_inverse=True) does"
         )
     for number, column in enumerate(table.T):
@@ -118,6 +129,11 @@ def _factor_table(factors: Any, examples: int, names: Sequence[str] | None) -> n
     if (np.abs(table.astype(np.float64)) > 2**53).any():
         raise ValueError("factors must be at most 2**53: larger numbers cannot be told apart")
     return table
+
+
+def _names_a_value(cell: Any) -> bool:
+    """Whether a cell of a table of mixed columns, as pandas hands it out, is a word or a number and no gap."""
+    return isinstance(cell, str) or (isinstance(cell, int | float | np.number) and bool(np.isfinite(cell)))
 
 
 def factor_word(number: int, names: Sequence[str] | None) -> str:

@@ -14,8 +14,9 @@ from controlvae.objectives.terms import (
     reconstruction_of,
     squared_error,
 )
+from controlvae.objectives.total_correlation import least_correlation
 
 __all__ = [
     "Bound", "Divergence", "Terms", "bag_terms", "bernoulli", "divergence", "elbo_terms", "gaussian", "gaussian_kl",
-    "measure_bound", "pixel_cost", "reconstruction_of", "squared_error",
+    "least_correlation", "measure_bound", "pixel_cost", "reconstruction_of", "squared_error",
 ]  # fmt: skip

@@ -48,6 +48,18 @@ def critic_accuracy(joint: Tensor, independent: Tensor) -> Tensor:
     return 0.5 * (right + (independent[..., 1] > independent[..., 0]).float().mean(-1))
 
 
+def least_correlation(accuracy: float) -> float:
+    """The least total correlation, in nats, of which a critic can tell this share right.
+
+    Whoever tells two distributions apart in a share a of even cases shows a total variation of 2a - 1 or more between
+    them, and by Pinsker's inequality a divergence of twice its square or more.
+
+    >>> round(least_correlation(0.68), 3)
+    0.259
+    """
+    return 2 * max(0.0, 2 * accuracy - 1) ** 2
+
+
 def minibatch_terms(divergence: Divergence, posterior: Posterior, z: Tensor, examples: int) -> Terms:
     r"""β-TCVAE: reconstruction + mutual information + weight x total correlation + KL of each q(z_j).
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from controlvae.data.arrays import FAULTS
-from controlvae.data.factors import Factors, read_factors
+from controlvae.data.factors import Factors, as_factors, read_factors
 from controlvae.data.roots import located
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.errors import UserError, typed
@@ -29,8 +29,8 @@ _WITHIN = 1e6  # codes that float32, in which they are scored, tells apart
 _ARRAYS = {  # what a file of codes may hold
     "means": "(examples, latents): of q(z|x), or any codes",
     "log_variances": "the same shape: KL, mutual information, MIG by sampling and RMIG need them",
-    "factors": "(examples, factors): whole numbers, for the disentanglement scores; those of all 737,280 of 2D Shapes "
-    "in their order are known",
+    "factors": "(examples, factors): whole numbers or words, for the disentanglement scores; those of all 737,280 of "
+    "2D Shapes in their order are known",
     "factor_names": "what to call them",
     "unordered": "names of those that are no quantities; `shape` where the factors are named as those of 2D Shapes",
     "reconstruction": "one number, nats per example",
@@ -164,15 +164,15 @@ def _scored(
 def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device) -> Any:
     if values is None:
         return None
-    if np.abs(values).max() > _WITHIN:
-        raise ValueError(f"codes must lie within ±{_WITHIN:g}, got one of size {np.abs(values).max():.3g}")
+    if (largest := float(np.abs(values).max())) > _WITHIN:
+        raise ValueError(f"codes must lie within ±{_WITHIN:g}, got one of size {largest:.3g}")
     return torch.as_tensor(values[chosen].astype(np.float32), device=device)
 
 
 def _factors(arrays: Mapping[str, np.ndarray], table: Factors | None, examples: int) -> Factors | None:
     """Those of a table of their own; else of the file of codes itself; else those of all 2D Shapes; else none."""
     if table is not None:
-        classes(table.classes, examples, table.names)
+        classes(table.classes, examples, table.names, varying=False)
         shapes = not table.unordered and set(table.names) == set(FACTOR_NAMES)  # in numbers, with their names
         return table._replace(unordered=UNORDERED) if shapes else table
     given = arrays.get("factors")
@@ -183,10 +183,12 @@ def _factors(arrays: Mapping[str, np.ndarray], table: Factors | None, examples: 
     values = factor_classes(None) if given is None else given
     default = FACTOR_NAMES if given is None else [f"factor {number}" for number in range(values[:1].size)]
     names = _words(arrays.get("factor_names", default))
-    classes(values, examples, names)
+    classes(values, examples, names, varying=False)
     unordered = _words(arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else []))
     if other := set(unordered).difference(names):
         raise ValueError(f"unordered names {sorted(other)}, which are not among the factors {names}")
+    if values.dtype.kind not in "buif":
+        return as_factors(dict(zip(names, values.T, strict=True)), unordered)
     return Factors(tuple(names), values, tuple(unordered))
 
 

@@ -19,6 +19,8 @@ from controlvae.metrics import (
     rmig,
     sap,
 )
+from controlvae.models import Posterior
+from controlvae.objectives import gaussian_kl
 from controlvae.report.trained import Trained, some_examples
 
 _BATCH = 2_048
@@ -41,7 +43,8 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
     factors = known.among(indices.cpu().numpy())
-    truth = {**ground_truth(factors, known), "examples": len(indices), "split": examples.split}
+    kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0).tolist()
+    truth = {**ground_truth(factors, known), "examples": len(indices), "split": examples.split, "kl_per_latent": kl}
     if not factors.names:
         return {"ground_truth": truth}
     told = lambda share: progress(0.5 + 0.5 * share)  # noqa: E731

@@ -36,6 +36,12 @@ def information(metrics: Mapping[str, Any]) -> Information | None:
     return None
 
 
+def scored_kl(metrics: Mapping[str, Any]) -> list[float]:
+    """The KL of each latent over the examples that scores are of; in older measurements, over those of the bound."""
+    kl: list[float] = metrics.get("ground_truth", {}).get("kl_per_latent", metrics["kl_per_latent"])
+    return kl
+
+
 def latent_factors(metrics: Mapping[str, Any] | None) -> list[str | None]:
     """The factor each latent tells most about; None where it tells next to nothing; empty where none are known.
 
@@ -72,7 +78,7 @@ def information_figure(metrics: Mapping[str, Any]) -> Figure | None:
     if found is None:
         return None
     names = found.names
-    kl = np.array(metrics["kl_per_latent"])
+    kl = np.array(scored_kl(metrics))
     order = np.argsort(-kl)[:SHOWN]
     shown = found.nats[:, order].clip(min=0)  # sampling can fall a little below 0
     width = max(0.46 * len(order) + 0.08 * max(len(name) for name in names) + 0.2, 3.0)  # inches

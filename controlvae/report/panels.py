@@ -44,7 +44,7 @@ def standing(paper: PaperFigure, runs: Mapping[str, Sequence[Measured]], least: 
     named = {words: "all methods" if len(alike) == 1 else "; ".join(methods) for words, methods in alike.items()}
     came = [f"{methods}: {words}." for words, methods in named.items()]
     own = [(row.method, one) for row in paper.rows if row.preset is None for one in runs[row.key]]
-    theirs = [own_words(method, one, paper.rows[0].key) for method, one in own if isinstance(one, RunFolder)]
+    theirs = [own_words(method, one, paper.rows[0], runs) for method, one in own if isinstance(one, RunFolder)]
     return [*came, *other_settings(paper.rows, runs), *dict.fromkeys(theirs)]
 
 

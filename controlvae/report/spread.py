@@ -1,5 +1,6 @@
-"""A column of the log over several seeds: its mean and its spread, window by window."""
+"""Numbers over several seeds: mean and spread of the log, window by window; the difference of two methods."""
 
+import itertools
 import math
 import statistics
 from collections import defaultdict
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+_DEALS = 20_000  # ways to deal seeds out to two methods that are all looked at; of more, as many at random
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,33 @@ def spread(logs: Sequence[Sequence[Mapping[str, Any]]], column: str, window: int
 def sample_sd(values: Sequence[float]) -> float:
     """The sample standard deviation; NaN where a value is none or infinite, or there is one alone."""
     return statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else math.nan
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of the means of two methods over their seeds."""
+
+    mean: float
+    error: float  # its standard error
+    chance: float  # of means as far apart, were seeds dealt out to the two at random: a permutation test
+
+
+def difference(ones: Sequence[float], others: Sequence[float]) -> Difference | None:
+    """What some seeds have more than others; None where either is a single one, or a value is no number."""
+    values = np.array([*ones, *others], dtype=np.float64)
+    if min(len(ones), len(others)) < 2 or not np.isfinite(values).all():
+        return None
+    many, total = len(ones), len(values)
+    if math.comb(total, many) <= _DEALS:
+        dealt = np.array(list(itertools.combinations(range(total), many)))
+    else:
+        rng = np.random.default_rng(0)
+        dealt = np.array([np.arange(many), *(rng.permutation(total)[:many] for _ in range(_DEALS))])
+    first = values[dealt].mean(1)
+    apart = first - (values.sum() - many * first) / (total - many)
+    found = apart[0]  # the seeds as they are
+    error = math.sqrt(statistics.variance(ones) / many + statistics.variance(others) / (total - many))
+    return Difference(float(found), error, float((np.abs(apart) >= abs(found) - 1e-12).mean()))
 
 
 def windowed(records: Sequence[Mapping[str, Any]], column: str, window: int) -> dict[int, float]:

@@ -1,18 +1,20 @@
 """A table of the paper filled in from run folders: mean ± sd over seeds beside what was printed, and the difference."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from controlvae.control import Cyclical, Schedule
+from controlvae.control.arithmetic import FLOATS
 from controlvae.experiments import Experiment, RunFolder, changed, differences, preset
 from controlvae.experiments.files import write_csv, write_text
 from controlvae.experiments.folder import entry, look_up
 from controlvae.experiments.paper import PaperTable, Printed, Row
 from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
-from controlvae.report.spread import sample_sd
+from controlvae.report.spread import difference, sample_sd
 from controlvae.report.trained import so_many
 
 Measured = RunFolder | ScoreFile
@@ -58,6 +60,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
     sheet: list[list[Any]] = []
     notes: list[str] = []
+    by_method: dict[str, tuple[float, ...]] = {}  # the first column's numbers
     worked_out: dict[str, dict[str, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
     for row in table.rows:
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
@@ -65,7 +68,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
             beside = (entry(metrics, path) for path in table.more.values())
             sheet.append([row.method, row.preset, seed_of(one), *numbers, *beside])
-            notes += _notes(table, row, one, metrics)
+            notes += _notes(table, row, one, metrics, runs)
             for score, methods in worked_out.items():  # scores say what they were worked out from
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
                     methods.setdefault(scored["estimator"], []).append(row.method)
@@ -75,13 +78,32 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             found = tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
             fewer = f" ({len(found)} of {len(measured)} seeds)" if 0 < len(found) < len(measured) else ""
             cells.append(Cell(found, row.printed.get(name), comparable=not own).words() + fewer)
+            by_method.setdefault(row.method, found)
         lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(cells)} |")
-    notes = [table.note, *_estimators(worked_out.values()), *notes]
+    spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
+    apart = _apart(next(iter(table.columns)), by_method)
+    notes = [spread, apart, table.note, *_estimators(worked_out.values()), *notes]
     lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
     write_text(out / f"{table.name}.md", text)
     write_csv(out / f"{table.name}.csv", ["method", "preset", "seed", "step", *table.columns, *table.more], sheet)
     return text
+
+
+def _apart(column: str, by_method: Mapping[str, Sequence[float]]) -> str:
+    """How far every method is from the first, and whether that is more than chance; nothing where seeds are single."""
+    (first, own), *others = by_method.items()
+    words = [
+        f"{method} {_signed(found.mean)} ± {_signed(found.error)[1:]} (p = {found.chance:.2g})"
+        for method, values in others
+        if (found := difference(values, own)) is not None
+    ]
+    how = "± its standard error, p by dealing the seeds out to the two at random"
+    return f"{column}, difference from {first}, {how}: {'; '.join(words)}." if words else ""
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.{_digits(value)}f}"
 
 
 def titled(table: PaperTable, runs: Mapping[str, Sequence[Measured]]) -> str:
@@ -147,16 +169,21 @@ def _span(values: Sequence[int]) -> str:
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def _estimators(worked_out: Iterable[Mapping[str, list[str]]]) -> list[str]:
+def _estimators(worked_out: Collection[Mapping[str, list[str]]]) -> list[str]:
     """How each score was worked out; where not all methods share that, whose it was."""
-    return [
+    lines = [
         f"{words}." if len(methods) == 1 else f"{'; '.join(dict.fromkeys(of))}: {words}."
         for methods in worked_out
         for words, of in methods.items()
     ]
+    if any(len(methods) > 1 for methods in worked_out):
+        lines.append("Scores worked out in different ways, or from different numbers of examples, do not compare.")
+    return lines
 
 
-def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any]) -> list[str]:
+def _notes(
+    table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any], runs: Mapping[str, Sequence[Measured]]
+) -> list[str]:
     """What the numbers of one run were measured on, and whether it is what its row says."""
     notes, columns = [], set(table.columns.values())
     if "elbo" in columns and "elbo" in metrics:
@@ -168,9 +195,13 @@ def _notes(table: PaperTable, row: Row, one: Measured, metrics: Mapping[str, Any
         on = f"{metrics['examples']:,} of {metrics['available']:,} examples, factors {metrics['factors']}"
         notes.append(f"{row.method}: {metrics['of']}, {on}.")
     elif row.preset is None:
-        notes.append(own_words(row.method, one, table.rows[0].key))
+        notes.append(own_words(row.method, one, table.rows[0], runs))
     if row.preset is None:
         notes += missing_words(row.method, metrics, table.columns)
+    if isinstance(one, RunFolder):
+        notes += _ramp_words(row.method, one, metrics["step"])
+    if "factor_vae_score.score" in columns and look_up(metrics, "factor_vae_score.active_latents") == 0:
+        notes.append(f"{row.method}, seed {seed_of(one)}: no latent is in use, so its FactorVAE score is 0.")
     for event in one.events() if isinstance(one, RunFolder) else ():
         match event["event"]:
             case "target moved":
@@ -188,9 +219,22 @@ def seed_of(one: Measured) -> int | str:
     return one.experiment().training.seed if isinstance(one, RunFolder) else one.path.name
 
 
-def own_words(method: str, folder: RunFolder, name: str) -> str:
-    """How a method of a user's own differs from a preset; where its data are others, what they are."""
-    other = _differences(folder, name)
+def _ramp_words(method: str, folder: RunFolder, step: int) -> list[str]:
+    """Where a set point was still on its way: what it was."""
+    target = getattr(folder.experiment().control, "target", None)
+    if not isinstance(target, Schedule) or isinstance(target, Cyclical):
+        return []
+    now, end = (float(target.at(float(at), FLOATS)) for at in (step, 1e15))
+    return (
+        [f"{method}: at step {step:,} its set point is {now:.3g} nats, on its way to {end:.3g}."] if now != end else []
+    )
+
+
+def own_words(method: str, folder: RunFolder, first: Row, runs: Mapping[str, Sequence[Measured]]) -> str:
+    """How a method of a user's own differs from the first row's, trained or preset; of other data, what they are."""
+    trained = [one for one in runs.get(first.key, ()) if isinstance(one, RunFolder)]
+    other = _apart_from(folder, trained[0].experiment() if trained else preset(first.key))
+    name = first.method if trained else first.key
     words = f"{method} is {name} with another {', '.join(other) or 'name'}."
     if not any(path.partition(".")[0] == "data" for path in other):
         return words
@@ -226,8 +270,12 @@ def _why_missing(metrics: Mapping[str, Any], path: str) -> str:
 
 def _differences(folder: RunFolder, name: str) -> list[str]:
     """The settings in which a run differs from a preset, but for its seed."""
+    return _apart_from(folder, preset(name))
+
+
+def _apart_from(folder: RunFolder, other: Experiment) -> list[str]:
     wording = {"name", "about", "paper", "training.seed"}
-    return [path for path in changed(folder.experiment(), preset(name)) if path not in wording]
+    return [path for path in changed(folder.experiment(), other) if path not in wording]
 
 
 def _pair(mean: float, sd: float | None) -> str:

@@ -28,6 +28,7 @@ class Ranked:
     kl: list[float]  # of each, nats
     factors: list[str | None]  # of every latent, the one it tells most about; empty where that is not known
     among: int  # how many latents there are
+    over: str  # the examples of that KL
 
     def names(self) -> list[str]:
         """`x, z₉` for each."""
@@ -44,12 +45,17 @@ class Traversal(Ranked):
 
 
 def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
-    """By the KL over some examples."""
-    kl = latent_kl(run, some_examples(run, _OVER))
+    """By the KL over the examples that were scored, as in the heat map; where none were, over some examples."""
+    # Latents can change places while training goes on: an earlier step's metrics are not used.
+    metrics = run.folder.metrics() if run.folder.evaluated_step() == run.step else None
+    factors, truth = latent_factors(metrics), (metrics or {}).get("ground_truth", {})
+    if "kl_per_latent" in truth:
+        kl, over = torch.tensor(truth["kl_per_latent"]), so_many(truth["examples"], truth["split"])
+    else:
+        kl = latent_kl(run, some_examples(run, _OVER))
+        over = so_many(min(_OVER, run.available), run.examples.split)
     order = torch.argsort(kl, descending=True)[:rows].tolist()
-    # Latents can change places while training goes on: names of an earlier step are not used.
-    factors = latent_factors(run.folder.metrics()) if run.folder.evaluated_step() == run.step else []
-    return Ranked(order, kl[order].tolist(), factors, len(kl))
+    return Ranked(order, kl[order].tolist(), factors, len(kl), over)
 
 
 @torch.no_grad()
@@ -101,8 +107,7 @@ def traversals(
     which = f"; the {count} latents of largest KL out of {shown.among}" if count < shown.among else ""
     which = f"; that of largest KL out of {shown.among}" if count == 1 < shown.among else which
     picture = f"{shown.start}, the paper's {image}" if image in SEED_IMAGES else shown.start
-    over = f"KL over {so_many(min(_OVER, run.available), run.examples.split)}"
-    axis.set_xlabel(f"value of the latent{which}\nfrom the code of {picture}; {over}", fontsize=8)
+    axis.set_xlabel(f"value of the latent{which}\nfrom the code of {picture}; KL over {shown.over}", fontsize=8)
     return figure
 
 

@@ -11,6 +11,7 @@ from controlvae.experiments.folder import last_tenth
 from controlvae.report.figures import nats
 from controlvae.training.checkpoint import latest_step
 
+_OFF = 0.05  # of a target, over the last tenth of the steps
 _REACH = ("target out of reach", "target in reach again", "target moved")  # events; the last of them stands
 
 
@@ -36,6 +37,16 @@ def troubles_of(folder: RunFolder) -> list[str]:
             f"with {HELD[held]} {nats(e[held])} against a target of {e['target']:g}; move the target or widen the "
             f"bounds"
         )
+    critic = [event for event in folder.events() if event["event"].startswith("critic ")]
+    if critic and critic[-1]["event"] == "critic behind":
+        e = critic[-1]
+        lines.append(
+            f"the estimate of the total correlation is too small: at step {e['step']:,} the critic was right in "
+            f"{e['critic_accuracy']:.0%}, which takes {nats(e['least'])} or more, and its estimate was "
+            f"{nats(e['tc'])}; a larger objective.critic_optimiser.rate helps"
+        )
+    elif last is not None and not lines:
+        lines += _missed(folder.records(), folder.experiment().holds)
     if moved := [event for event in folder.events() if event["event"] == "target moved"]:
         times = f" {len(moved)} times, last" if len(moved) > 1 else ""
         e = moved[-1]
@@ -60,6 +71,18 @@ def troubles_of(folder: RunFolder) -> list[str]:
         lines.append(f"measured on what it was trained on and on no test part: {untested}")
     lines += [f"diverged at step {event['step']:,}" for event in folder.events() if event["event"] == "diverged"]
     return lines
+
+
+def _missed(records: Sequence[Mapping[str, Any]], held: str) -> list[str]:
+    """Of a run too short for events: whether it ends off its target, most of the time with the weight at a bound."""
+    if not records[-1].get("target") or "saturated" not in records[-1] or last_tenth(records, "saturated") < 0.5:
+        return []
+    value, target = last_tenth(records, held), last_tenth(records, "target")
+    if abs(value - target) <= _OFF * abs(target):
+        return []
+    bound = f"with β at its bound in {last_tenth(records, 'saturated'):.0%} of the steps"
+    return [f"off its target: over the last tenth {HELD[held]} {nats(value)} against {nats(target)}, {bound}; train "
+            f"longer, move the target or widen the bounds"]  # fmt: skip
 
 
 def _below_the_noise(records: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from controlvae.control.collapse import COLLAPSED, REMEDY, in_use
 from controlvae.errors import Diverged, UserError
 from controlvae.experiments import Experiment, RunFolder, differences
 from controlvae.experiments.asked import answer, ask_again, asked, target_in
@@ -19,11 +18,9 @@ from controlvae.training import checkpoint
 from controlvae.training.journal import Journal
 from controlvae.training.measurements import first_bad_row, summarise, width
 from controlvae.training.validation import Validator
+from controlvae.training.watch import Watch
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
-_NEAR = 0.002  # of a weight and its bound
-_NOISY = 3  # log lines in a row that scatter by more than their target
-_LONG = 10  # log lines that a weight is at its bound, or a code without nats, before it is worth a word
 
 
 class Engine(Protocol):
@@ -44,28 +41,16 @@ class Run:
     experiment: Experiment
     folder: RunFolder
     journal: Journal
+    watch: Watch
     window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
-    saturated_lines: int = 0
-    collapsed_lines: int = 0
-    noisy_lines: int = 0
-    news: list[str] = field(default_factory=list)  # for a person, since the last glance
     diverged_at: int | None = None
     data: str = ""  # fingerprint of what it is trained on; a checkpoint keeps it
-
-    @property
-    def out_of_reach(self) -> bool:
-        """Whether the weight has been at its bound for long, with the set point not met."""
-        return self.saturated_lines >= _LONG
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether the code has carried next to nothing for long."""
-        return self.collapsed_lines >= _LONG
 
     @classmethod
     def open(cls, folder: RunFolder, data: str = "") -> "Run":
         journal = Journal(folder)  # first, for it locks the folder: nobody changes the settings any more
-        return cls(folder.experiment(), folder, journal, data=data)
+        experiment = folder.experiment()
+        return cls(experiment, folder, journal, Watch(experiment, folder.path, journal), data=data)
 
 
 @dataclass(frozen=True)
@@ -121,9 +106,7 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
         raise UserError(f"the checkpoint in {run.folder.path} does not fit its experiment.json: {reason}") from None
     run.journal.rewind(position)
     run.window = [window] if len(window) else []
-    run.saturated_lines = saved.numbers["saturated_lines"]
-    run.collapsed_lines = saved.numbers.get("collapsed_lines", 0)  # older checkpoints did not count these
-    run.noisy_lines = saved.numbers.get("noisy_lines", 0)
+    run.watch.take_up(saved.numbers)
     checkpoint.set_aside(run.folder.checkpoints, saved.step)
     checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
     return _move_again(run, saved.step)
@@ -178,9 +161,9 @@ def train(
             for model, run in enumerate(runs):
                 if run.diverged_at is None:
                     validator.look(run.folder, run.experiment, engine.step, engine.snapshot(model))
-        yield Glance(engine.step, rows[-1], records, speed, [line for run in runs for line in run.news])
+        yield Glance(engine.step, rows[-1], records, speed, [line for run in runs for line in run.watch.news])
         for run in runs:
-            run.news = []
+            run.watch.news = []
         chunk = max(1, min(2 * chunk, int(_GLANCE_SECONDS * speed)))
         _stop_if_all_diverged(runs)
         if engine.step == settings.steps:  # the last checkpoint is due whoever asks to stop, and no request any more
@@ -227,9 +210,9 @@ def _take_requests(runs: Sequence[Run], engine: Engine) -> None:
             run.journal.event("request refused", step=engine.step, reason=str(error))
             continue
         engine.set_target(model, target)
-        run.saturated_lines = run.noisy_lines = 0  # whether it can be held is another question now
+        run.watch.target_moved()
         run.journal.event("target moved", step=engine.step, target=target)
-        run.news.append(f"{run.folder.path}: target moved to {target:g} nats at step {engine.step:,}")
+        run.watch.news.append(f"{run.folder.path}: target moved to {target:g} nats at step {engine.step:,}")
     if taken:
         _save(runs, engine)
     for folder, text in taken:
@@ -257,9 +240,7 @@ def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any
             record = summarise(step, torch.cat(run.window), run.experiment)
             run.window = []
             run.journal.record(record)
-            _watch_reach(run, record)
-            _watch_noise(run, record)
-            _watch_collapse(run, record)
+            run.watch.see(record)
             records[model] = record
     return records
 
@@ -279,61 +260,6 @@ def divergence(run: Run) -> str:
     )
 
 
-def _lasting(lines: int, holds: bool) -> tuple[int, bool, bool]:
-    """How many log lines in a row something has held; whether that has just become long; whether that is just over."""
-    now = lines + 1 if holds else 0
-    return now, now == _LONG, lines >= _LONG and not holds
-
-
-def _watch_reach(run: Run, record: dict[str, Any]) -> None:
-    """Says once when the weight has been at its bound for long, and once when it is free again.
-
-    The noise of single batches frees a weight for moments, with its target as far as ever: most steps will do, where
-    the mean weight is at the bound as well. One that swings between bounds has too large a gain, and is not meant.
-    """
-    held, bounds = run.experiment.holds, run.experiment.control.bounds
-    bound = min(bounds, key=lambda each: abs(record["beta"] - each))
-    there = record["saturated"] > (0.5 if math.isclose(record["beta"], bound, rel_tol=_NEAR, abs_tol=_NEAR) else 0.99)
-    stuck = there and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
-    run.saturated_lines, long, over = _lasting(run.saturated_lines, bool(stuck))
-    if long:
-        numbers = {name: record[name] for name in ("step", "target", held, "beta")}
-        run.journal.event("target out of reach", **numbers, bound=bound)
-    elif over:
-        run.journal.event("target in reach again", step=record["step"])
-
-
-def _watch_noise(run: Run, record: dict[str, Any]) -> None:
-    """Says when an estimate that is held has scattered by more than its target for some lines: its mean is, at best."""
-    if run.experiment.holds != "tc" or record["target"] is None:  # the KL is no estimate, and scatters little
-        return
-    scatter, target = record["tc_sd"], record["target"]
-    run.noisy_lines = run.noisy_lines + 1 if scatter > abs(target) else 0
-    if run.noisy_lines == _NOISY:
-        run.journal.event("target within noise", step=record["step"], target=target, sd=scatter)
-        run.news.append(
-            f"{run.folder.path}: the total correlation scatters by {scatter:.2g} nats from batch to batch, more "
-            f"than its target of {target:.2g}: at best its mean is held; a larger target or training.batch helps"
-        )
-
-
-def _watch_collapse(run: Run, record: dict[str, Any]) -> None:
-    """Says once when the code has carried next to nothing for long, with the remedy, and once when it is back."""
-    run.collapsed_lines, long, over = _lasting(run.collapsed_lines, record["kl"] < COLLAPSED)
-    if long:
-        since = max(1, record["step"] - (_LONG - 1) * run.experiment.training.log_every)
-        used = in_use(record["kl_per_latent"])
-        numbers = {"step": record["step"], "since": since, "kl": record["kl"], "in_use": used}
-        run.journal.event("code collapsed", **numbers)
-        run.news.append(
-            f"{run.folder.path}: the code has collapsed: KL {record['kl']:.3f} nats with {numbers['in_use']} of "
-            f"{len(record['kl_per_latent'])} latents in use at step {record['step']:,}; {REMEDY}: "
-            f"--set 'control=Auto(3.0)'"
-        )
-    elif over:
-        run.journal.event("code in use again", step=record["step"], kl=record["kl"])
-
-
 def _save(runs: Sequence[Run], engine: Engine) -> None:
     for model, run in enumerate(runs):
         if run.diverged_at is not None:
@@ -349,9 +275,7 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
             "experiment": identity(run.experiment),
             "data": run.data,
             "log_position": run.journal.position,
-            "saturated_lines": run.saturated_lines,
-            "collapsed_lines": run.collapsed_lines,
-            "noisy_lines": run.noisy_lines,
+            **run.watch.counts(),
         }
         first = checkpoint.latest_step(run.folder.checkpoints) is None
         checkpoint.save(run.folder.checkpoints, checkpoint.Checkpoint(engine.step, tensors, numbers))
