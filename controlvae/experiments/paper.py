@@ -353,7 +353,12 @@ _FIGURES = [
     PaperFigure(
         "figure-mig",
         "Beyond the paper: MIG of every run against what its pictures lose",
-        (*TABLES["table-mig"].rows, Row("ControlVAE (KL = 18) with prices", "shapes2d-priced-18")),
+        (
+            *TABLES["table-mig"].rows,
+            *(Row(f"ControlVAE (KL = {stop})", f"shapes2d-control-{stop}") for stop in (17, 19)),
+            Row("KL = 18 with prices", "shapes2d-priced-18"),
+            Row("KL = 18, latents in turn", "shapes2d-in-turn-18"),
+        ),
         against=_TERMS,
     ),
     PaperFigure(

@@ -60,7 +60,8 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
     sheet: list[list[Any]] = []
     notes: list[str] = []
-    by_method: dict[str, tuple[float, ...]] = {}  # the first column's numbers
+    first = next(name for name, path in table.columns.items() if "per_factor" not in path)
+    by_method: dict[str, tuple[float, ...]] = {}  # numbers of the first column that is of all factors
     worked_out: dict[str, dict[str, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
     for row in table.rows:
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
@@ -78,10 +79,10 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             found = tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
             fewer = f" ({len(found)} of {len(measured)} seeds)" if 0 < len(found) < len(measured) else ""
             cells.append(Cell(found, row.printed.get(name), comparable=not own).words() + fewer)
-            by_method.setdefault(row.method, found)
+            by_method |= {row.method: found} if name == first else {}
         lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(cells)} |")
     spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
-    apart = _apart(next(iter(table.columns)), by_method)
+    apart = _apart(first, by_method)
     notes = [spread, apart, table.note, *_estimators(worked_out.values()), *notes]
     lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
