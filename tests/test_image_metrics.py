@@ -30,9 +30,11 @@ from controlvae.experiments import Images, RunFolder
 from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
 from controlvae.metrics import inception_weights as weights
 from controlvae.metrics.inception import Inception, resized
+from controlvae.objectives import gaussian_kl
 from controlvae.report import evaluate, images, importance, interpolation, open_run, samples, write_report
 from controlvae.report.chosen import chosen
 from controlvae.report.evaluate import suffices
+from controlvae.report.information import information_figure
 from controlvae.report.pictures import channels_last
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
 from controlvae.report.traversal import traverse
@@ -338,6 +340,26 @@ def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photogr
     assert {metrics[name]["split"] for name in ("iwae", "likeness")} == {metrics["split"]}
     assert "not a likelihood of 8-bit pictures" in metrics["bits_per_dimension"]["skipped"]
     assert "--fid 1000" in metrics["fid"]["skipped"]
+
+
+def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_pictures(photographs, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(photographs.folder.path, run)
+    table = tmp_path / "factors.csv"
+    table.write_text("\n".join(["size,kind", *(f"{number % 3},{'ab'[number % 2]}" for number in range(80))]))
+    app(["evaluate", str(run), "--factors", str(table), "--device", "cpu"], standalone_mode=False)
+    opened = open_run(run, factors=str(table))
+    metrics = opened.folder.metrics()
+    assert (metrics["ground_truth"]["names"], metrics["ground_truth"]["unordered"]) == (["size", "kind"], ["kind"])
+    assert metrics["ground_truth"]["examples"] == 60  # its training part, of which scores are
+    posterior = opened.model.encode(opened.examples.batch(torch.arange(60)))
+    kl = gaussian_kl(posterior).mean(0)
+    order = kl.argsort(descending=True).tolist()
+    assert metrics["ground_truth"]["kl_per_latent"] == pytest.approx(kl.tolist(), rel=1e-4)
+    shown = traverse(opened, 0, (-1.0, 1.0))
+    assert (shown.latents, shown.kl) == (order, pytest.approx(kl[order].tolist(), rel=1e-4))
+    ticks = [tick.get_text() for tick in information_figure(metrics).axes[0].get_xticklabels()]
+    assert [float(tick.split()[-1]) for tick in ticks] == pytest.approx(kl[order].tolist(), abs=0.006)
 
 
 def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photographs, monkeypatch):

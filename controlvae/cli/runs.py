@@ -47,8 +47,8 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def open_at(path: Path, device: str, root: Path | None) -> Trained:
-    return open_run(RunFolder(path), root=root, device=pick_device(device))
+def open_at(path: Path, device: str, root: Path | None, factors: str | None = None) -> Trained:
+    return open_run(RunFolder(path), root=root, device=pick_device(device), factors=factors)
 
 
 def evaluate(

@@ -87,6 +87,10 @@ def evaluate(
     iwae: Annotated[
         int, typer.Option("--iwae", min=0, help="Importance samples per example for the tighter bound; 0: without.")
     ] = 50,
+    factors: Annotated[
+        str | None,
+        typer.Option("--factors", metavar="FILE[:A,B]", help="A table of factors, where data.factors had none."),
+    ] = None,
     thorough: Thorough = False,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -105,7 +109,7 @@ def evaluate(
     found = find_runs(run)
     begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]
     for folder in begun or found:
-        opened = runs.open_at(folder.path, device, data_root)
+        opened = runs.open_at(folder.path, device, data_root, factors)
         opened = replace(opened, thorough=thorough or opened.thorough)
         metrics = runs.evaluate(opened, examples, fid, iwae)
         runs.show_metrics(str(folder.path), metrics)
@@ -127,7 +131,7 @@ def score(
     """Every disentanglement score of codes that any model gave, into NAME.scores.json beside NAME.npz.
 
     A file holds `means`, (examples, latents), `log_variances` where there are
-    any, and `factors`, (examples, factors), as whole numbers, with
+    any, and `factors`, (examples, factors), as whole numbers or words, with
     `factor_names`; those named in `unordered` are no quantities. Or a CSV file
     has them, named in its first line: `--factors table.csv`. Codes of all
     737,280 pictures of 2D Shapes, in their order, need no factors; of others

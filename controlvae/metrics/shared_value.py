@@ -103,7 +103,8 @@ def beta_vae_score(
     often a linear classifier says from the point which factor that was. The classifier is scikit-learn's
     LogisticRegression with its present defaults (disentanglement_lib took those of 2018), solved to its optimum.
     Settings are those of Locatello et al. 2019; pairs are rows of the given table, drawn with replacement. Scores near
-    1 are common: a representation need not be disentangled for a linear classifier to do this.
+    1 are common: a representation need not be disentangled for a linear classifier to do this. The classifier's penalty
+    is of fixed size, so codes in small units score less: at a hundredth of a posterior's usual scale, well below 1.
 
     Args:
         codes: (examples, latents).

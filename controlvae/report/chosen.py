@@ -1,5 +1,6 @@
 """A picture that somebody points at: an example, or a file of one's own."""
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -9,8 +10,9 @@ from torch import Tensor
 
 from controlvae.data.decode import Unreadable, decode
 from controlvae.data.examples import BinaryImages
+from controlvae.data.roots import located
 from controlvae.errors import UserError
-from controlvae.experiments.data import Fit
+from controlvae.experiments.data import Fit, Images
 from controlvae.report.trained import Trained, must_have_examples
 
 
@@ -32,11 +34,21 @@ def chosen(run: Trained, given: int | str, asked: str, names: Iterable[str] = ()
             raise UserError(f"{asked} must lie in 0..{len(run.examples) - 1}, got {given}")
         pixels = run.examples.batch(torch.tensor([int(number)], device=run.device))[0]
         return Chosen(pixels, f"picture {int(number):,}", number)
-    file = Path(number).expanduser()
+    file = _file(run, number)
     if not file.is_file():
         ways = ["the index of an example", "a picture file", *names]
         raise UserError(f"{asked} takes {', '.join(ways[:-1])} or {ways[-1]}, got {given}: no such file")
     return Chosen(_read(run, file), file.name, file.stem)
+
+
+def _file(run: Trained, given: str) -> Path:
+    """The file of that path from here; else of that name in the folder of the run's own pictures, where it has one."""
+    file, data = Path(given).expanduser(), run.experiment.data
+    if file.is_file() or not isinstance(data, Images):
+        return file
+    with contextlib.suppress(UserError):
+        return located(data.path, run.root)[0] / given
+    return file
 
 
 def _read(run: Trained, file: Path) -> Tensor:

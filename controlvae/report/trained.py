@@ -51,9 +51,16 @@ class Trained:
 
 
 def open_run(
-    folder: RunFolder | Path | str, *, root: Path | None = None, device: torch.device | None = None
+    folder: RunFolder | Path | str,
+    *,
+    root: Path | None = None,
+    device: torch.device | None = None,
+    factors: str | None = None,
 ) -> Trained:
-    """Loads the newest good checkpoint of a run. `root` is where data files are looked for first."""
+    """Loads the newest good checkpoint of a run. `root` is where data files are looked for first.
+
+    `factors` is a table of them, in the place of the run's own `data.factors`: training never looks at it.
+    """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     device = device or torch.device("cpu")
     experiment = folder.experiment()
@@ -68,6 +75,8 @@ def open_run(
         )
     for line in damaged:
         warnings.warn(f"{folder.path}: {line}; that of step {saved.step:,} is taken", stacklevel=2)
+    if factors is not None:
+        experiment = _with_factors(experiment, factors, folder)
     examples, changed = _examples(folder, experiment, saved.numbers.get("data", ""), root)
     examples = examples.to(device)
     model = build(experiment, examples)
@@ -81,6 +90,12 @@ def open_run(
     among = trained_on(experiment, len(examples)) if len(examples) else None
     return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
                    examples.shape, thorough=device.type == "cuda")  # fmt: skip
+
+
+def _with_factors(experiment: Experiment, table: str, folder: RunFolder) -> Experiment:
+    if not isinstance(experiment.data, Images):
+        raise UserError(f"a table of factors is for pictures of one's own; {folder.path} is of {experiment.data}")
+    return replace(experiment, data=replace(experiment.data, factors=table))
 
 
 def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path | None) -> tuple[Examples, bool]:
