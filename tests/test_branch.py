@@ -1,0 +1,98 @@
+"""`controlvae branch`: a new run from another's checkpoint, under settings of its own."""
+
+import json
+import shutil
+
+import pytest
+from command import controlvae
+from tiny import TINY, newest, stopped_run, weights
+
+from controlvae.experiments import RunFolder
+from controlvae.report.troubles import warnings_of
+
+
+def ramp(stop):
+    return ["--set", f"control.target=Staircase(2.0, {stop}, 1.0, 50)"]
+
+
+def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_path):
+    """Two ramps that part at step 200, after the branch: up to there they are the same experiment."""
+    train = ["train", "shapes2d-quick", *TINY]
+    controlvae(*train, *ramp(5.0), "--run", tmp_path / "whole")
+    controlvae(*train, *ramp(9.0), "--set", "training.steps=190", "--run", tmp_path / "beginning")
+    settings = ["--set", "control.target.stop=5", "--set", "training.steps=400"]
+    done = controlvae("branch", tmp_path / "beginning", tmp_path / "branch", *settings)
+    assert done.returncode == 0, done.stderr
+    assert "at step 190; train it with" in done.stdout
+    beginning = (tmp_path / "beginning" / "log.jsonl").read_bytes()
+    done = controlvae("resume", tmp_path / "branch", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    whole, branch = tmp_path / "whole", tmp_path / "branch"
+    left, right = weights(whole), weights(branch)
+    assert all(left[name].equal(right[name]) for name in left)
+    # The beginning ended with a line of its own at step 190; every other line is the same.
+    lines = [(run / "log.jsonl").read_text().splitlines() for run in (whole, branch)]
+    odd = {190, 196}
+    kept = [[line for line in log if json.loads(line)["step"] not in odd] for log in lines]
+    assert kept[0] == kept[1]
+    said = [line for line in warnings_of(RunFolder(branch)) if "up to step 190 it is" in line]
+    assert len(said) == 1
+    assert said[0].endswith("which had another control.target.stop")
+    assert (tmp_path / "beginning" / "log.jsonl").read_bytes() == beginning
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.latents=9"], "model.latents cannot change"),
+        (["data.images=128"], "data.images cannot change"),
+        (["control=Constant(1)"], "PI cannot become Constant"),
+        (["training.validation=32"], "training.validation cannot change"),
+        (["training.steps=10"], "say how far to go"),
+    ],
+)
+def test_a_branch_that_its_checkpoint_cannot_serve_is_refused(tmp_path, settings, message):
+    stopped = stopped_run(tmp_path / "stopped")
+    done = controlvae("branch", stopped, tmp_path / "branch", *(word for one in settings for word in ("--set", one)))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not any(path.name.endswith("branch") for path in tmp_path.iterdir())
+
+
+def test_branches_of_seeds_stand_together_or_are_not_made(tmp_path):
+    """One seed is a checkpoint ahead, as a kill between two saves leaves it; then one has none at all."""
+    run, settings = tmp_path / "seeds", ["--set", "training.steps=60", "--set", "training.log_every=20"]
+    done = controlvae("train", "shapes2d-quick", *TINY, *settings, "--seeds", "2", "--run", run)
+    assert done.returncode == 0, done.stderr
+    behind, ahead = (sorted((run / f"seed-{seed}" / "checkpoint").glob("step-*")) for seed in (1, 2))
+    shutil.rmtree(behind[-1])
+    longer = ["--set", "training.steps=80"]
+    done = controlvae("branch", run, tmp_path / "branch", *longer)
+    assert done.returncode == 0, done.stderr
+    assert controlvae("resume", tmp_path / "branch", "--device", "cpu").returncode == 0
+    assert len(ahead) == 2
+    assert {newest(tmp_path / "branch" / f"seed-{seed}").name for seed in (1, 2)} == {"step-0000000080"}
+    shutil.rmtree(run / "seed-2" / "checkpoint")
+    done = controlvae("branch", run, tmp_path / "none", *longer)
+    assert done.returncode == 2
+    assert not (tmp_path / "none").exists()
+    assert "lies within" in controlvae("branch", run, run / "more", *longer).stderr
+
+
+def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_given_another(tmp_path):
+    run, looks = tmp_path / "run", ["--set", "training.validation=32", "--set", "training.validate_every=21"]
+    done = controlvae("train", "shapes2d-quick", *TINY, *looks, "--run", run, "--time-limit", "0.5s")
+    assert done.returncode == 0, done.stderr
+    assert controlvae("steer", run, "5").returncode == 0
+    assert controlvae("resume", run, "--device", "cpu").returncode == 0
+    best = sorted((run / "best").glob("step-*"))[-1].name
+    further = ["--set", "training.steps=420"]
+    for name, setting, target in (("same", "control.ki=0.002", 5.0), ("other", "control.target=7", 7.0)):
+        child = tmp_path / name
+        done = controlvae("branch", run, child, *further, "--set", setting)
+        assert done.returncode == 0, done.stderr
+        assert [path.name for path in (child / "best").iterdir()] == [best]
+        assert controlvae("resume", child, "--device", "cpu").returncode == 0
+        assert RunFolder(child).last_record()["target"] == target
+        assert any("moved by hand" in line for line in warnings_of(RunFolder(child))) == (target == 5.0)
