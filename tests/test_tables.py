@@ -50,7 +50,7 @@ def test_every_preset_a_table_names_exists():
     assert all(row.printed.keys() <= table.columns.keys() for table in TABLES.values() for row in table.rows)
 
 
-@pytest.mark.parametrize("name", ["table-matched", "table-short"])
+@pytest.mark.parametrize("name", ["table-laptop", "table-matched", "table-short"])
 def test_methods_on_the_same_terms_differ_in_objective_and_law_alone(name):
     terms = [shared_settings(preset(row.preset)) | {"objective": None} for row in TABLES[name].rows]
     assert all(each == terms[0] for each in terms)

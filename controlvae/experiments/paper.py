@@ -145,6 +145,21 @@ _TABLES += [
         _DCI,
     ),
     PaperTable(
+        "table-laptop",
+        "Beyond the paper: four methods on small pictures, on one network, batch, learning rate and as many steps",
+        _TERMS_COLUMNS,
+        tuple(
+            Row(method, f"shapes2d-{name}")
+            for method, name in (
+                ("ControlVAE (set point 10)", "laptop"),
+                ("FactorVAE (γ = 10)", "laptop-factor"),
+                ("β-VAE (β = 4)", "laptop-beta"),
+                ("VAE", "laptop-vae"),
+            )
+        ),
+        _DCI,
+    ),
+    PaperTable(
         "table-short",
         "Beyond the paper: every method in a tenth of its steps, on one network, batch, learning rate and pictures",
         _TERMS_COLUMNS,

@@ -112,6 +112,9 @@ QUICK = replace(
     optimiser=Adam(rate=1e-3),
     training=Training(steps=3_000, batch=64, log_every=20),
 )
+# Factors come apart on a laptop, the first three: pictures of a quarter of the pixels want a quarter of the weight.
+LAPTOP = replace(QUICK, training=Training(steps=12_000, batch=64, log_every=50))
+_LAPTOP_RAMP = Points((0, 1_500, 5_000, 9_000, 11_000), (1.0, 2.0, 6.0, 9.0, 10.0))
 
 TEXT_QUICK = Experiment(
     "text-quick", data=Grammar(), objective=Elbo("tokens"), optimiser=Adam(rate=2e-3),
@@ -139,6 +142,12 @@ _PRESETS = [
             control=PI(18.0)),
     replace(QUICK, name="shapes2d-quick-vae", about="the plain VAE on the same small shapes", control=Constant(1.0)),
     replace(QUICK, name="shapes2d-quick-beta", about="β-VAE (β = 4) on the same small shapes", control=Constant(4.0)),
+    replace(LAPTOP, name="shapes2d-laptop", about="ControlVAE, set point 10, β from 40: factors come apart in minutes",
+            control=_unbounded(_LAPTOP_RAMP, ki=0.02, beta_init=40.0)),
+    replace(LAPTOP, name="shapes2d-laptop-vae", about="plain VAE, as long", control=Constant(1.0)),
+    replace(LAPTOP, name="shapes2d-laptop-beta", about="β-VAE with β fixed at 4, as long", control=Constant(4.0)),
+    replace(LAPTOP, name="shapes2d-laptop-factor", about="FactorVAE (γ = 10), as long", control=Constant(10.0),
+            objective=TotalCorrelation(critic=(200, 200, 200))),
     replace(SHAPES2D, name="shapes2d-vae", about="plain VAE", control=Constant(1.0)),
     replace(SHAPES2D, name="shapes2d-beta", about="β-VAE with β fixed at 4 (Higgins et al.)", control=Constant(4.0)),
     replace(SHAPES2D, name="shapes2d-beta-100", paper="Tables 1 and 2, Figure 3",
