@@ -299,7 +299,7 @@ def spoil(values):
         (None, spoil, "has 1 values that are not finite"),
         (lambda z: z[:1], lambda y: y[:1], r"got shape \(1, 5\); one example tells nothing"),
         (None, lambda y: y.T, "each of the 600 examples, got 3; are they the transpose"),
-        (None, lambda y: np.where(y == 1, None, y), "factors must be numbers or words, got object"),
+        (None, lambda y: np.where(y == 1, None, y), "factor 0 has no value in row"),
         (
             None,
             lambda y: y + np.arange(len(y))[:, None],
@@ -316,12 +316,18 @@ def test_every_score_says_what_is_wrong(name, change_codes, change_factors, mess
 
 
 def test_factors_may_be_words():
-    words = np.array(["round", "flat", "square", "long", "high"])[FACTORS]
+    words = np.array(["round", "flat", "square", "long", "grün"])[FACTORS]
     mixed = np.empty(FACTORS.shape, dtype=object)  # as pandas hands out columns of several kinds
     mixed[:, 0], mixed[:, 1:] = words[:, 0], FACTORS[:, 1:]
-    expected = mig_histogram(noisy(), FACTORS).score
-    for table in (words, words.tolist(), mixed):
-        assert mig_histogram(noisy(), table).score == pytest.approx(expected)
+    coded = np.char.encode(words, "utf-8")
+    for score in (mig_histogram, sap, modularity):
+        expected = score(noisy(), FACTORS).score
+        for table in (mixed, words, words.tolist(), coded):
+            assert score(noisy(), table).score == pytest.approx(expected)
+    for gap in ("", "nan", None, math.nan):
+        mixed[3, 0] = gap
+        with pytest.raises(ValueError, match="factor 0 has no value in row 4"):
+            mig_histogram(noisy(), mixed)
     with pytest.raises(ValueError, match="factors must be numbers, got"):
         sap(noisy(), words, continuous=True)
 

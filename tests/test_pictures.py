@@ -530,6 +530,7 @@ def three(tmp_path):
         (",a\n0,1\n1,1\n2,2\n", "t.csv", ("a",), [[0], [0], [1]]),  # as pandas writes its index
         ("filename,size\nd/c.png,9\na.png,10\nb.png,9\n", "t.csv:size", ("size",), [[1], [0], [0]]),
         ("size,id\n9,c\n10,a\n9,b\n", "t.csv", ("size",), [[1], [0], [0]]),
+        ("size,name\n9,d/c\n10,a\n9,b\n", "t.csv", ("size",), [[1], [0], [0]]),
         ("file,size\nC:\\me\\c.png,9\nC:\\me\\a.png,10\nC:\\me\\b.png,9\n", "t.csv", ("size",), [[1], [0], [0]]),
     ],
 )
@@ -547,6 +548,22 @@ def test_tables_in_utf_16_are_read_and_others_than_utf_8_are_named(three):
     (three / "t.csv").write_text("größe\n1\n2\n1\n", encoding="latin-1")
     with pytest.raises(UserError, match=r"t\.csv is not written in UTF-8; save it so"):
         load(Images("set", factors="t.csv"), three)
+
+
+@pytest.mark.parametrize(
+    ("heading", "cells", "size"),
+    [
+        ("id", "3210", [1, 1, 0, 0]),  # names, by their heading
+        ("rank", "3210", [0, 0, 1, 1]),  # a quantity that has the values of the names
+        ("id", "1234", [0, 0, 1, 1]),  # which counts from one, and names no picture
+        ("weight", ("3.2", "1.7", "0.4", "2.9"), [0, 0, 1, 1]),
+    ],
+)
+def test_numbers_name_pictures_where_their_heading_says_so_and_all_do(tmp_path, heading, cells, size):
+    save(tmp_path / "set", photos(4), [f"{number}.png" for number in range(4)])
+    rows = [f"{cell},{value}" for cell, value in zip(cells, (1, 1, 2, 2), strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join([f"{heading},size", *rows]))
+    assert load(Images("set", factors="t.csv:size"), tmp_path).factors[:, 0].tolist() == size
 
 
 def test_factors_in_words_are_no_quantities(three):
@@ -592,7 +609,8 @@ def test_factors_of_an_array(three):
     [
         ("a\n1\n2\n", "t.csv", "2 rows under 'a' for 3 pictures"),
         ("file,a\na.png,1\nb.png,2\n", "t.csv", "a row for d/c.png is missing; add it"),
-        ("name,a\na.png,1\nb.png,2\n", "t.csv:a", "a row for d/c.png is missing"),
+        ("name,a\na.png,1\nb.png,2\n", "t.csv:a", "by its column 'name': a row for d/c.png is missing"),
+        ("name,a\na.png,1\nb.png,2\nx.png,1\n", "t.csv:a", "by its column 'name': a row for d/c.png is missing"),
         ("file,a\nx.png,1\ny.png,2\nz.png,1\n", "t.csv", "as 'x.png', which none is called; .* called as 'a.png'"),
         ("file,a\na.png,1\nb.png,2\nd/c.png,1\ne.png,1\n", "t.csv", "the picture of e.png is missing"),
         ("file,a\na.png,1\na.png,2\nd/c.png,1\n", "t.csv", "1 pictures twice"),

@@ -155,7 +155,7 @@ def test_a_table_says_how_far_methods_are_apart_and_whether_chance_would_do_it(t
     apart = lambda ones, others: abs(np.mean(ones) - np.mean(others))  # noqa: E731
     exact = stats.permutation_test((others, MIGS), apart, alternative="greater", n_resamples=np.inf)
     error = math.sqrt(statistics.variance(others) / 4 + statistics.variance(MIGS) / 3)
-    how = "± its standard error, p by dealing the seeds out to the two at random"
+    how = "± its standard error, p by dealing the seeds out to the two at random, for each method by itself"
     expected = f"ControlVAE (KL = 18) {exact.statistic:+.4f} ± {error:.4f} (p = {exact.pvalue:.2g})."
     assert f"MIG, difference from ControlVAE (KL = 16), {how}: {expected}" in text
     ones, others = np.arange(12), np.arange(12) + 4  # more ways to deal them out than are looked at

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from controlvae.control.collapse import says_nothing
 from controlvae.data.examples import Pictures
 from controlvae.errors import UserError, typed
 from controlvae.experiments import RunFolder
-from controlvae.experiments.folder import look_up
+from controlvae.experiments.folder import entry, look_up
 from controlvae.report import Trained, open_run, save_figure
 from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
@@ -48,7 +49,16 @@ def pick_device(name: str) -> torch.device:
 
 
 def open_at(path: Path, device: str, root: Path | None, factors: str | None = None) -> Trained:
-    return open_run(RunFolder(path), root=root, device=pick_device(device), factors=factors)
+    return open_measured(RunFolder(path), pick_device(device), root, factors)
+
+
+def open_measured(folder: RunFolder, device: torch.device, root: Path | None, factors: str | None = None) -> Trained:
+    """A run, with the table of factors that is given, or else that it was measured with before, if it is there."""
+    before = entry(folder.metrics() or {}, "ground_truth.table") if factors is None else None
+    if before is not None:
+        with suppress(UserError):
+            return open_run(folder, root=root, device=device, factors=before)
+    return open_run(folder, root=root, device=device, factors=factors)
 
 
 def evaluate(
@@ -75,8 +85,11 @@ def evaluate(
 
 
 def _draw_information(folder: RunFolder, metrics: Mapping[str, Any]) -> None:
+    picture = folder.figures / "information.png"
     if (figure := information_figure(metrics)) is not None:
-        save_figure(figure, folder.figures / "information.png")
+        save_figure(figure, picture)
+    else:
+        picture.unlink(missing_ok=True)  # of another evaluation
 
 
 def evaluate_run(
@@ -91,7 +104,7 @@ def evaluate_run(
     """Metrics and pictures of a run, into its folder. What is there stays if no poorer, or if its data is gone."""
     folder = RunFolder(path)
     try:
-        opened = open_run(folder, root=root, device=device)
+        opened = open_measured(folder, device, root)
         must_have_examples(opened)
     except UserError as error:
         if folder.evaluated_step() != latest_step(folder.checkpoints):

@@ -89,7 +89,7 @@ def evaluate(
     ] = 50,
     factors: Annotated[
         str | None,
-        typer.Option("--factors", metavar="FILE[:A,B]", help="A table of factors, where data.factors had none."),
+        typer.Option("--factors", metavar="FILE[:A,B]", help="A table of factors, in the place of data.factors."),
     ] = None,
     thorough: Thorough = False,
     device: Device = "auto",

@@ -5,19 +5,21 @@ import csv
 import io
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from controlvae.data.arrays import FAULTS
+from controlvae.data.decode import SUFFIXES
 from controlvae.errors import UserError, unknown
 
 _FILE = "file"  # the column that names pictures
+_CALLED = ("id", "image", "image_id", "picture", "name", "filename", "file_name", "path")  # and how others call it
 _FEW = 0.1  # of a column's cells: where no more are words, numbers are meant
-_GAPS_AMONG_WORDS = ("", "na", "n/a", "nan", "null")  # how programs write that there is no value
-_GAPS = (*_GAPS_AMONG_WORDS, "none", "?", "-")  # and that there is no number
+GAPS = ("", "na", "n/a", "nan", "null")  # how programs write that there is no value
+_GAPS_AMONG_NUMBERS = (*GAPS, "none", "?", "-")  # and that there is no number
 
 
 class Factors(NamedTuple):
@@ -48,18 +50,20 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     try:
         columns, kinds = (_from_csv(path), set[str]()) if written else _from_numpy(path, wanted)
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not written in UTF-8; save it so, and the names in it are read") from None
+        raise UserError(f"{path} is not written in UTF-8; save it so") from None
     except (*FAULTS, csv.Error) as error:
         raise UserError(f"{path} cannot be read as factors: {error}") from None
     naming = _FILE if _FILE in columns or not written else _naming(columns, files or ())
-    named = columns.pop(naming, None)
+    named = columns.get(naming)
     if wanted is not None and written:
         columns = {name: _pick(columns, name.strip(), path) for name in wanted.split(",")}
+    else:
+        columns = {name: column for name, column in columns.items() if name != naming}
     if not columns:
         raise UserError(f"{path} has no column of factors")
     if named is None:
         _check_one_order(files or (), path)
-    order = np.arange(count) if named is None else _order(named.tolist(), files, path)
+    order = np.arange(count) if named is None else _order(named.tolist(), files, path, naming)
     for name, column in columns.items():
         if len(column) != (count if named is None else len(named)):
             raise UserError(f"{path} has {len(column):,} rows under {name!r} for {count:,} pictures")
@@ -85,6 +89,8 @@ def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
 def _from_csv(path: Path) -> dict[str, np.ndarray]:
     raw = path.read_bytes()
     text = raw.decode("utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
+    if "\0" in text:
+        raise ValueError("it is no text in UTF-8; save it so")
     rows = max((_rows(text, separator) for separator in ",;\t"), key=_regularity)  # spreadsheets write all three
     if not rows:
         return {}
@@ -153,38 +159,57 @@ def _columns(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
     return {name if len(matrix) == 1 else f"{name} {number}": column for number, column in enumerate(matrix)}
 
 
-# How a table may name pictures: as the folder does, or without its folders, or without the ending, too.
-_NAMES: tuple[Callable[[str], str], ...] = (
-    lambda name: name.replace("\\", "/").removeprefix("./"),
-    lambda name: PurePosixPath(name.replace("\\", "/")).name,
-    lambda name: PurePosixPath(name.replace("\\", "/")).stem,
-)
+def _whole(name: str) -> str:
+    return name.replace("\\", "/").removeprefix("./")
+
+
+def _base(name: str) -> str:
+    return _whole(name).rpartition("/")[2]
+
+
+def _bare(name: str) -> str:
+    """Without the ending of a picture; whatever else follows a dot belongs to the name."""
+    stem, dot, ending = name.rpartition(".")
+    return stem if f"{dot}{ending}".lower() in SUFFIXES else name
+
+
+# How a table may name pictures: as the folder does, without the ending, without their folders, or without either.
+_WAYS: tuple[Callable[[str], str], ...] = (
+    _whole, lambda name: _bare(_whole(name)), _base, lambda name: _bare(_base(name))
+)  # fmt: skip
 
 
 def _naming(columns: Mapping[str, np.ndarray], files: Sequence[str]) -> str:
-    """The column whose cells, no two alike, are names of the pictures, most of them at least; `file` where none is."""
+    """The column whose cells are names of the pictures, most of them at least; `file` where none is.
+
+    Numbers may be a factor as well: they are names where they name every picture, under a heading that says so.
+    """
     for name, column in columns.items():
-        cells = column.tolist()
-        if len(set(cells)) == len(cells) and 2 * max(_in_common(cells, files, short) for short in _NAMES) > len(cells):
+        found = max(_in_common(column.tolist(), files, way) for way in _WAYS)
+        if all(map(_is_number, column.tolist())):
+            taken = name.lower() in _CALLED and found == len(column) == len(files)
+        else:
+            taken = 2 * found > len(column)
+        if taken:
             return name
     return _FILE
 
 
-def _in_common(named: Sequence[str], files: Sequence[str], short: Callable[[str], str]) -> int:
+def _in_common(named: Sequence[str], files: Sequence[str], way: Callable[[str], str]) -> int:
     """How many pictures both name, in this way of naming; none where it does not tell pictures apart."""
-    known = {short(name) for name in files}
-    return len(known.intersection(map(short, named))) if len(known) == len(files) else 0
+    known = {way(name) for name in files}
+    return len(known.intersection(map(way, named))) if len(known) == len(files) else 0
 
 
-def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndarray:
+def _order(named: list[str], files: Sequence[str] | None, path: Path, heading: str) -> np.ndarray:
     """For each picture the row that names it; each must have one, and each row a picture."""
     if files is None:
         raise UserError(f"{path} names files, and what it is about comes from none; leave out the column {_FILE!r}")
-    short = max(_NAMES, key=lambda way: _in_common(named, files, way))  # the first of those that are as good
-    rows = {short(name): row for row, name in enumerate(named)}
+    way = max(_WAYS, key=lambda one: _in_common(named, files, one))  # the first of those that are as good
+    rows = {way(name): row for row, name in enumerate(named)}
     if len(rows) != len(named):
-        raise UserError(f"{path} names {len(named) - len(rows):,} pictures twice")
-    known = [short(name) for name in files]
+        raise UserError(f"{path} names {len(named) - len(rows):,} pictures twice under {heading!r}")
+    known = [way(name) for name in files]
     if named and not rows.keys() & set(known):
         raise UserError(f"{path} names pictures as {named[0]!r}, which none is called; they are called as {files[0]!r}")
     for whole, missing, cure in (
@@ -193,7 +218,7 @@ def _order(named: list[str], files: Sequence[str] | None, path: Path) -> np.ndar
     ):
         if missing:
             more = f" and {len(missing) - 1:,} others" if len(missing) > 1 else ""
-            raise UserError(f"{path}: {whole} {min(missing)}{more} is missing; {cure}")
+            raise UserError(f"{path}, by its column {heading!r}: {whole} {min(missing)}{more} is missing; {cure}")
     return np.array([rows[name] for name in known])
 
 
@@ -219,7 +244,7 @@ def _as_numbers(column: np.ndarray, name: str) -> np.ndarray:
     row, cell = words[0] + 1, str(cells[words[0]])
     if all(re.fullmatch(r"[+-]?\d*,\d+", cells[row]) for row in words):
         raise UserError(f"{name} has {cell!r} in row {row:,}; write fractions with a point")
-    gaps = all(cells[row].lower() in _GAPS for row in words)
+    gaps = all(cells[row].lower() in _GAPS_AMONG_NUMBERS for row in words)
     if len(words) == len(cells) or (len(words) > _FEW * len(cells) and not gaps):
         return cells
     raise UserError(f"{name} has {cell!r} in row {row:,} among numbers; fill it in, or choose other columns; "
@@ -236,7 +261,7 @@ def _is_number(cell: str) -> bool:
 
 def _classes(column: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The values there are, sorted, and for each row the number of its own among them."""
-    missing = ~np.isfinite(column) if column.dtype.kind == "f" else np.isin(np.char.lower(column), _GAPS_AMONG_WORDS)
+    missing = ~np.isfinite(column) if column.dtype.kind == "f" else np.isin(np.char.lower(column), GAPS)
     if missing.any():
         raise UserError(f"{name} has no value in row {missing.argmax() + 1:,}; fill it in, or choose other columns")
     values, classes = np.unique(column, return_inverse=True)

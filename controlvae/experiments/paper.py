@@ -161,7 +161,7 @@ _TABLES += [
     ),
     PaperTable(
         "table-short",
-        "Beyond the paper: every method in a tenth of its steps, on one network, batch, learning rate and pictures",
+        "Beyond the paper: every method as long, on one network, batch, learning rate and pictures",
         _TERMS_COLUMNS,
         tuple(
             Row(method, f"shapes2d-{name}")

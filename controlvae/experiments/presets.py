@@ -112,7 +112,7 @@ QUICK = replace(
     optimiser=Adam(rate=1e-3),
     training=Training(steps=3_000, batch=64, log_every=20),
 )
-# Factors come apart on a laptop, the first three: pictures of a quarter of the pixels want a quarter of the weight.
+# On a laptop the first three factors come apart. Pictures of a quarter of the pixels want less weight to begin with.
 LAPTOP = replace(QUICK, training=Training(steps=12_000, batch=64, log_every=50))
 _LAPTOP_RAMP = Points((0, 1_500, 5_000, 9_000, 11_000), (1.0, 2.0, 6.0, 9.0, 10.0))
 

@@ -2,12 +2,14 @@
 
 import warnings
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from controlvae.data.factors import GAPS
 
 
 def host_array(given: Any) -> np.ndarray:
@@ -17,7 +19,9 @@ def host_array(given: Any) -> np.ndarray:
     if not isinstance(given, Tensor):
         try:
             array = np.ascontiguousarray(given) if np.ndim(given) else np.asarray(given)
-        except ValueError:
+        except ValueError as error:
+            if "inhomogeneous" not in str(error):
+                raise
             raise ValueError("a list of lists is given whose lengths differ; give each row as many values") from None
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     given = given.detach().cpu()
@@ -32,7 +36,8 @@ _EACH = 200  # examples of each value of a factor, below which scores of noise a
 def code_table(name: str, values: Any, least: int = 2) -> Any:
     """Checks an array or a tensor of codes, of so many latents or more."""
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < least:
-        few = "latents are compared with each other" if values.shape[-1:] < (least,) else "one example tells nothing"
+        alone = "latents are compared with each other" if least > 1 else "there is no latent"
+        few = alone if values.shape[-1:] < (least,) else "one example tells nothing"
         cure = few if values.ndim == 2 else "give each example a row of its latents"
         each = "two or more of each" if least > 1 else "two examples or more"
         raise ValueError(f"{name} must be (examples, latents) with {each}, got shape {tuple(values.shape)}; {cure}")
@@ -41,8 +46,8 @@ def code_table(name: str, values: Any, least: int = 2) -> Any:
     finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
     if not finite.all():
         raise ValueError(
-            f"{name} must be finite, got {int((~finite).sum()):,} values that are not; leave those rows out, of the "
-            "factors, too"
+            f"{name} must be finite, got {int((~finite).sum()):,} values that are not; leave those rows out, "
+            "wherever they are given"
         )
     numbers = values.byte() if isinstance(values, Tensor) and values.dtype == torch.bool else values
     if (largest := float(abs(numbers).max())) > _LARGEST:
@@ -79,7 +84,7 @@ def classes(
     table = _factor_table(factors, examples, names, words=True)
     if table.shape[1] < least:
         raise ValueError(f"factors must be {least} or more, got {table.shape[1]}; one alone is mixed up with no other")
-    for number, column in enumerate(table.T if table.dtype.kind != "U" else ()):
+    for number, column in enumerate(table.T):
         if (column != np.floor(column)).any():
             raise ValueError(
                 f"{factor_word(number, names)} must be integer classes, got {column[column != np.floor(column)][0]}; "
@@ -115,8 +120,9 @@ def _factor_table(factors: Any, examples: int, names: Sequence[str] | None, word
         raise ValueError(f"factors must have a row for each of the {examples} examples, got {len(table)}{turned}")
     if names is not None and (len(names) != table.shape[1] or len(set(names)) != len(names)):
         raise ValueError(f"factor_names must be {table.shape[1]} different names, got {list(names)}")
-    if words and (table.dtype.kind in "US" or (table.dtype.kind == "O" and all(map(_names_a_value, table.flat)))):
-        return table.astype(str)
+    if words and table.dtype.kind in "USO":
+        numbers = [_numbers(column.tolist(), factor_word(number, names)) for number, column in enumerate(table.T)]
+        table = np.stack(numbers, axis=1)
     if table.dtype.kind not in "buif":
         raise ValueError(
             f"factors must be numbers{' or words' if words else ''}, got {table.dtype}; number the values of each, as "
@@ -131,9 +137,21 @@ def _factor_table(factors: Any, examples: int, names: Sequence[str] | None, word
     return table
 
 
-def _names_a_value(cell: Any) -> bool:
-    """Whether a cell of a table of mixed columns, as pandas hands it out, is a word or a number and no gap."""
-    return isinstance(cell, str) or (isinstance(cell, int | float | np.number) and bool(np.isfinite(cell)))
+def _numbers(cells: Sequence[Any], factor: str) -> np.ndarray:
+    """A column of words, numbered; or of numbers among columns of words, as pandas hands them out, as it is."""
+    for row, cell in enumerate(cells):
+        word = cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell
+        given = word.strip().lower() not in GAPS if isinstance(word, str) else isinstance(word, Real) and word == cell
+        if not given:
+            raise ValueError(
+                f"{factor} has no value in row {row + 1:,}, but {cell!r}; fill it in, or leave the row out"
+            )
+    if all(isinstance(cell, Real) for cell in cells):
+        try:
+            return np.array(cells, dtype=np.float64)
+        except OverflowError:
+            raise ValueError(f"{factor} must be at most 2**53: larger numbers cannot be told apart") from None
+    return np.unique([str(cell) for cell in cells], return_inverse=True)[1].astype(np.float64)
 
 
 def factor_word(number: int, names: Sequence[str] | None) -> str:

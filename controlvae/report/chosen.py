@@ -37,7 +37,7 @@ def chosen(run: Trained, given: int | str, asked: str, names: Iterable[str] = ()
     file = _file(run, number)
     if not file.is_file():
         ways = ["the index of an example", "a picture file", *names]
-        raise UserError(f"{asked} takes {', '.join(ways[:-1])} or {ways[-1]}, got {given}: no such file")
+        raise UserError(f"{asked} takes {', '.join(ways[:-1])} or {ways[-1]}, got {given}: no file {file}")
     return Chosen(_read(run, file), file.name, file.stem)
 
 

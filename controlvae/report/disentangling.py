@@ -45,6 +45,8 @@ def disentanglement(run: Trained, progress: Callable[[float], None] = lambda sha
     factors = known.among(indices.cpu().numpy())
     kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0).tolist()
     truth = {**ground_truth(factors, known), "examples": len(indices), "split": examples.split, "kl_per_latent": kl}
+    if (table := getattr(run.experiment.data, "factors", None)) is not None:
+        truth["table"] = table
     if not factors.names:
         return {"ground_truth": truth}
     told = lambda share: progress(0.5 + 0.5 * share)  # noqa: E731

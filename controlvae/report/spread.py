@@ -55,6 +55,7 @@ class Difference:
 def difference(ones: Sequence[float], others: Sequence[float]) -> Difference | None:
     """What some seeds have more than others; None where either is a single one, or a value is no number."""
     values = np.array([*ones, *others], dtype=np.float64)
+    values -= values.mean()  # sums of what is left round little
     if min(len(ones), len(others)) < 2 or not np.isfinite(values).all():
         return None
     many, total = len(ones), len(values)
@@ -67,7 +68,7 @@ def difference(ones: Sequence[float], others: Sequence[float]) -> Difference | N
     apart = first - (values.sum() - many * first) / (total - many)
     found = apart[0]  # the seeds as they are
     error = math.sqrt(statistics.variance(ones) / many + statistics.variance(others) / (total - many))
-    return Difference(float(found), error, float((np.abs(apart) >= abs(found) - 1e-12).mean()))
+    return Difference(float(found), error, float((np.abs(apart) >= abs(found) - 1e-9 * np.abs(values).max()).mean()))
 
 
 def windowed(records: Sequence[Mapping[str, Any]], column: str, window: int) -> dict[int, float]:

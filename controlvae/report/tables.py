@@ -82,7 +82,8 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             by_method |= {row.method: found} if name == first else {}
         lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(cells)} |")
     spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
-    apart = _apart(first, by_method)
+    alike = worked_out[table.columns[first].partition(".")[0]]
+    apart = _differences_note(first, by_method, list(alike.values()))
     notes = [spread, apart, table.note, *_estimators(worked_out.values()), *notes]
     lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
@@ -91,20 +92,19 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     return text
 
 
-def _apart(column: str, by_method: Mapping[str, Sequence[float]]) -> str:
-    """How far every method is from the first, and whether that is more than chance; nothing where seeds are single."""
+def _differences_note(column: str, by_method: Mapping[str, Sequence[float]], alike: Sequence[Sequence[str]]) -> str:
+    """How far every method is from the first, and whether that is more than chance; nothing where seeds are single.
+
+    Methods whose numbers were worked out alike, where they say how, are compared alone.
+    """
     (first, own), *others = by_method.items()
-    words = [
-        f"{method} {_signed(found.mean)} ± {_signed(found.error)[1:]} (p = {found.chance:.2g})"
-        for method, values in others
-        if (found := difference(values, own)) is not None
-    ]
-    how = "± its standard error, p by dealing the seeds out to the two at random"
+    comparable = next((set(methods) for methods in alike if first in methods), set(by_method))
+    words, digits = [], _digits(statistics.fmean(own)) if own else 0
+    for method, values in others:
+        if method in comparable and (found := difference(values, own)) is not None:
+            words.append(f"{method} {found.mean:+.{digits}f} ± {found.error:.{digits}f} (p = {found.chance:.2g})")
+    how = "± its standard error, p by dealing the seeds out to the two at random, for each method by itself"
     return f"{column}, difference from {first}, {how}: {'; '.join(words)}." if words else ""
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.{_digits(value)}f}"
 
 
 def titled(table: PaperTable, runs: Mapping[str, Sequence[Measured]]) -> str:
@@ -223,7 +223,8 @@ def seed_of(one: Measured) -> int | str:
 def _ramp_words(method: str, folder: RunFolder, step: int) -> list[str]:
     """Where a set point was still on its way: what it was."""
     target = getattr(folder.experiment().control, "target", None)
-    if not isinstance(target, Schedule) or isinstance(target, Cyclical):
+    moved = any(event["event"] == "target moved" for event in folder.events())
+    if moved or not isinstance(target, Schedule) or isinstance(target, Cyclical):
         return []
     now, end = (float(target.at(float(at), FLOATS)) for at in (step, 1e15))
     return (
@@ -234,7 +235,7 @@ def _ramp_words(method: str, folder: RunFolder, step: int) -> list[str]:
 def own_words(method: str, folder: RunFolder, first: Row, runs: Mapping[str, Sequence[Measured]]) -> str:
     """How a method of a user's own differs from the first row's, trained or preset; of other data, what they are."""
     trained = [one for one in runs.get(first.key, ()) if isinstance(one, RunFolder)]
-    other = _apart_from(folder, trained[0].experiment() if trained else preset(first.key))
+    other = _changed_settings(folder, trained[0].experiment() if trained else preset(first.key))
     name = first.method if trained else first.key
     words = f"{method} is {name} with another {', '.join(other) or 'name'}."
     if not any(path.partition(".")[0] == "data" for path in other):
@@ -271,10 +272,10 @@ def _why_missing(metrics: Mapping[str, Any], path: str) -> str:
 
 def _differences(folder: RunFolder, name: str) -> list[str]:
     """The settings in which a run differs from a preset, but for its seed."""
-    return _apart_from(folder, preset(name))
+    return _changed_settings(folder, preset(name))
 
 
-def _apart_from(folder: RunFolder, other: Experiment) -> list[str]:
+def _changed_settings(folder: RunFolder, other: Experiment) -> list[str]:
     wording = {"name", "about", "paper", "training.seed"}
     return [path for path in changed(folder.experiment(), other) if path not in wording]
 

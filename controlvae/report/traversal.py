@@ -49,7 +49,7 @@ def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
     # Latents can change places while training goes on: an earlier step's metrics are not used.
     metrics = run.folder.metrics() if run.folder.evaluated_step() == run.step else None
     factors, truth = latent_factors(metrics), (metrics or {}).get("ground_truth", {})
-    if "kl_per_latent" in truth:
+    if all(nats is not None for nats in truth.get("kl_per_latent", [None])):
         kl, over = torch.tensor(truth["kl_per_latent"]), so_many(truth["examples"], truth["split"])
     else:
         kl = latent_kl(run, some_examples(run, _OVER))

@@ -68,12 +68,14 @@ class Watch:
 
         The noise of single batches frees a weight for moments, with its target as far as ever: most steps will do,
         where the mean weight is at the bound as well. One that swings between bounds has too large a gain, and is not
-        meant; nor is an estimate that is too small, which is another trouble.
+        meant; lines whose estimate is too small, another trouble, do not count either way.
         """
+        if self._is_behind(record):
+            return
         held, bounds = self.experiment.holds, self.experiment.control.bounds
         bound = min(bounds, key=lambda each: abs(record["beta"] - each))
         near = math.isclose(record["beta"], bound, rel_tol=_NEAR, abs_tol=_NEAR)
-        there = record["saturated"] > (0.5 if near else 0.99) and not is_behind(record)
+        there = record["saturated"] > (0.5 if near else 0.99)
         stuck = there and record["target"] and abs(record[held] / record["target"] - 1) > 0.02
         self.saturated_lines, long, over = _lasting(self.saturated_lines, bool(stuck))
         if long:
@@ -100,9 +102,9 @@ class Watch:
 
     def _critic(self, record: dict[str, Any]) -> None:
         """Says when a critic's answers are right more often than its estimate of the total correlation allows."""
-        self.behind_lines, soon, over = _lasting(self.behind_lines, is_behind(record), _SOON)
+        self.behind_lines, soon, over = _lasting(self.behind_lines, self._is_behind(record), _SOON)
         if soon:
-            right, least = record["critic_accuracy"], least_correlation(record["critic_accuracy"])
+            right, least = record["critic_accuracy"], self._proved(record)
             numbers = {"step": record["step"], "tc": record["tc"], "critic_accuracy": right, "least": least}
             self.journal.event("critic behind", **numbers)
             self._say(
@@ -111,6 +113,16 @@ class Watch:
             )
         elif over:
             self.journal.event("critic up again", step=record["step"])
+
+    def _proved(self, record: dict[str, Any]) -> float:
+        """The nats that a critic's accuracy proves, with two standard errors of its guesses taken off for chance."""
+        guesses = 2 * self.experiment.training.batch * self.experiment.training.log_every
+        return least_correlation(record["critic_accuracy"] - 1 / math.sqrt(guesses))
+
+    def _is_behind(self, record: dict[str, Any]) -> bool:
+        """Whether a line's total correlation is less than half of what its critic's accuracy alone proves."""
+        proved = self._proved(record) if "critic_accuracy" in record else 0.0
+        return proved > _TELLS and 2 * record["tc"] < proved
 
     def _collapse(self, record: dict[str, Any]) -> None:
         """Says once when the code has carried next to nothing for long, with the remedy, and once when it is back."""
@@ -126,12 +138,6 @@ class Watch:
             )
         elif over:
             self.journal.event("code in use again", step=record["step"], kl=record["kl"])
-
-
-def is_behind(record: dict[str, Any]) -> bool:
-    """Whether a log line's total correlation is less than half of what its critic's accuracy alone proves."""
-    least = least_correlation(record["critic_accuracy"]) if "critic_accuracy" in record else 0.0
-    return least > _TELLS and 2 * record["tc"] < least
 
 
 def _lasting(lines: int, holds: bool, long: int = _LONG) -> tuple[int, bool, bool]:
