@@ -13,12 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 import typer
 from command import controlvae, within
 from PIL import Image
 from scipy import stats
 
-from controlvae.cli import training
+from controlvae.cli import runs, training
 from controlvae.cli.many import seed_folders, side_by_side, train_all
 from controlvae.cli.runs import show_metrics
 from controlvae.cli.sweeping import assignments
@@ -32,6 +33,7 @@ from controlvae.metrics import mig_histogram, rmig
 from controlvae.report.spread import difference
 from controlvae.report.tables import write_table
 from controlvae.training import Run, train
+from controlvae.training.checkpoint import Checkpoint, save
 from controlvae.training.checkpoint import load as load_checkpoint
 from controlvae.training.engines import shared_settings
 
@@ -142,6 +144,26 @@ def test_a_table_shows_mean_spread_and_difference(tmp_path):
     evaluated_run(tmp_path / "shapes2d-control-16" / "seed-10", 10, 0.4)  # its name sorts before seed-2
     fewer = within("reproduce", "table-mig", "--runs", tmp_path, "--no-train", "--seeds", 3, cwd=tmp_path)
     assert f"| ControlVAE (KL = 16) | 3 | 1,500,000 | {ours} " in fewer.stdout, fewer.stderr
+
+
+def test_ctrl_c_while_evaluating_says_what_is_done_and_how_to_go_on(tmp_path, monkeypatch, capsys):
+    folders = [RunFolder(tmp_path / str(seed)) for seed in (1, 2)]
+    for seed, folder in enumerate(folders, start=1):
+        folder.create(override(preset("shapes2d-quick"), [f"training.seed={seed}"]), "")
+        save(folder.checkpoints, Checkpoint(1, {"a": torch.zeros(1)}, {}))
+    seen = []
+
+    def interrupted(path, *_, place, **__):
+        seen.append((path.name, place))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "evaluate_run", interrupted)
+    with pytest.raises(typer.Exit) as leave:
+        runs.evaluate_new(folders, torch.device("cpu"), None)
+    assert leave.value.exit_code == 130
+    assert seen == [("1", " (1 of 2)"), ("2", " (2 of 2)")]
+    assert "stopped while evaluating, 1 of 2 done; go on with: the same command" in capsys.readouterr().out
 
 
 def test_a_table_says_how_far_methods_are_apart_and_whether_chance_would_do_it(tmp_path):

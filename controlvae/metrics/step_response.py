@@ -15,7 +15,7 @@ class StepResponse:
     settling_time: float | None  # from when on the trace stays within the band; None if it never does
     overshoot: float  # how far the trace went past its set point
     steady_state_error: float  # mean of (trace - target) over the last tenth
-    steady_state_spread: float | None  # standard deviation over the last tenth; None where that is one value
+    steady_state_spread: float  # standard deviation over the last tenth
     band: float
 
 
@@ -54,7 +54,7 @@ def step_response(
         settling_time=float(times[settled_from]) if settled_from < len(values) else None,
         overshoot=_overshoot(relative, relative[0] if start is None else start - goal[0]),
         steady_state_error=float(tail.mean()),
-        steady_state_spread=float(tail.std()) if len(tail) > 1 else None,
+        steady_state_spread=float(tail.std()),
         band=band,
     )
 
