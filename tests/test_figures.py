@@ -128,6 +128,14 @@ def test_a_total_correlation_below_its_noise_is_held_only_where_its_mean_is(tmp_
     assert troubles_of(folder)[0].startswith("target out of reach: from about step 5 on")
 
 
+@pytest.mark.parametrize(("tc", "saturated", "said"), [(0.17, 0.8, True), (0.17, 0.2, False), (0.295, 0.8, False)])
+def test_a_short_run_that_ends_at_its_bound_and_off_its_target_is_called_out(tmp_path, tc, saturated, said):
+    columns = {"tc": tc, "tc_sd": 0.02, "target": 0.3, "saturated": saturated}
+    folder = logged_run(tmp_path, "shapes2d-control-factor", 1, 2_000, evaluated=False, **columns)
+    found = [line for line in troubles_of(folder) if line.startswith("off its target")]
+    assert ["total correlation 0.17 against 0.30" in line for line in found] == [True] * said
+
+
 def test_small_nats_keep_two_digits():
     assert [nats(value) for value in (18.0, 0.3, 0.0012345, -0.012, 0.0)] == [
         "18.00",
