@@ -162,7 +162,7 @@ def test_ctrl_c_while_evaluating_says_what_is_done_and_how_to_go_on(tmp_path, mo
     with pytest.raises(typer.Exit) as leave:
         runs.evaluate_new(folders, torch.device("cpu"), None)
     assert leave.value.exit_code == 130
-    assert seen == [("1", " (1 of 2)"), ("2", " (2 of 2)")]
+    assert seen == [("1", "1 of 2"), ("2", "2 of 2")]
     assert "stopped while evaluating, 1 of 2 done; go on with: the same command" in capsys.readouterr().out
 
 

@@ -66,9 +66,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Every metric that applies, with a bar or a line, and the heat map of what latents tell.
 
-    `place` is which of several runs it is.
+    `place` is which of several runs it is, such as `1 of 3`.
     """
-    title = f"evaluating {opened.folder.path}{place}"
+    title = f"evaluating {opened.folder.path}" + (f" ({place})" if place else "")
     if not sys.stderr.isatty():  # a terminal has its bar
         print(f"controlvae: {title}, step {opened.step:,}", file=sys.stderr, flush=True)
     with simple_bar(title) as progress:
@@ -135,7 +135,7 @@ def evaluate_new(folders: Iterable[RunFolder], device: torch.device, root: Path 
     ]
     for done, folder in enumerate(due):
         try:
-            evaluate_run(folder.path, device, root, fid=fid, place=f" ({done + 1} of {len(due)})")
+            evaluate_run(folder.path, device, root, fid=fid, place=f"{done + 1} of {len(due)}")
         except KeyboardInterrupt:
             typer.echo(f"stopped while evaluating, {done} of {len(due)} done; go on with: the same command")
             raise typer.Exit(130) from None

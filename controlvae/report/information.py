@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from controlvae.experiments.folder import entry
+
 # Nats. Below this about every factor, a latent gets no name: it would promise more than it holds.
 TELLING = 0.1
 SHOWN = 20  # latents in a picture unless someone asks for more: of hundreds most do nothing to see
@@ -36,10 +38,10 @@ def information(metrics: Mapping[str, Any]) -> Information | None:
     return None
 
 
-def scored_kl(metrics: Mapping[str, Any]) -> list[float]:
-    """The KL of each latent over the examples that scores are of; in older measurements, over those of the bound."""
-    kl: list[float] = metrics.get("ground_truth", {}).get("kl_per_latent", metrics["kl_per_latent"])
-    return kl
+def scored_kl(metrics: Mapping[str, Any]) -> list[float] | None:
+    """The KL of each latent over the examples that scores are of; None where it was not measured."""
+    kl = entry(metrics, "ground_truth.kl_per_latent")
+    return None if kl is None or None in kl else list(kl)  # a number that JSON does not know is None there
 
 
 def latent_factors(metrics: Mapping[str, Any] | None) -> list[str | None]:
@@ -78,7 +80,7 @@ def information_figure(metrics: Mapping[str, Any]) -> Figure | None:
     if found is None:
         return None
     names = found.names
-    kl = np.array(scored_kl(metrics))
+    kl = np.array(scored_kl(metrics) or metrics["kl_per_latent"])  # older measurements have that of the bound alone
     order = np.argsort(-kl)[:SHOWN]
     shown = found.nats[:, order].clip(min=0)  # sampling can fall a little below 0
     width = max(0.46 * len(order) + 0.08 * max(len(name) for name in names) + 0.2, 3.0)  # inches

@@ -79,7 +79,8 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             found = tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
             fewer = f" ({len(found)} of {len(measured)} seeds)" if 0 < len(found) < len(measured) else ""
             cells.append(Cell(found, row.printed.get(name), comparable=not own).words() + fewer)
-            by_method |= {row.method: found} if name == first else {}
+            if name == first:
+                by_method[row.method] = found
         lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(cells)} |")
     spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
     alike = worked_out[table.columns[first].partition(".")[0]]

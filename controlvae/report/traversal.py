@@ -13,7 +13,7 @@ from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
 from controlvae.experiments.paper import SEED_IMAGES
 from controlvae.report.chosen import chosen
-from controlvae.report.information import SHOWN, latent_factors, latent_name
+from controlvae.report.information import SHOWN, latent_factors, latent_name, scored_kl
 from controlvae.report.pictures import CELL, channels_last, draw_grid
 from controlvae.report.trained import Trained, decoded, latent_kl, picture_model, so_many, some_examples
 
@@ -48,14 +48,14 @@ def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
     """By the KL over the examples that were scored, as in the heat map; where none were, over some examples."""
     # Latents can change places while training goes on: an earlier step's metrics are not used.
     metrics = run.folder.metrics() if run.folder.evaluated_step() == run.step else None
-    factors, truth = latent_factors(metrics), (metrics or {}).get("ground_truth", {})
-    if all(nats is not None for nats in truth.get("kl_per_latent", [None])):
-        kl, over = torch.tensor(truth["kl_per_latent"]), so_many(truth["examples"], truth["split"])
+    if metrics is not None and (scored := scored_kl(metrics)) is not None:
+        truth = metrics["ground_truth"]
+        kl, over = torch.tensor(scored), so_many(truth["examples"], truth["split"])
     else:
         kl = latent_kl(run, some_examples(run, _OVER))
         over = so_many(min(_OVER, run.available), run.examples.split)
     order = torch.argsort(kl, descending=True)[:rows].tolist()
-    return Ranked(order, kl[order].tolist(), factors, len(kl), over)
+    return Ranked(order, kl[order].tolist(), latent_factors(metrics), len(kl), over)
 
 
 @torch.no_grad()

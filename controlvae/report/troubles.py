@@ -74,7 +74,7 @@ def troubles_of(folder: RunFolder) -> list[str]:
 
 
 def _missed(records: Sequence[Mapping[str, Any]], held: str) -> list[str]:
-    """Of a run too short for events: whether it ends off its target, most of the time with the weight at a bound."""
+    """Of a run that no event speaks of, as of a short one: whether it ends off its target, mostly at a bound."""
     if not records[-1].get("target") or "saturated" not in records[-1] or last_tenth(records, "saturated") < 0.5:
         return []
     value, target = last_tenth(records, held), last_tenth(records, "target")

@@ -15,6 +15,7 @@ from controlvae.experiments import Experiment, RunFolder, changed
 from controlvae.experiments.files import PART
 from controlvae.training import checkpoint
 from controlvae.training.loop import decisive, identity
+from controlvae.training.watch import OF_THE_TARGET
 
 _KEPT = ("data", "model", "objective.critic", "training.validation")  # what the weights were made for and have seen
 _NOT_OF_THE_LOG = ("started", "saved", "stopped", "resumed", "finished", "diverged")  # events of the parent alone
@@ -98,7 +99,7 @@ def _under(experiment: Experiment, start: Beginning) -> checkpoint.Checkpoint:
     if _has_another_target(before, experiment):
         tensors["control.held"] = torch.zeros_like(tensors["control.held"])
     if before.control != experiment.control:
-        numbers |= {"saturated_lines": 0, "noisy_lines": 0}  # whether it can be held is another question now
+        numbers |= dict.fromkeys(OF_THE_TARGET, 0)  # whether it can be held is another question now
     return checkpoint.Checkpoint(saved.step, tensors, numbers)
 
 

@@ -14,7 +14,8 @@ _NEAR = 0.002  # of a weight and its bound
 _SOON = 3  # log lines in a row that an estimate says little, before it is worth a word
 _LONG = 10  # log lines that a weight is at its bound, or a code without nats, before it is worth a word
 _TELLS = 0.02  # nats that a critic's accuracy proves, before an estimate below them is worth a word
-_COUNTS = ("saturated_lines", "collapsed_lines", "noisy_lines", "behind_lines")
+OF_THE_TARGET = ("saturated_lines", "noisy_lines")  # counts that begin anew where it moves
+_COUNTS = (*OF_THE_TARGET, "collapsed_lines", "behind_lines")
 
 
 @dataclass
@@ -51,7 +52,8 @@ class Watch:
 
     def target_moved(self) -> None:
         """Whether it can be held is another question now."""
-        self.saturated_lines = self.noisy_lines = 0
+        for name in OF_THE_TARGET:
+            setattr(self, name, 0)
 
     def see(self, record: dict[str, Any]) -> None:
         """One line of the log."""
