@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import statistics
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -183,6 +184,11 @@ def test_a_table_says_how_far_methods_are_apart_and_whether_chance_would_do_it(t
     ones, others = np.arange(12), np.arange(12) + 4  # more ways to deal them out than are looked at
     chance = stats.permutation_test((ones, others), apart, alternative="greater", n_resamples=20_000, rng=1).pvalue
     assert difference(ones, others).chance == pytest.approx(chance, abs=0.02)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [difference(*pair) for pair in (([], []), ([1.0], [2.0, 3.0]), ([1.0, math.inf], [1.0, 2.0]))] == [
+            None
+        ] * 3
 
 
 def test_a_table_is_trained_and_filled_with_settings_of_ones_own_and_says_so(tmp_path):

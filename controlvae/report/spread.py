@@ -55,9 +55,9 @@ class Difference:
 def difference(ones: Sequence[float], others: Sequence[float]) -> Difference | None:
     """What some seeds have more than others; None where either is a single one, or a value is no number."""
     values = np.array([*ones, *others], dtype=np.float64)
-    values -= values.mean()  # sums of what is left round little
     if min(len(ones), len(others)) < 2 or not np.isfinite(values).all():
         return None
+    values -= values.mean()  # sums of what is left round little
     many, total = len(ones), len(values)
     if math.comb(total, many) <= _DEALS:
         dealt = np.array(list(itertools.combinations(range(total), many)))
