@@ -18,8 +18,29 @@ def command(*words):
 
 
 def controlvae(*words, **options):
+    return _ended(command(*words), options)
+
+
+# A limit in seconds ends a run at another step on every machine, and on a slow one before there is any to speak of.
+_STOPPING = """
+import sys
+from controlvae.cli import main, training
+from controlvae.training import loop
+step = int(sys.argv.pop(1))
+training.train = lambda *given, **how: loop.train(*given, **{**how, "stop": lambda: given[1].step >= step})
+loop._Saving.due = lambda saving: True
+main.main()
+"""
+
+
+def stopped(step, *words, **options):
+    """The same, ended after so many steps as its time limit would end it, with a checkpoint after every few of them."""
+    return _ended([sys.executable, "-c", _STOPPING, str(step), *map(str, words)], options)
+
+
+def _ended(line, options):
     options = {"env": ONE_THREAD, **options}
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=300, check=False, **options)
+    return subprocess.run(line, capture_output=True, text=True, timeout=300, check=False, **options)
 
 
 def within(*words, cwd):

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from command import controlvae
+from command import controlvae, stopped, within
 from tiny import TINY, newest, stopped_run, weights
 
 from controlvae.experiments import RunFolder
@@ -21,7 +21,7 @@ def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_
     controlvae(*train, *ramp(5.0), "--run", tmp_path / "whole")
     controlvae(*train, *ramp(9.0), "--set", "training.steps=190", "--run", tmp_path / "beginning")
     settings = ["--set", "control.target.stop=5", "--set", "training.steps=400"]
-    done = controlvae("branch", tmp_path / "beginning", tmp_path / "branch", *settings)
+    done = within("branch", tmp_path / "beginning", tmp_path / "branch", *settings, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "at step 190; train it with" in done.stdout
     beginning = (tmp_path / "beginning" / "log.jsonl").read_bytes()
@@ -41,6 +41,11 @@ def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_
     assert (tmp_path / "beginning" / "log.jsonl").read_bytes() == beginning
 
 
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    return stopped_run(tmp_path_factory.mktemp("runs") / "parent")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -51,9 +56,9 @@ def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_
         (["training.steps=10"], "say how far to go"),
     ],
 )
-def test_a_branch_that_its_checkpoint_cannot_serve_is_refused(tmp_path, settings, message):
-    stopped = stopped_run(tmp_path / "stopped")
-    done = controlvae("branch", stopped, tmp_path / "branch", *(word for one in settings for word in ("--set", one)))
+def test_a_branch_that_its_checkpoint_cannot_serve_is_refused(parent, tmp_path, settings, message):
+    words = ["branch", parent, tmp_path / "branch", *(word for one in settings for word in ("--set", one))]
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -63,36 +68,36 @@ def test_a_branch_that_its_checkpoint_cannot_serve_is_refused(tmp_path, settings
 def test_branches_of_seeds_stand_together_or_are_not_made(tmp_path):
     """One seed is a checkpoint ahead, as a kill between two saves leaves it; then one has none at all."""
     run, settings = tmp_path / "seeds", ["--set", "training.steps=60", "--set", "training.log_every=20"]
-    done = controlvae("train", "shapes2d-quick", *TINY, *settings, "--seeds", "2", "--run", run)
+    done = within("train", "shapes2d-quick", *TINY, *settings, "--seeds", "2", "--run", run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     behind, ahead = (sorted((run / f"seed-{seed}" / "checkpoint").glob("step-*")) for seed in (1, 2))
     shutil.rmtree(behind[-1])
     longer = ["--set", "training.steps=80"]
-    done = controlvae("branch", run, tmp_path / "branch", *longer)
+    done = within("branch", run, tmp_path / "branch", *longer, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert controlvae("resume", tmp_path / "branch", "--device", "cpu").returncode == 0
+    assert within("resume", tmp_path / "branch", "--device", "cpu", cwd=tmp_path).returncode == 0
     assert len(ahead) == 2
     assert {newest(tmp_path / "branch" / f"seed-{seed}").name for seed in (1, 2)} == {"step-0000000080"}
     shutil.rmtree(run / "seed-2" / "checkpoint")
-    done = controlvae("branch", run, tmp_path / "none", *longer)
+    done = within("branch", run, tmp_path / "none", *longer, cwd=tmp_path)
     assert done.returncode == 2
     assert not (tmp_path / "none").exists()
-    assert "lies within" in controlvae("branch", run, run / "more", *longer).stderr
+    assert "lies within" in within("branch", run, run / "more", *longer, cwd=tmp_path).stderr
 
 
 def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_given_another(tmp_path):
     run, looks = tmp_path / "run", ["--set", "training.validation=32", "--set", "training.validate_every=21"]
-    done = controlvae("train", "shapes2d-quick", *TINY, *looks, "--run", run, "--time-limit", "0.5s")
+    done = stopped(100, "train", "shapes2d-quick", *TINY, *looks, "--run", run)
     assert done.returncode == 0, done.stderr
-    assert controlvae("steer", run, "5").returncode == 0
-    assert controlvae("resume", run, "--device", "cpu").returncode == 0
+    assert within("steer", run, "5", cwd=tmp_path).returncode == 0
+    assert within("resume", run, "--device", "cpu", cwd=tmp_path).returncode == 0
     best = sorted((run / "best").glob("step-*"))[-1].name
     further = ["--set", "training.steps=420"]
     for name, setting, target in (("same", "control.ki=0.002", 5.0), ("other", "control.target=7", 7.0)):
         child = tmp_path / name
-        done = controlvae("branch", run, child, *further, "--set", setting)
+        done = within("branch", run, child, *further, "--set", setting, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert [path.name for path in (child / "best").iterdir()] == [best]
-        assert controlvae("resume", child, "--device", "cpu").returncode == 0
+        assert within("resume", child, "--device", "cpu", cwd=tmp_path).returncode == 0
         assert RunFolder(child).last_record()["target"] == target
         assert any("moved by hand" in line for line in warnings_of(RunFolder(child))) == (target == 5.0)

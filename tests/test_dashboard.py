@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from browser import CHROMIUM, browser
-from command import ONE_THREAD, command, controlvae
+from command import ONE_THREAD, command, controlvae, stopped
 from PIL import Image
 
 import controlvae as cv
@@ -40,8 +40,8 @@ def trained(tmp_path_factory):
     """A folder of runs: one that came to its end, and one that was stopped."""
     root = tmp_path_factory.mktemp("runs")
     words = [word for text in SMALL for word in ("--set", text)]
-    for name, more in (("ended", []), ("stopped", ["--set", "training.steps=1000000", "--time-limit", "1s"])):
-        done = controlvae("train", "shapes2d-quick", *words, "--device", "cpu", "--run", root / "some" / name, *more)
+    for name, end in (("ended", 60), ("stopped", 40)):
+        done = stopped(end, "train", "shapes2d-quick", *words, "--device", "cpu", "--run", root / "some" / name)
         assert done.returncode == 0, done.stderr
     return root
 
@@ -207,7 +207,7 @@ def test_ctrl_c_ends_it_though_someone_is_watching(trained):
     with served(trained) as (address, process), get(address, "/events") as stream:
         assert next(events(stream))[0] == "runs"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=15)
+        _, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert err == ""
 

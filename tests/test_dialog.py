@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from command import controlvae
+from command import controlvae, within
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
@@ -300,7 +300,8 @@ def test_bleu_is_nltks(n):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     place = tmp_path_factory.mktemp("dialog") / "run"
-    done = controlvae("train", "dialog-quick", *(word for pair in TINY for word in ("--set", pair)), "--run", place)
+    words = ["train", "dialog-quick", *(word for pair in TINY for word in ("--set", pair)), "--run", place]
+    done = within(*words, cwd=place.parent)
     assert done.returncode == 0, done.stderr
     return open_run(RunFolder(place))
 
@@ -354,13 +355,14 @@ def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp
     file, place = tmp_path / "talk.jsonl", tmp_path / "run"
     dialogs(file, *(20 * TALK))
     sets = [f"data=DialogFile('{file}')", *TINY[1:]]
-    done = controlvae("train", "dialog-quick", *(word for pair in sets for word in ("--set", pair)), "--run", place)
+    words = ["train", "dialog-quick", *(word for pair in sets for word in ("--set", pair)), "--run", place]
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     talk = ["chat", place, "--topic", "rain", "--device", "cpu"]
     heard = controlvae(*talk, input="a cat\n").stdout
     file.unlink()
     assert controlvae(*talk, input="a cat\n").stdout == heard != ""
-    refused = controlvae("evaluate", place, "--device", "cpu")
+    refused = within("evaluate", place, "--device", "cpu", cwd=tmp_path)
     *earlier, last = refused.stderr.splitlines()
     assert (refused.returncode, len(earlier)) == (2, 1)  # that it is being evaluated
     assert "talk.jsonl" in last

@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from command import controlvae
+from command import within
 from PIL import Image
 
 from controlvae.experiments import RunFolder, find_runs, override, preset
@@ -175,7 +175,7 @@ def trained(tmp_path_factory):
     """A few real steps of a small model."""
     path = tmp_path_factory.mktemp("trained") / "run"
     words = ["train", "shapes2d-quick", "--set", "training.steps=40", "--set", "data.images=500", "--run", path]
-    done = controlvae(*words, "--device", "cpu")
+    done = within(*words, "--device", "cpu", cwd=path.parent)
     assert done.returncode == 0, done.stderr
     return open_run(RunFolder(path))
 
@@ -184,7 +184,9 @@ def test_a_figure_of_the_paper_is_the_means_and_sds_of_the_logs(tmp_path):
     ends = {1: 6_000, 2: 6_000, 3: 5_000}  # the third stopped in the middle of a window
     runs = [logged_run(tmp_path, "shapes2d-control-16", seed, steps) for seed, steps in ends.items()]
     logged_run(tmp_path, "shapes2d-control-18", 1, 4_000)
-    done = controlvae("reproduce", "figure-disentangling", "--runs", tmp_path, "--no-train", "--device", "cpu")
+    done = within(
+        "reproduce", "figure-disentangling", "--runs", tmp_path, "--no-train", "--device", "cpu", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "figure-disentangling.png").stat().st_size > 10_000
     with (tmp_path / "figure-disentangling.csv").open(encoding="utf-8") as file:
@@ -211,7 +213,7 @@ def test_short_runs_are_drawn_and_settings_apart_are_said(tmp_path):
         folder.write(override(preset("cifar10-vae"), [f"training.seed={seed}", "data.size=32"]), "")
     logged_run(tmp_path / "own", "cifar10-geco", 1, 1_000, evaluated=False, elbo=-8.0)
     words = ["--runs", tmp_path / "paper", "--no-train", "--device", "cpu", "--beside", f"mine={tmp_path / 'own'}"]
-    done = controlvae("reproduce", "figure-cifar10", *words)
+    done = within("reproduce", "figure-cifar10", *words, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     with (tmp_path / "paper" / "figure-cifar10.csv").open(encoding="utf-8") as file:
         points = [(row["method"], row["step"], row["seeds"]) for row in csv.DictReader(file) if row["column"] == "elbo"]
@@ -251,7 +253,7 @@ def test_a_figure_of_points_has_one_for_every_evaluated_run(tmp_path):
     mine = logged_run(tmp_path / "own", "shapes2d-control-17", 3, 1_000)
     mine.metrics_file.write_text(json.dumps({**METRICS, "reconstruction": 12.0}))
     words = ["--runs", tmp_path / "paper", "--no-train", "--device", "cpu", "--beside", f"mine={tmp_path / 'own'}"]
-    done = controlvae("reproduce", "figure-mig", *words)
+    done = within("reproduce", "figure-mig", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "ControlVAE (KL = 18); mine: 1 seed, 1,000 of 1,500,000 steps." in done.stdout
     with (tmp_path / "paper" / "figure-mig.csv").open(encoding="utf-8") as file:
@@ -265,11 +267,11 @@ def test_a_figure_of_points_has_one_for_every_evaluated_run(tmp_path):
 
 @pytest.mark.parametrize("name", ["figure-disentangling", "figure-traversals", "figure-mig"])
 def test_a_figure_without_any_run_says_so(tmp_path, name):
-    done = controlvae("reproduce", name, "--runs", tmp_path, "--no-train", "--device", "cpu")
+    done = within("reproduce", name, "--runs", tmp_path, "--no-train", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "all methods: no runs yet." in done.stdout
     assert (tmp_path / f"{name}.png").is_file()
-    assert name in controlvae("reproduce").stdout
+    assert name in within("reproduce", cwd=tmp_path).stdout
 
 
 def test_traversals_of_runs_that_have_not_all_shapes_begin_at_a_picture_they_have(trained, tmp_path, monkeypatch):
@@ -392,8 +394,8 @@ def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, 
     assert "Total correlation on the training batches" in write_report([held], tmp_path / "tc.html").read_text()
 
 
-def test_the_papers_seed_images_need_all_shapes(trained):
-    done = controlvae("traverse", trained.folder.path, "--image", "heart", "--device", "cpu")
+def test_the_papers_seed_images_need_all_shapes(trained, tmp_path):
+    done = within("traverse", trained.folder.path, "--image", "heart", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 2
     assert "737,280" in done.stderr
 

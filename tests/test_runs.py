@@ -2,7 +2,6 @@
 
 import json
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from command import ONE_THREAD, command, controlvae, within
+from command import stopped as stopped_at
 from tiny import TINY, newest, stopped_run, weights
 
 from controlvae.cli.runs import show_metrics
@@ -104,11 +104,9 @@ def test_a_damaged_checkpoint_is_passed_over(straight, stopped, file):
 
 def test_a_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
     before = newest(stopped)
-    limit = before.joinpath("tensors.safetensors").stat().st_size // 2
-    done = controlvae(
-        "resume", stopped, "--device", "cpu",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )  # fmt: skip
+    blocks = before.joinpath("tensors.safetensors").stat().st_size // 2048  # of 512 bytes or, in some shells, 1024
+    line = ["sh", "-c", f'ulimit -f {blocks} && exec "$@"', "sh", *command("resume", stopped, "--device", "cpu")]
+    done = subprocess.run(line, capture_output=True, text=True, env=ONE_THREAD, check=False)
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("controlvae: cannot write")
     assert before.exists()
@@ -119,7 +117,7 @@ def test_a_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
 def test_a_run_without_its_checkpoints_keeps_its_log(straight, tmp_path):
     run = shutil.copytree(straight, tmp_path / "run")
     shutil.rmtree(run / "checkpoint")
-    done = controlvae("resume", run)
+    done = within("resume", run, cwd=tmp_path)
     assert done.returncode == 2
     assert "no checkpoint any more" in done.stderr
     assert (run / "log.jsonl").read_bytes() == (straight / "log.jsonl").read_bytes()
@@ -142,7 +140,7 @@ def test_a_checkpoint_of_other_settings_is_refused(stopped, edit):
     text = (stopped / "experiment.json").read_text()
     assert edit[0] in text
     (stopped / "experiment.json").write_text(text.replace(*edit))
-    done = controlvae("resume", stopped, "--device", "cpu")
+    done = within("resume", stopped, "--device", "cpu", cwd=stopped)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "does not fit its experiment.json" in done.stderr
@@ -160,8 +158,8 @@ def test_a_longer_run_may_be_asked_for(stopped):
 def test_a_single_latent_evaluates_without_a_gap(tmp_path):
     run = tmp_path / "run"
     small = [*TINY, "--set", "training.steps=3", "--set", "model.latents=1"]
-    assert controlvae("train", "shapes2d-quick", *small, "--run", run).returncode == 0
-    done = controlvae("evaluate", run, "--examples", "20", "--device", "cpu")
+    assert within("train", "shapes2d-quick", *small, "--run", run, cwd=tmp_path).returncode == 0
+    done = within("evaluate", run, "--examples", "20", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     metrics = json.loads((run / "metrics.json").read_text())
     assert len(metrics["kl_per_latent"]) == 1
@@ -180,17 +178,17 @@ def test_divergence_stops_with_step_and_advice(tmp_path):
 
 def test_a_target_out_of_reach_is_reported(tmp_path):
     run = tmp_path / "run"
-    done = controlvae("train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=PI(5000)")
+    done = within("train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=PI(5000)", cwd=tmp_path)
     assert "out of reach" in done.stderr
     assert any(json.loads(line)["event"] == "target out of reach" for line in (run / "events.jsonl").open())
-    assert controlvae("report", run, "--examples", "50").returncode == 0
+    assert within("report", run, "--examples", "50", cwd=tmp_path).returncode == 0
     assert "target out of reach" in (run / "report.html").read_text()
 
 
 def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path):
     run = tmp_path / "run"
-    done = controlvae("train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=Constant(1000)",
-                      "--set", "training.steps=150")  # fmt: skip
+    words = ["train", "shapes2d-quick", *TINY, "--set", "control=Constant(1000)", "--set", "training.steps=150"]
+    done = within(*words, "--run", run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the code has collapsed: KL 0.0" in done.stderr
     assert "hold the KL at a target" in done.stderr
@@ -202,11 +200,12 @@ def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path)
 
 def test_laws_are_tried_on_a_run_without_training(straight, tmp_path):
     picture = tmp_path / "simulation.png"
-    done = controlvae("simulate", straight, "--law", "Auto(5, reach_in=200)", "--law", "Constant(1)", "--out", picture)
+    words = ["simulate", straight, "--law", "Auto(5, reach_in=200)", "--law", "Constant(1)", "--out", picture]
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Auto(5, reach_in=200)" in done.stdout
     assert picture.is_file()
-    done = controlvae("simulate", straight, "--law", "Auto(-5)")
+    done = within("simulate", straight, "--law", "Auto(-5)", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
@@ -221,7 +220,7 @@ def test_a_finished_run_evaluates_and_reports(straight):
     metrics = json.loads((straight / "metrics.json").read_text())
     assert metrics["elbo"] == pytest.approx(-(metrics["reconstruction"] + metrics["kl"]))
     assert sum(metrics["kl_per_latent"]) == pytest.approx(metrics["kl"])
-    assert "finished" in controlvae("resume", straight).stdout
+    assert "finished" in within("resume", straight, cwd=straight).stdout
 
 
 def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_ended(straight, stopped):
@@ -238,7 +237,7 @@ def test_a_set_point_moved_after_the_checkpoint_that_is_left_is_moved_again(stop
     before = newest(stopped)
     shutil.copytree(before, stopped.parent / before.name)
     within("steer", stopped, "11", cwd=stopped)
-    assert controlvae("resume", stopped, "--device", "cpu", "--time-limit", "0.2s").returncode == 0
+    assert stopped_at(200, "resume", stopped, "--device", "cpu").returncode == 0
     for checkpoint in (stopped / "checkpoint").iterdir():
         (checkpoint / "state.json").write_text("")
     shutil.copytree(stopped.parent / before.name, before, dirs_exist_ok=True)
@@ -256,16 +255,15 @@ def test_a_run_whose_checkpoints_were_deleted_keeps_its_log(stopped):
     events.write_text("\n".join(kept) + "\n")  # as a kill leaves it
     log = (stopped / "log.jsonl").read_bytes()
     shutil.rmtree(stopped / "checkpoint")
-    done = controlvae("resume", stopped, "--device", "cpu")
+    done = within("resume", stopped, "--device", "cpu", cwd=stopped)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "no checkpoint any more" in done.stderr
     assert (stopped / "log.jsonl").read_bytes() == log
 
 
 def test_seeds_get_a_folder_each_and_differ(tmp_path):
-    done = controlvae(
-        "train", "shapes2d-quick", *TINY, "--set", "training.steps=20", "--seeds", 2, "--run", tmp_path / "s"
-    )
+    words = ["train", "shapes2d-quick", *TINY, "--set", "training.steps=20", "--seeds", 2, "--run", tmp_path / "s"]
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     logs = [(tmp_path / "s" / f"seed-{seed}" / "log.jsonl").read_text() for seed in (1, 2)]
     assert logs[0] != logs[1]
@@ -303,7 +301,7 @@ def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
     words = ["train", "shapes2d-control-factor", *TINY, "--set", "objective.critic=(40,24)", "--set", "data.size=32"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
     assert "(target 0.30), the critic right in " in controlvae(*words, "--run", one).stdout
-    controlvae(*words, "--run", other, "--time-limit", "0.3s")
+    stopped_at(100, *words, "--run", other)
     done = controlvae("resume", other, "--device", "cpu")
     assert "finished at step 400" in done.stdout, done.stderr
     assert_same_run(one, other)
@@ -313,7 +311,8 @@ def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
 
 
 def test_a_recorded_weight_is_played_back(straight, tmp_path):
-    done = controlvae("train", "shapes2d-quick", *TINY, "--replay", straight, "--run", tmp_path / "replay")
+    words = ["train", "shapes2d-quick", *TINY]
+    done = within(*words, "--replay", straight, "--run", tmp_path / "replay", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     recorded, played = (
         {r["step"]: r["beta"] for r in map(json.loads, (run / "log.jsonl").read_text().splitlines())}
@@ -321,7 +320,7 @@ def test_a_recorded_weight_is_played_back(straight, tmp_path):
     )
     # A log line averages seven steps and the playing is a line between such averages.
     assert played[399] == pytest.approx(recorded[399], rel=0.05)
-    missing = controlvae("train", "shapes2d-quick", *TINY, "--replay", tmp_path / "nothing", "--run", tmp_path / "no")
+    missing = within(*words, "--replay", tmp_path / "nothing", "--run", tmp_path / "no", cwd=tmp_path)
     assert missing.returncode == 2
 
 
@@ -381,7 +380,7 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     words = ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
     assert controlvae(*words, "--run", one).returncode == 0
-    controlvae(*words, "--run", other, "--time-limit", "0.3s")
+    stopped_at(100, *words, "--run", other)
     assert controlvae("resume", other, "--device", "cpu").returncode == 0
     assert_same_run(one, other)
     assert (one / "validation.jsonl").read_bytes() == (other / "validation.jsonl").read_bytes()
@@ -389,20 +388,20 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     assert [look["step"] for look in looks] == [*range(35, 400, 35), 400]
     best = max(looks, key=lambda look: look["elbo"])
     assert max(path.name for path in (one / "best").glob("step-*")) == f"step-{best['step']:010d}"
-    controlvae("evaluate", one, "--device", "cpu")
+    within("evaluate", one, "--device", "cpu", cwd=tmp_path)
     assert json.loads((one / "metrics.json").read_text())["best"]["step"] == best["step"]
     for damaged in (one / "best").rglob("*.safetensors"):
         damaged.write_bytes(damaged.read_bytes()[:1000])
-    assert controlvae("evaluate", one, "--device", "cpu").returncode == 0
+    assert within("evaluate", one, "--device", "cpu", cwd=tmp_path).returncode == 0
     assert "damaged" in json.loads((one / "metrics.json").read_text())["best"]["skipped"]
-    refused = controlvae(*words, "--set", "training.validation=256", "--run", tmp_path / "no")
+    refused = within(*words, "--set", "training.validation=256", "--run", tmp_path / "no", cwd=tmp_path)
     assert refused.returncode == 2
     assert "leaves nothing of 256 examples" in refused.stderr
 
 
 def test_where_the_best_weights_are_gone_the_best_from_then_on_are_kept(tmp_path):
     words = ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"]
-    controlvae(*words, "--run", tmp_path, "--time-limit", "0.3s")
+    stopped_at(100, *words, "--run", tmp_path)
     shutil.rmtree(tmp_path / "best", ignore_errors=True)
     lines = [json.dumps({"step": 1, "elbo": 0.0, "reconstruction": 0.0, "kl": 0.0})]  # better than any to come
     (tmp_path / "validation.jsonl").write_text("\n".join(lines) + "\n")
@@ -415,13 +414,13 @@ def test_weights_of_other_settings_are_not_measured_and_damaged_ones_are_named(s
     shutil.copytree(straight, run)
     settings = run / "experiment.json"
     settings.write_text(settings.read_text().replace('"bernoulli"', '"squared-error"'))
-    refused = controlvae("evaluate", run, "--device", "cpu")
+    refused = within("evaluate", run, "--device", "cpu", cwd=tmp_path)
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     assert "written by other settings" in refused.stderr
     shutil.copy(straight / "experiment.json", settings)
     newest = max((run / "checkpoint").glob("step-*")) / "tensors.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1] + b"x")
-    done = controlvae("evaluate", run, "--examples", "20", "--device", "cpu")
+    done = within("evaluate", run, "--examples", "20", "--device", "cpu", cwd=tmp_path)
     older = max(path for path in (run / "checkpoint").glob("step-*") if path != newest.parent)
     assert done.returncode == 0, done.stderr
     assert (
@@ -436,7 +435,7 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     words += ["--device", "cpu", "--checkpoint-every", "0.02s"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
     assert controlvae(*words, "--run", one).returncode == 0
-    controlvae(*words, "--run", other, "--time-limit", "0.3s")
+    stopped_at(30, *words, "--run", other)
     assert "finished at step 60" in controlvae("resume", other, "--device", "cpu").stdout
     assert_same_run(one, other)
     assert within("report", one, "--examples", 50, cwd=tmp_path).returncode == 0
@@ -478,11 +477,11 @@ def test_text_that_changed_under_a_run_is_noticed(tmp_path):
     sets = [f'data=TextFile("{text}")', "training.steps=4", "training.log_every=2", "model.width=16"]
     words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
     words += ["--run", tmp_path / "run", "--device", "cpu"]
-    assert controlvae(*words).returncode == 0
-    assert controlvae("sample", tmp_path / "run", "--count", "2", "--device", "cpu").returncode == 0
+    assert within(*words, cwd=tmp_path).returncode == 0
+    assert within("sample", tmp_path / "run", "--count", "2", "--device", "cpu", cwd=tmp_path).returncode == 0
     text.write_text(text.read_text().replace("mat", "another mat"))
     for verb in ("reconstruct", "evaluate"):
-        refused = controlvae(verb, tmp_path / "run", "--device", "cpu")
+        refused = within(verb, tmp_path / "run", "--device", "cpu", cwd=tmp_path)
         assert refused.returncode == 2
         assert "not what it was" in refused.stderr
 
@@ -495,7 +494,7 @@ def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_
     text.write_text("\n".join(f"The {'tall ' * (number % 3)}house number {number % 7} ." for number in range(80)))
     sets = [f"data=TextFile('my.txt', lower=true{more})", "training.steps=20", "training.batch=8", "model.width=16"]
     words = [word for one in sets for word in ("--set", one)]
-    assert controlvae("train", "text-quick", *words, "--device", "cpu", "--run", "run", cwd=tmp_path).returncode == 0
+    assert within("train", "text-quick", *words, "--device", "cpu", "--run", "run", cwd=tmp_path).returncode == 0
     looks = [["sample", "run"], ["interpolate", "run", "--from", "The tall house", "--to", "number 3 ."]]
     before = [within(*look, cwd=tmp_path).stdout for look in looks]
     RunFolder(tmp_path / "unbegun").create(RunFolder(tmp_path / "run").experiment(), "")

@@ -135,7 +135,7 @@ def test_a_stop_asked_for_in_the_last_step_of_a_group_is_one_of_the_command(tmp_
 def test_a_table_shows_mean_spread_and_difference(tmp_path):
     for seed, mig in enumerate(MIGS, start=1):
         evaluated_run(tmp_path / "shapes2d-control-16" / f"seed-{seed}", seed, mig)
-    done = controlvae("reproduce", "table-mig", "--runs", tmp_path, "--no-train", "--device", "cpu")
+    done = within("reproduce", "table-mig", "--runs", tmp_path, "--no-train", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ours = f"{statistics.fmean(MIGS):.4f} ± {statistics.stdev(MIGS):.4f}"
     assert f"| ControlVAE (KL = 16) | 3 | 1,500,000 | {ours} (paper 0.5628 ± 0.0222, -0.0328) |" in done.stdout
@@ -270,7 +270,7 @@ def test_data_of_ones_own_are_named_and_so_is_why_a_score_is_missing(tmp_path):
         assert "90 examples (train: 90 of 99), factors age, hair (no quantity)." in text
         assert reason in text
     words = ["--no-train", "--runs", tmp_path / "paper", "--device", "cpu", "--beside", f"mine={folder.path}"]
-    drawn = controlvae("reproduce", "figure-mig", *words)
+    drawn = within("reproduce", "figure-mig", *words, cwd=tmp_path)
     assert "mine, no MIG, sampled: the reason." in drawn.stdout, drawn.stderr
 
 
@@ -495,12 +495,12 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     words = ["sweep", "shapes2d-quick", "--vary", "control.target=6,12", "--seeds", "2", "--run", tmp_path,
              "--vae", "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
              "--set", "model.channels=(8,8,8)", "--set", "model.hidden=32", "--device", "cpu"]  # fmt: skip
-    stopped = controlvae(*words, "--time-limit", "0.5s")
+    stopped = within(*words, "--time-limit", "0s", cwd=tmp_path)
     assert stopped.returncode == 0
     assert "/6.00  β" in stopped.stderr  # of the plain VAE and those that hold something, the first of these
     assert "x6 models, these numbers of shapes2d-quick (target=6)" in stopped.stderr
     assert "go on with: the same command" in stopped.stdout
-    done = controlvae(*words)
+    done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))
     assert [row["setting"] for row in rows] == ["plain VAE", "target=6", "target=12"]
@@ -512,7 +512,7 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     difference = lambda name: float(rows[2][f"{name} mean"]) - float(rows[0][f"{name} mean"])  # noqa: E731
     assert [pair["seed"] for pair in pairs] == ["1", "2"]
     assert (gained["d"], gained["gain in ELBO"]) == pytest.approx((difference("kl"), difference("elbo")), abs=1e-3)
-    assert controlvae(*words[:2], "--vary", "control.target", "--run", tmp_path).returncode == 2
+    assert within(*words[:2], "--vary", "control.target", "--run", tmp_path, cwd=tmp_path).returncode == 2
 
 
 def test_values_of_a_sweep_may_hold_dots_and_commas():
@@ -574,7 +574,7 @@ def test_a_mean_over_the_last_tenth_is_one_over_steps_however_they_are_logged(ev
 def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):
     words = ["target", "shapes2d-quick", "--run", tmp_path, "--device", "cpu", "--set", "data.images=500",
              "--set", "training.batch=16", "--set", "training.log_every=200"]  # fmt: skip
-    done = controlvae(*words, "--steps", "200")
+    done = within(*words, "--steps", "200", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     logged = [record["kl"] for record in RunFolder(tmp_path / "beta-1" / "seed-1").records()]
     kl, half = statistics.fmean(logged[-2:]), statistics.fmean(logged[8:10])
@@ -589,6 +589,6 @@ def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):
     command = r"controlvae train shapes2d-quick --set data.images=500 --set training.batch=16 .*--set control.target=\d"
     assert re.search(command, done.stdout)
     for name, reason in (("shapes2d-factor", "holds tc"), ("shapes2d-control-16", "never goes below 1")):
-        refused = controlvae("target", name, "--run", tmp_path / "no")
+        refused = within("target", name, "--run", tmp_path / "no", cwd=tmp_path)
         assert refused.returncode == 2
         assert reason in refused.stderr

@@ -19,6 +19,8 @@ _ERRORS = ("squared error", "halved squared error", "squared error of sigmoid(ou
            "cross-entropy of probabilities", "absolute error")  # fmt: skip
 _TOKEN_ERRORS = ("cross-entropy of tokens", "cross-entropy of tokens other than 0", "cross-entropy of tokens from 0 up")
 
+_Known = tuple[float | None, float, str]  # a factor, as in Found; what the term would then be; in words
+
 
 class Found(NamedTuple):
     """A term of the loss as it was recognised."""
@@ -88,12 +90,24 @@ def kls_of(posterior: Posterior) -> Tensor:
 
 
 def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> Found:
-    """What `given` is, as a multiple of the KL in nats per example."""
+    """What `given` is, as a multiple of the KL in nats per example: that KL where it may be, or else the nearest."""
     true, doubled = kls
     if abs(true) < _NOTHING:
         return Found("KL", None, "zero on this batch, so its units cannot be told: reset() once it has grown")
+    if _alike(given, true):
+        return Found("KL", 1.0, "in nats per example")
+    known: list[_Known] = [(factor, factor * true, words) for factor, words in _scalings(sizes)]
+    known.append((None, doubled, "right if these log-variances are logarithms of σ: give Health twice them"))
+    factor, nearest, words = _nearest(given, known)
+    if not _alike(given, nearest):
+        words = f"{given:.4g} where means and log-variances make {true:.4g}: a sampled KL, another prior, or a mistake"
+        return Found("KL", None, words)
+    return Found("KL", factor, words)
+
+
+def _scalings(sizes: Sizes) -> list[tuple[float, str]]:
+    """What a KL is often multiplied by in error, and what to do about it."""
     known = [
-        (1.0, "in nats per example"),
         (1 / sizes.latents, f"a mean over {sizes.latents:,} latents: sum over them, or multiply by {sizes.latents:,}"),
         (sizes.batch, f"a sum over the batch: divide it by {sizes.batch:,}"),
         (1 / sizes.batch, f"divided by the batch twice: multiply it by {sizes.batch:,}"),
@@ -103,19 +117,12 @@ def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> Found:
     if sizes.values:
         share = f"divided by {sizes.values:,}, the values of an example: multiply by {sizes.values:,}"
         known.append((1 / sizes.values, share))
-    for factor, words in known:
-        if _alike(given, factor * true):
-            return Found("KL", factor, words)
-    if _alike(given, doubled):
-        words = "right if these log-variances are logarithms of σ: give Health twice them"
-        return Found("KL", None, words)
-    words = f"{given:.4g} where means and log-variances make {true:.4g}: a sampled KL, another prior, or a mistake"
-    return Found("KL", None, words)
+    return known
 
 
 def recognise_reconstruction(given: float, errors: Errors, batch: int) -> Found:
     """Which error `given` is, summed or averaged over what: the nearest of all, and near enough."""
-    known = [
+    known: list[_Known] = [
         (factor, factor * total, words)
         for error, total, values in zip(errors.names, errors.totals.tolist(), errors.values.tolist(), strict=True)
         for many in [f"{values:,.1f}".removesuffix(".0")]
@@ -126,11 +133,16 @@ def recognise_reconstruction(given: float, errors: Errors, batch: int) -> Found:
             (batch, f"the {error} summed over the batch: divide it by {batch:,}"),
         )
     ]  # fmt: skip
-    factor, nearest, words = min(known, key=lambda each: abs(given - each[1]) / max(abs(each[1]), 1e-30))
+    factor, nearest, words = _nearest(given, known)
     if _alike(given, nearest):
         return Found("reconstruction", factor, words)
     words = "not one of the usual errors, so its units are for you to check: a sum over each example's values"
     return Found("reconstruction", None, words)
+
+
+def _nearest(given: float, known: list[_Known]) -> _Known:
+    """Of equals the first."""
+    return min(known, key=lambda each: abs(given - each[1]) / max(abs(each[1]), 1e-30))
 
 
 def _alike(a: float, b: float) -> bool:
