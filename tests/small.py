@@ -8,13 +8,12 @@ TINY = [
 ]  # fmt: skip
 OBJECTIVES = {
     "elbo": ["model.hidden=16"],
-    "falling rate": ["model.hidden=16", "optimiser.rate=Points((1,3),(1e-2,1e-4))"],
-    "free bits": ["model.hidden=16", "objective.free_bits=0.1", "control=Constant(0.5)"],
-    "prices": ["model.hidden=16", "objective.prices=(1,Points((1,3),(3,2)))"],
-    "delayed": ["model.hidden=16", "training.delayed=true"],
+    "free bits, falling rate": ["model.hidden=16", "objective.free_bits=0.1", "control=Constant(0.5)",
+                                "optimiser.rate=Points((1,3),(1e-2,1e-4))"],
+    "prices, delayed": ["model.hidden=16", "objective.prices=(1,Points((1,3),(3,2)))", "training.delayed=true"],
     "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
     "beta-tc": ["model.hidden=16", "objective=BetaTC()", "control=Constant(6)"],
     "batch norm, learnt variance": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=Gaussian(0.05,learnt=true)"],
-}
+}  # fmt: skip
 # The columns of a row that are the law's own, and small.
 STEERING = [columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]

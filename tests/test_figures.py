@@ -15,13 +15,14 @@ from controlvae.experiments.paper import FIGURES
 from controlvae.report import disentangling_figures, open_run, write_report
 from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
-from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure, nats
+from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.number_tables import score_table
 from controlvae.report.sweep import End, sweep_figure, write_sweep
 from controlvae.report.theorem import Pair, theorem_figure
 from controlvae.report.traversal import traversals, traverse
 from controlvae.report.troubles import troubles_of
+from controlvae.training.measurements import nats
 
 LATENTS = [0.001, 3.0, 1.5]  # nats
 METRICS = {

@@ -11,9 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from controlvae.experiments import Experiment
-from controlvae.report.figures import nats
 from controlvae.training import Glance
-from controlvae.training.measurements import named
+from controlvae.training.measurements import named, nats
 
 _LINE_SECONDS = 10.0
 

@@ -159,7 +159,7 @@ def bench(
     Where examples are sentences or dialogs, they are counted in tokens, and pythae has no model of them.
     """
     from controlvae.cli import benching
-    from controlvae.cli.runs import pick_device
+    from controlvae.cli.devices import pick_device
     from controlvae.experiments import override
     from controlvae.experiments import preset as named
 

@@ -1,4 +1,4 @@
-"""A run opened by a command: the device, the model, its metrics and pictures, and how metrics are shown."""
+"""A run opened by a command: the model, its metrics and pictures, and how metrics are shown."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from controlvae import report
 from controlvae.cli.bars import simple_bar, wide_console
+from controlvae.cli.devices import pick_device
 from controlvae.control.collapse import says_nothing
 from controlvae.data.examples import Pictures
 from controlvae.errors import UserError, typed
@@ -31,21 +32,6 @@ EXAMPLES = 10_000  # that a run is measured on unless a command says otherwise
 _LISTED = 10  # numbers of a list in a terminal
 _FEATURES = 2_048  # of Inception
 _BY_FACTOR = ("per_factor", "entropies")
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of that name; for `auto` a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        if name.partition(":")[0] not in ("cpu", "cuda"):
-            raise RuntimeError("models are trained on cpu or cuda")
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0][:100]
-        raise UserError(f"device {name!r} is not available here ({reason}); try --device auto") from None
-    return device
 
 
 def open_at(path: Path, device: str, root: Path | None, factors: str | None = None) -> Trained:

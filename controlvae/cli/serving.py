@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from controlvae.cli.runs import pick_device
+from controlvae.cli.devices import pick_device
 from controlvae.data.roots import data_roots
 from controlvae.errors import UserError
 

@@ -32,7 +32,8 @@ def report(
     data_root: DataRoot = None,
 ) -> None:
     """One HTML file: curves, pictures, numbers, and the command that makes them again."""
-    from controlvae.cli.runs import evaluate_run, pick_device
+    from controlvae.cli.devices import pick_device
+    from controlvae.cli.runs import evaluate_run
     from controlvae.experiments import find_runs
     from controlvae.report import write_report
     from controlvae.training.checkpoint import latest_step
@@ -140,7 +141,8 @@ def score(
     all, and so does a CPU with --thorough. `reproduce --beside` sets the scores in a table.
     """
     from controlvae.cli.bars import simple_bar
-    from controlvae.cli.runs import pick_device, show_metrics
+    from controlvae.cli.devices import pick_device
+    from controlvae.cli.runs import show_metrics
     from controlvae.report.codes import score_codes
 
     for path in codes:

@@ -17,7 +17,7 @@ import torch
 import typer
 
 from controlvae.cli.bars import training_bar
-from controlvae.cli.runs import pick_device
+from controlvae.cli.devices import pick_device
 from controlvae.cli.wanted import suited
 from controlvae.control import TuningWarning
 from controlvae.control.collapse import in_use
@@ -28,12 +28,12 @@ from controlvae.errors import UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs, likelihood_words, override, preset
 from controlvae.experiments.files import write_text
 from controlvae.experiments.recorded import replayed
-from controlvae.report.figures import nats
 from controlvae.training import Engine, Run, Session, checkpoint, make_engine, train
 from controlvae.training import loop as training_loop
 from controlvae.training.branch import beginnings, branch, must_fit
 from controlvae.training.engines import check_alike
 from controlvae.training.loggers import TensorBoard, require_tensorboard
+from controlvae.training.measurements import nats
 from controlvae.training.sampling import validated
 from controlvae.training.validation import Validator
 

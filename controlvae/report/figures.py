@@ -45,11 +45,6 @@ class Trace:
         return self.records[:: -max(1, len(self.records) // _MOST_POINTS)][::-1]  # the last one is among them
 
 
-def nats(value: float) -> str:
-    """Two decimals, and of what is small two digits: a total correlation is often held at thousandths."""
-    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.2g}"
-
-
 def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     """What a controller holds (the KL, or `tc`, the total correlation) in each run, and the set point it was given."""
     figure, axis = _axes(f"{HELD[held]} (nats per example)")

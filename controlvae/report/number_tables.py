@@ -9,12 +9,13 @@ from typing import Any
 from controlvae.experiments import RunFolder
 from controlvae.experiments.experiment import HELD
 from controlvae.experiments.folder import last_tenth, look_up
-from controlvae.report.figures import Trace, nats
+from controlvae.report.figures import Trace
 from controlvae.report.images import fid_words
 from controlvae.report.markup import number, table, warning
 from controlvae.report.spread import sample_sd
 from controlvae.report.tables import attributed, data_words
 from controlvae.report.trained import so_many
+from controlvae.training.measurements import nats
 
 BIASED = "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
 _NEAR = 0.98  # of its ceiling: a mutual information that says nothing more

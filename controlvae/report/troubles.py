@@ -8,8 +8,8 @@ from controlvae.control.collapse import REMEDY, says_nothing
 from controlvae.experiments import RunFolder
 from controlvae.experiments.experiment import HELD
 from controlvae.experiments.folder import last_tenth
-from controlvae.report.figures import nats
 from controlvae.training.checkpoint import latest_step
+from controlvae.training.measurements import nats
 
 _OFF = 0.05  # of a target, over the last tenth of the steps
 _REACH = ("target out of reach", "target in reach again", "target moved")  # events; the last of them stands

@@ -45,3 +45,8 @@ def first_bad_row(rows: Tensor) -> int | None:
     """The first step of these at which anything measured is NaN or infinite."""
     bad = ~torch.isfinite(rows).all(dim=1)
     return int(bad.nonzero()[0, 0]) if bool(bad.any()) else None
+
+
+def nats(value: float) -> str:
+    """Two decimals, and of what is small two digits: a total correlation is often held at thousandths."""
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.2g}"
