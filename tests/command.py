@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,21 +22,35 @@ def controlvae(*words, **options):
     return _ended(command(*words), options)
 
 
-# A limit in seconds ends a run at another step on every machine, and on a slow one before there is any to speak of.
+@contextlib.contextmanager
+def ended_after(step):
+    """Training ends after so many steps as a time limit would end it, with a checkpoint after every few of them.
+
+    A limit in seconds ends it at another step on every machine, and on a slow one before there is any to speak of.
+    """
+    from controlvae.cli import training
+    from controlvae.training import loop
+
+    def train(runs, engine, **how):
+        return loop.train(runs, engine, **{**how, "stop": lambda: engine.step >= step})
+
+    with mock.patch.object(training, "train", train), mock.patch.object(loop._Saving, "due", return_value=True):
+        yield
+
+
 _STOPPING = """
 import sys
-from controlvae.cli import main, training
-from controlvae.training import loop
-step = int(sys.argv.pop(1))
-training.train = lambda *given, **how: loop.train(*given, **{**how, "stop": lambda: given[1].step >= step})
-loop._Saving.due = lambda saving: True
-main.main()
+from command import ended_after
+from controlvae.cli.main import main
+with ended_after(int(sys.argv.pop(1))):
+    main()
 """
 
 
-def stopped(step, *words, **options):
-    """The same, ended after so many steps as its time limit would end it, with a checkpoint after every few of them."""
-    return _ended([sys.executable, "-c", _STOPPING, str(step), *map(str, words)], options)
+def stopped(step, *words):
+    """The command, ended after so many steps."""
+    line = [sys.executable, "-c", _STOPPING, str(step), *map(str, words)]
+    return _ended(line, {"env": {**ONE_THREAD, "PYTHONPATH": str(Path(__file__).parent)}})
 
 
 def _ended(line, options):

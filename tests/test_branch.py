@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from command import controlvae, stopped, within
+from command import ended_after, within
 from tiny import TINY, newest, stopped_run, weights
 
 from controlvae.experiments import RunFolder
@@ -18,14 +18,14 @@ def ramp(stop):
 def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_path):
     """Two ramps that part at step 200, after the branch: up to there they are the same experiment."""
     train = ["train", "shapes2d-quick", *TINY]
-    controlvae(*train, *ramp(5.0), "--run", tmp_path / "whole")
-    controlvae(*train, *ramp(9.0), "--set", "training.steps=190", "--run", tmp_path / "beginning")
+    within(*train, *ramp(5.0), "--run", tmp_path / "whole", cwd=tmp_path)
+    within(*train, *ramp(9.0), "--set", "training.steps=190", "--run", tmp_path / "beginning", cwd=tmp_path)
     settings = ["--set", "control.target.stop=5", "--set", "training.steps=400"]
     done = within("branch", tmp_path / "beginning", tmp_path / "branch", *settings, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "at step 190; train it with" in done.stdout
     beginning = (tmp_path / "beginning" / "log.jsonl").read_bytes()
-    done = controlvae("resume", tmp_path / "branch", "--device", "cpu")
+    done = within("resume", tmp_path / "branch", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     whole, branch = tmp_path / "whole", tmp_path / "branch"
     left, right = weights(whole), weights(branch)
@@ -87,7 +87,8 @@ def test_branches_of_seeds_stand_together_or_are_not_made(tmp_path):
 
 def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_given_another(tmp_path):
     run, looks = tmp_path / "run", ["--set", "training.validation=32", "--set", "training.validate_every=21"]
-    done = stopped(100, "train", "shapes2d-quick", *TINY, *looks, "--run", run)
+    with ended_after(100):
+        done = within("train", "shapes2d-quick", *TINY, *looks, "--run", run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert within("steer", run, "5", cwd=tmp_path).returncode == 0
     assert within("resume", run, "--device", "cpu", cwd=tmp_path).returncode == 0

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from browser import CHROMIUM, browser
-from command import ONE_THREAD, command, controlvae, stopped
+from command import ONE_THREAD, command, controlvae, ended_after, within
 from PIL import Image
 
 import controlvae as cv
@@ -41,7 +41,8 @@ def trained(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     words = [word for text in SMALL for word in ("--set", text)]
     for name, end in (("ended", 60), ("stopped", 40)):
-        done = stopped(end, "train", "shapes2d-quick", *words, "--device", "cpu", "--run", root / "some" / name)
+        with ended_after(end):
+            done = within("train", "shapes2d-quick", *words, "--device", "cpu", "--run", root / "some" / name, cwd=root)
         assert done.returncode == 0, done.stderr
     return root
 

@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from command import ONE_THREAD, command, controlvae, within
-from command import stopped as stopped_at
+from command import ONE_THREAD, command, controlvae, ended_after, within
 from tiny import TINY, newest, stopped_run, weights
 
 from controlvae.cli.runs import show_metrics
@@ -155,7 +154,7 @@ def test_a_checkpoint_of_other_settings_is_refused(stopped, edit):
 def test_a_longer_run_may_be_asked_for(stopped):
     text = (stopped / "experiment.json").read_text()
     (stopped / "experiment.json").write_text(text.replace('"steps": 400', '"steps": 410'))
-    done = controlvae("resume", stopped, "--device", "cpu")
+    done = within("resume", stopped, "--device", "cpu", cwd=stopped)
     assert done.returncode == 0, done.stderr
     assert "finished at step 410" in done.stdout
 
@@ -232,7 +231,7 @@ def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_end
     shutil.copytree(straight, stopped.parent / "ended")
     asked = within("steer", stopped.parent, "11", cwd=stopped)
     assert (asked.returncode, asked.stdout) == (0, f"asked of {stopped}: 11 nats, when it is resumed\n")
-    assert controlvae("resume", stopped, "--device", "cpu").returncode == 0
+    assert within("resume", stopped, "--device", "cpu", cwd=stopped).returncode == 0
     assert RunFolder(stopped).last_record()["target"] == 11
     assert "its target was moved by hand to 11 nats" in " ".join(warnings_of(RunFolder(stopped)))
     assert "has ended" in within("steer", stopped, "12", cwd=stopped).stderr
@@ -242,11 +241,12 @@ def test_a_set_point_moved_after_the_checkpoint_that_is_left_is_moved_again(stop
     before = newest(stopped)
     shutil.copytree(before, stopped.parent / before.name)
     within("steer", stopped, "11", cwd=stopped)
-    assert stopped_at(200, "resume", stopped, "--device", "cpu").returncode == 0
+    with ended_after(200):
+        assert within("resume", stopped, "--device", "cpu", cwd=stopped).returncode == 0
     for checkpoint in (stopped / "checkpoint").iterdir():
         (checkpoint / "state.json").write_text("")
     shutil.copytree(stopped.parent / before.name, before, dirs_exist_ok=True)
-    done = controlvae("resume", stopped, "--device", "cpu")
+    done = within("resume", stopped, "--device", "cpu", cwd=stopped)
     assert done.returncode == 0, done.stderr
     assert "its target was moved to 11 nats" in done.stderr
     moves = [event for event in RunFolder(stopped).events() if event["event"] == "target moved"]
@@ -305,9 +305,10 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
 def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
     words = ["train", "shapes2d-control-factor", *TINY, "--set", "objective.critic=(40,24)", "--set", "data.size=32"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
-    assert "(target 0.30), the critic right in " in controlvae(*words, "--run", one).stdout
-    stopped_at(100, *words, "--run", other)
-    done = controlvae("resume", other, "--device", "cpu")
+    assert "(target 0.30), the critic right in " in within(*words, "--run", one, cwd=tmp_path).stdout
+    with ended_after(100):
+        within(*words, "--run", other, cwd=tmp_path)
+    done = within("resume", other, "--device", "cpu", cwd=tmp_path)
     assert "finished at step 400" in done.stdout, done.stderr
     assert_same_run(one, other)
     record = json.loads((one / "log.jsonl").read_text().splitlines()[-1])
@@ -384,9 +385,10 @@ def test_a_recording_that_ends_early_is_noted_and_one_of_something_else_refused(
 def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     words = ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
-    assert controlvae(*words, "--run", one).returncode == 0
-    stopped_at(100, *words, "--run", other)
-    assert controlvae("resume", other, "--device", "cpu").returncode == 0
+    assert within(*words, "--run", one, cwd=tmp_path).returncode == 0
+    with ended_after(100):
+        within(*words, "--run", other, cwd=tmp_path)
+    assert within("resume", other, "--device", "cpu", cwd=tmp_path).returncode == 0
     assert_same_run(one, other)
     assert (one / "validation.jsonl").read_bytes() == (other / "validation.jsonl").read_bytes()
     looks = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
@@ -406,13 +408,17 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
 
 
 def test_where_the_best_weights_are_gone_the_best_from_then_on_are_kept(tmp_path):
-    words = ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"]
-    stopped_at(100, *words, "--run", tmp_path)
-    shutil.rmtree(tmp_path / "best", ignore_errors=True)
+    run, words = (
+        tmp_path / "run",
+        ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"],
+    )
+    with ended_after(100):
+        within(*words, "--run", run, cwd=tmp_path)
+    shutil.rmtree(run / "best", ignore_errors=True)
     lines = [json.dumps({"step": 1, "elbo": 0.0, "reconstruction": 0.0, "kl": 0.0})]  # better than any to come
-    (tmp_path / "validation.jsonl").write_text("\n".join(lines) + "\n")
-    assert controlvae("resume", tmp_path, "--device", "cpu").returncode == 0
-    assert list((tmp_path / "best").glob("step-*"))
+    (run / "validation.jsonl").write_text("\n".join(lines) + "\n")
+    assert within("resume", run, "--device", "cpu", cwd=tmp_path).returncode == 0
+    assert list((run / "best").glob("step-*"))
 
 
 def test_weights_of_other_settings_are_not_measured_and_damaged_ones_are_named(straight, tmp_path):
@@ -440,9 +446,10 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
     words += ["--device", "cpu", "--checkpoint-every", "0.02s"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
-    assert controlvae(*words, "--run", one).returncode == 0
-    stopped_at(30, *words, "--run", other)
-    assert "finished at step 60" in controlvae("resume", other, "--device", "cpu").stdout
+    assert within(*words, "--run", one, cwd=tmp_path).returncode == 0
+    with ended_after(30):
+        within(*words, "--run", other, cwd=tmp_path)
+    assert "finished at step 60" in within("resume", other, "--device", "cpu", cwd=tmp_path).stdout
     assert_same_run(one, other)
     assert within("report", one, "--examples", 50, cwd=tmp_path).returncode == 0
     metrics = json.loads((one / "metrics.json").read_text())

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import torch
 import typer
-from command import controlvae, within
-from command import stopped as stopped_at
+from command import controlvae, ended_after, within
 from PIL import Image
 from scipy import stats
 
@@ -496,7 +495,8 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
     words = ["sweep", "shapes2d-quick", "--vary", "control.target=6,12", "--seeds", "2", "--run", tmp_path,
              "--vae", "--set", "training.steps=300", "--set", "data.images=500", "--set", "training.batch=16",
              "--set", "model.channels=(8,8,8)", "--set", "model.hidden=32", "--device", "cpu"]  # fmt: skip
-    stopped = stopped_at(20, *words)
+    with ended_after(20):
+        stopped = within(*words, cwd=tmp_path)
     assert stopped.returncode == 0
     assert "/6.00  β" in stopped.stderr  # of the plain VAE and those that hold something, the first of these
     assert "x6 models, these numbers of shapes2d-quick (target=6)" in stopped.stderr
