@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # What is never imported need not be compiled: that is a third of the time an installation takes.
-PIP := $(PIP) --no-compile
+PIP := $(BIN)/pip install --quiet --no-compile
 
 .PHONY: demo demo-text test lint types unit docs clean
 
