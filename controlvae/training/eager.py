@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam as adam_step
 
 from controlvae.control import Controller, Schedule
 from controlvae.data.buckets import BucketOrder, Width
@@ -39,53 +40,61 @@ _SMALL = 128  # a text model up to this width is trained on one thread of a CPU
 
 
 class Network:
-    """A module and the Adam that moves it."""
+    """A module and the Adam that moves it.
+
+    Torch's arithmetic of Adam without its optimiser, whose first use imports all of its compiler: two seconds and more.
+    """
 
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
         self.module, self.adam = module.to(device), adam
-        rate: float | Tensor = adam.at(1.0)
+        self.rate: float | Tensor = adam.at(1.0)
         if isinstance(adam.rate, Schedule) and device.type == "cuda":
-            rate = torch.tensor(rate, device=device)  # a captured step reads it where it is
-        self.optimiser = torch.optim.Adam(
-            module.parameters(), lr=rate, betas=(adam.beta1, adam.beta2), fused=device.type in ("cpu", "cuda"),
-            capturable=device.type == "cuda",
-        )  # fmt: skip
+            self.rate = torch.tensor(self.rate, device=device)  # a captured step reads it where it is
+        self.moved = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+        values = self.moved.values()
+        self.moments: dict[str, list[Tensor]] = {  # in the parameters' own memory layouts, which `fused` relies on
+            "step": [torch.zeros((), device=device) for _ in values],
+            "exp_avg": [torch.zeros_like(value, memory_format=torch.preserve_format) for value in values],
+            "exp_avg_sq": [torch.zeros_like(value, memory_format=torch.preserve_format) for value in values],
+        }
 
     def prepare(self, number: int) -> None:
         """Sets the rate of a step, where it is scheduled; steps count from zero."""
         if not isinstance(self.adam.rate, Schedule):
             return
-        rate, group = self.adam.at(number + 1.0), self.optimiser.param_groups[0]
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+        rate = self.adam.at(number + 1.0)
+        if isinstance(self.rate, Tensor):
+            self.rate.fill_(rate)
         else:
-            group["lr"] = rate
+            self.rate = rate
 
     def descend(self, loss: Tensor) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
+        for parameter in self.module.parameters():
+            parameter.grad = None
         loss.backward()
         if self.adam.clip is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.adam.clip)
-        self.optimiser.step()
+        values: list[Tensor] = list(self.moved.values())
+        gradients = [value.grad for value in values if value.grad is not None]
+        assert len(gradients) == len(values)
+        with torch.no_grad():
+            adam_step(
+                values, gradients, self.moments["exp_avg"], self.moments["exp_avg_sq"], [], self.moments["step"],
+                fused=True, capturable=values[0].is_cuda, amsgrad=False, beta1=self.adam.beta1, beta2=self.adam.beta2,
+                lr=self.rate, weight_decay=0.0, eps=1e-8, maximize=False,
+            )  # fmt: skip
 
     def snapshot(self) -> dict[str, Tensor]:
         tensors = {f"model.{name}": value for name, value in self.module.state_dict().items()}
-        for name, parameter in self.module.named_parameters():
-            for moment, value in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"adam.{moment}.{name}"] = value
+        for moment, values in self.moments.items():
+            tensors |= {f"adam.{moment}.{name}": value for name, value in zip(self.moved, values, strict=True)}
         return tensors
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.module.load_state_dict(part(tensors, "model."))
-        for name, parameter in self.module.named_parameters():
-            if not parameter.requires_grad:
-                continue
-            self.optimiser.state[parameter] = {
-                "step": tensors[f"adam.step.{name}"].clone().to(parameter.device),
-                # In the parameter's own memory layout, which the fused optimiser relies on.
-                "exp_avg": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg.{name}"]),
-                "exp_avg_sq": torch.empty_like(parameter).copy_(tensors[f"adam.exp_avg_sq.{name}"]),
-            }
+        for moment, values in self.moments.items():
+            for name, value in zip(self.moved, values, strict=True):
+                value.copy_(tensors[f"adam.{moment}.{name}"])
 
 
 class Learner:
