@@ -141,6 +141,7 @@ def test_a_new_target_moves_beta_by_the_integral_alone(law, kind):
     assert float(control.step(kind(25.0))) - before == pytest.approx(0.001 * 1.0, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
 @pytest.mark.parametrize("kind", [np.float32, np.array, torch.tensor, lambda x: torch.tensor(x, requires_grad=True)])
 def test_a_target_of_any_kind_leaves_the_state_as_it_was(kind):
     for law in (cv.LagrangeMultiplier(kind(18.0), alpha=1e-4, beta_init=0.9), cv.Capacity(kind(18.0))):

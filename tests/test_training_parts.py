@@ -13,17 +13,19 @@ from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 import controlvae as cv
+from controlvae.control import Points
 from controlvae.data import shapes2d, sprites
 from controlvae.data.examples import BinaryImages, Order
 from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder, Shapes2D, override, preset
+from controlvae.experiments import Adam, RunFolder, Shapes2D, override, preset
 from controlvae.models import ConvVAE, Posterior, build
 from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
 from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian, least_correlation
 from controlvae.report.troubles import troubles_of
 from controlvae.training import EagerEngine, Run, Session, train
 from controlvae.training.checkpoint import latest_step
+from controlvae.training.eager import Network
 from controlvae.training.journal import in_training
 from controlvae.training.noise import noise_key, normal_noise
 
@@ -296,3 +298,37 @@ def test_a_scheduled_rate_is_that_of_its_step():
     moved = [(after - before).abs().max().item() for before, after in pairwise(weights)]
     assert moved[0] == pytest.approx(1e-2, rel=1e-3)  # Adam's first step is its rate
     assert moved[1] < 1e-9
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_adam_is_torchs_and_goes_on_from_a_snapshot_also_where_the_loss_leaves_a_weight_out(clip):
+    def module():
+        torch.manual_seed(3)
+        return nn.ModuleDict({"used": nn.Linear(4, 3), "left_out": nn.Linear(2, 2), "still": nn.Linear(3, 1)})
+
+    modules = [module() for _ in range(3)]
+    for each in modules:
+        each["still"].requires_grad_(False)
+    expected, ours, resumed = modules
+    torchs = torch.optim.Adam(expected.parameters(), betas=(0.8, 0.99))
+    networks = [Network(each, Adam(Points((1, 5), (1e-2, 1e-4)), 0.8, 0.99, clip), torch.device("cpu"))
+                for each in (ours, resumed)]  # fmt: skip
+    batches = torch.randn(6, 8, 4)
+    for number, x in enumerate(batches):
+        loss, again, later = (each["still"](each["used"](x).tanh()).square().sum() for each in modules)
+        torchs.zero_grad()
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(expected.parameters(), clip)
+        torchs.param_groups[0]["lr"] = networks[0].adam.at(number + 1.0)
+        torchs.step()
+        for network, value in zip(networks, (again, later), strict=True):
+            network.prepare(number)
+            network.descend(value)
+        if number == 2:
+            kept = {name: value.clone() for name, value in networks[0].snapshot().items()}
+            networks[1].descend(later.detach() + resumed["used"].weight.sum())  # and all of it is undone
+            networks[1].restore(kept)
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-6, atol=1e-8)
+        assert resumed.state_dict()[name].equal(ours.state_dict()[name])

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from itertools import compress
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class Network:
         self.moved = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         values = self.moved.values()
         self.moments: dict[str, list[Tensor]] = {  # in the parameters' own memory layouts, which `fused` relies on
-            "step": [torch.zeros((), device=device) for _ in values],
+            "step": [torch.zeros((), dtype=torch.float32, device=device) for _ in values],
             "exp_avg": [torch.zeros_like(value, memory_format=torch.preserve_format) for value in values],
             "exp_avg_sq": [torch.zeros_like(value, memory_format=torch.preserve_format) for value in values],
         }
@@ -74,12 +75,14 @@ class Network:
         loss.backward()
         if self.adam.clip is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.adam.clip)
-        values: list[Tensor] = list(self.moved.values())
-        gradients = [value.grad for value in values if value.grad is not None]
-        assert len(gradients) == len(values)
+        found = [value.grad is not None for value in self.moved.values()]  # of what the loss does not use there is none
+        values, means, squares, steps = (
+            list(compress(each, found))
+            for each in (self.moved.values(), *(self.moments[name] for name in ("exp_avg", "exp_avg_sq", "step")))
+        )
         with torch.no_grad():
             adam_step(
-                values, gradients, self.moments["exp_avg"], self.moments["exp_avg_sq"], [], self.moments["step"],
+                values, [cast("Tensor", value.grad) for value in values], means, squares, [], steps,
                 fused=True, capturable=values[0].is_cuda, amsgrad=False, beta1=self.adam.beta1, beta2=self.adam.beta2,
                 lr=self.rate, weight_decay=0.0, eps=1e-8, maximize=False,
             )  # fmt: skip
