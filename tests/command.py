@@ -31,11 +31,18 @@ def ended_after(step):
     from controlvae.cli import training
     from controlvae.training import loop
 
+    ended = []
+
     def train(runs, engine, **how):
-        return loop.train(runs, engine, **{**how, "stop": lambda: engine.step >= step})
+        def stop():
+            ended.extend([engine] if engine.step >= step else [])
+            return engine.step >= step
+
+        return loop.train(runs, engine, **{**how, "stop": stop})
 
     with mock.patch.object(training, "train", train), mock.patch.object(loop._Saving, "due", return_value=True):
         yield
+    assert ended
 
 
 _STOPPING = """
@@ -50,7 +57,8 @@ with ended_after(int(sys.argv.pop(1))):
 def stopped(step, *words):
     """The command, ended after so many steps."""
     line = [sys.executable, "-c", _STOPPING, str(step), *map(str, words)]
-    return _ended(line, {"env": {**ONE_THREAD, "PYTHONPATH": str(Path(__file__).parent)}})
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return _ended(line, {"env": {**ONE_THREAD, "PYTHONPATH": path}})
 
 
 def _ended(line, options):
@@ -59,7 +67,7 @@ def _ended(line, options):
 
 
 def within(*words, cwd):
-    """The same without a process of its own, whose imports take seconds: for what is refused before any work."""
+    """The same without a process of its own, whose imports take seconds: for all but kills and Ctrl-C."""
     from controlvae.cli.main import main
 
     out, err, interrupt = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGINT)

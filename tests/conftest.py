@@ -1,12 +1,19 @@
 """What several test files share."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 
+torch.set_num_threads(1)  # tiny networks: a second thread gains nothing, and beside a busy process it costs a lot
 
-@pytest.fixture(autouse=True)
-def _same_draws():
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
     """Whichever tests came before it in its process, a test draws the same."""
+    random.seed(0)
+    np.random.seed(0)
     torch.manual_seed(0)
 
 

@@ -14,6 +14,7 @@ from controlvae.data.examples import BinaryImages
 from controlvae.data.load import load
 from controlvae.experiments import override, preset
 from controlvae.training import EagerEngine, make_engine
+from controlvae.training.captured import CapturedEngine
 from controlvae.training.measurements import columns
 
 HOST, GPU = torch.device("cpu"), torch.device("cuda")
@@ -63,14 +64,19 @@ def test_a_gpu_trains_as_the_host_does_and_goes_on_from_its_checkpoint(sets):
         ("text-quick", ["model.dropout=0"], HOST),
         ("text-quick", [], GPU),  # a device has its own masks for dropout
         ("dialog-quick", [], HOST),
+        ("shapes2d-quick", ["optimiser.clip=0.5", "optimiser.rate=Points((1,40),(1e-3,1e-4))", "data.images=64"], HOST),
     ],
 )
-def test_captured_steps_are_those_of_the_plain_engine(name, more, device):
+def test_captured_steps_are_those_of_the_plain_engine_and_go_on_from_its_checkpoint(name, more, device):
     sets = ["training.precision=fp32", "training.batch=8", "model.latents=4", *more]
     experiments = [override(preset(name), [*sets, f"training.seed={seed}"]) for seed in (1, 2)]
     examples = load(experiments[0].data)
     plain, captured = EagerEngine(experiments, examples, device), make_engine(experiments, examples, GPU)
+    assert isinstance(captured, CapturedEngine)
     close(captured.advance(40), plain.advance(40), rtol=1e-3, atol=1e-3)
+    for model in range(2):
+        captured.restore(model, 40, plain.snapshot(model))
+    close(captured.advance(5), plain.advance(5), rtol=1e-3, atol=1e-3)
 
 
 def test_a_target_moved_while_training_is_that_of_its_model_alone():

@@ -141,7 +141,7 @@ def recognise_reconstruction(given: float, errors: Errors, batch: int) -> Found:
 
 
 def _nearest(given: float, known: list[_Known]) -> _Known:
-    """Of equals the first."""
+    """The one nearest to `given`, relative to its own size; of equals the first."""
     return min(known, key=lambda each: abs(given - each[1]) / max(abs(each[1]), 1e-30))
 
 

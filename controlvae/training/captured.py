@@ -33,7 +33,7 @@ class _Replayed:
         self.forget()
 
     def forget(self) -> None:
-        """Captures all over again: tensors have moved."""
+        """Captures all over again: what a graph reads may be elsewhere, as a controller's state at first."""
         self.graphs: dict[Width, _Graph] = {}
         self.taken: dict[Width, int] = {}
         self.pool = torch.cuda.graph_pool_handle()

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from itertools import compress
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +39,13 @@ from controlvae.training.sampling import block_indices, noise_shape, orders, shu
 _SMALL = 128  # a text model up to this width is trained on one thread of a CPU
 
 
+class _Moved(NamedTuple):
+    """A parameter and what Adam keeps of it."""
+
+    value: nn.Parameter
+    kept: dict[str, Tensor]
+
+
 class Network:
     """A module and the Adam that moves it.
 
@@ -48,16 +54,19 @@ class Network:
 
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
         self.module, self.adam = module.to(device), adam
+        self.fused = device.type in ("cpu", "cuda")
         self.rate: float | Tensor = adam.at(1.0)
         if isinstance(adam.rate, Schedule) and device.type == "cuda":
             self.rate = torch.tensor(self.rate, device=device)  # a captured step reads it where it is
-        self.moved = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
-        values = self.moved.values()
-        self.moments: dict[str, list[Tensor]] = {  # in the parameters' own memory layouts, which `fused` relies on
-            "step": [torch.zeros((), dtype=torch.float32, device=device) for _ in values],
-            "exp_avg": [torch.zeros_like(value, memory_format=torch.preserve_format) for value in values],
-            "exp_avg_sq": [torch.zeros_like(value, memory_format=torch.preserve_format) for value in values],
-        }
+        self.trainable = {
+            name: _Moved(value, {
+                "step": torch.zeros((), dtype=torch.float32, device=device),
+                # In the parameter's own memory layout, which the fused form relies on.
+                "exp_avg": torch.zeros_like(value, requires_grad=False),
+                "exp_avg_sq": torch.zeros_like(value, requires_grad=False),
+            })
+            for name, value in module.named_parameters() if value.requires_grad
+        }  # fmt: skip
 
     def prepare(self, number: int) -> None:
         """Sets the rate of a step, where it is scheduled; steps count from zero."""
@@ -75,29 +84,32 @@ class Network:
         loss.backward()
         if self.adam.clip is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.adam.clip)
-        found = [value.grad is not None for value in self.moved.values()]  # of what the loss does not use there is none
-        values, means, squares, steps = (
-            list(compress(each, found))
-            for each in (self.moved.values(), *(self.moments[name] for name in ("exp_avg", "exp_avg_sq", "step")))
-        )
+        values: list[Tensor] = []
+        gradients: list[Tensor] = []
+        kept: list[dict[str, Tensor]] = []
+        for each in self.trainable.values():
+            if each.value.grad is not None:  # the loss may leave some out
+                values.append(each.value)
+                gradients.append(each.value.grad)
+                kept.append(each.kept)
         with torch.no_grad():
             adam_step(
-                values, [cast("Tensor", value.grad) for value in values], means, squares, [], steps,
-                fused=True, capturable=values[0].is_cuda, amsgrad=False, beta1=self.adam.beta1, beta2=self.adam.beta2,
-                lr=self.rate, weight_decay=0.0, eps=1e-8, maximize=False,
+                values, gradients, [of["exp_avg"] for of in kept], [of["exp_avg_sq"] for of in kept], [],
+                [of["step"] for of in kept], fused=self.fused, amsgrad=False, beta1=self.adam.beta1,
+                beta2=self.adam.beta2, lr=self.rate, weight_decay=0.0, eps=1e-8, maximize=False,
             )  # fmt: skip
 
     def snapshot(self) -> dict[str, Tensor]:
         tensors = {f"model.{name}": value for name, value in self.module.state_dict().items()}
-        for moment, values in self.moments.items():
-            tensors |= {f"adam.{moment}.{name}": value for name, value in zip(self.moved, values, strict=True)}
+        for name, each in self.trainable.items():
+            tensors |= {f"adam.{what}.{name}": value for what, value in each.kept.items()}
         return tensors
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.module.load_state_dict(part(tensors, "model."))
-        for moment, values in self.moments.items():
-            for name, value in zip(self.moved, values, strict=True):
-                value.copy_(tensors[f"adam.{moment}.{name}"])
+        for name, each in self.trainable.items():
+            for what, value in each.kept.items():
+                value.copy_(tensors[f"adam.{what}.{name}"])
 
 
 class Learner:
