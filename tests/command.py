@@ -55,7 +55,7 @@ with ended_after(int(sys.argv.pop(1))):
 
 
 def stopped(step, *words):
-    """The command, ended after so many steps."""
+    """The command in a process of its own, whose run equals to the bit those of others that have theirs."""
     line = [sys.executable, "-c", _STOPPING, str(step), *map(str, words)]
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     return _ended(line, {"env": {**ONE_THREAD, "PYTHONPATH": path}})

@@ -53,7 +53,7 @@ def test_help_does_not_import_torch():
 
 
 def test_training_begins_without_what_draws_pictures_and_without_torchs_compiler(tmp_path):
-    """Which take as long to import as torch does, and longer."""
+    """Which together take longer to import than torch itself."""
     code = "import sys; import controlvae.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint(*sys.modules)"
     words = ["train", "shapes2d-quick", "--set", "training.steps=1", "--set", "data.images=64", "--device", "cpu"]
     done = subprocess.run(
