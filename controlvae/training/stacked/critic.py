@@ -21,7 +21,9 @@ class StackedCritic:
         # Hidden widths are padded so that rows begin at whole vectors: a width of 1,000 would be read word by word.
         widths = [linear[0][1].in_features, *(-(-m.out_features // 16) * 16 for _, m in linear[:-1]), 2]
         self.slots = [padded_slots(key, m, *widths[n : n + 2]) for n, (key, m) in enumerate(linear)]
-        self.parameters = Parameters([slot for pair in self.slots for slot in pair], models, device)
+        self.parameters = Parameters(
+            [slot for pair in self.slots for slot in pair], models, self.arithmetic.maps, device
+        )
         self._activations: list[Tensor] = []
 
     def __call__(self, z: Tensor) -> Tensor:
@@ -32,7 +34,7 @@ class StackedCritic:
             hidden = number < len(self.slots) - 1
             dtype = self.arithmetic.maps if hidden else torch.float32
             out = torch.empty(*x.shape[:2], weight.shape[1], dtype=dtype, device=x.device)
-            x = products.matmul(x, weight.weight, out, self.arithmetic, bias=bias.weight, relu=hidden, slope=SLOPE)
+            x = products.matmul(x, weight.operand, out, self.arithmetic, bias=bias.weight, relu=hidden, slope=SLOPE)
         self._activations = activations
         return x
 
@@ -57,7 +59,7 @@ class StackedCritic:
         """The gradient at a layer's input x, which is a rectified activation in all layers but the first."""
         dtype = self.arithmetic.maps if number > 0 else torch.float32
         out = torch.empty(x.shape, dtype=dtype, device=x.device)
-        back = self.slots[number][0].weight.transpose(1, 2)
+        back = self.slots[number][0].operand.transpose(1, 2)
         return products.matmul(dy, back, out, self.arithmetic, gate=x if number > 0 else None, slope=SLOPE)
 
 

@@ -186,6 +186,8 @@ class StackedEngine:
                 self._training_step()
             for value, kept in zip(moving, before, strict=True):
                 value.copy_(kept)
+            for parameters, _ in self.trained.values():
+                parameters.round()
             self.control.load_state_dict(control)
         return self._graph
 

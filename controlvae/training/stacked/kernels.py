@@ -8,6 +8,11 @@ transposed convolution and their gradients need:
     spread   large = Σ_tap small · W[tap]ᵀ         transposed convolution forward; convolution's input gradient
     outer    W[tap] = Σ_pixels largeᵀ · small      the weight gradient of both
 
+Cut the large map into *blocks* of two by two pixels, (H + 1) · (W + 1) of them, the first with its corner at (-1, -1).
+Block (p, q) then meets the small pixels (p - i, q - j), i and j in {0, 1}, and no others: pixel (a, b) of the block by
+tap (2i + a, 2j + b). So a block and the four small pixels around it are two rows of 4 · channels numbers, of which
+`spread` is one plain product and `outer` the other, and each row is read in runs of two pixels side by side.
+
 Maps are (models, batch, height, width, channels), weights (models, 4, 4, large channels, small channels).
 """
 
@@ -33,10 +38,10 @@ def _finish(acc, out, gate, offset, gate_offset, mask, RELU: tl.constexpr, GATE:
 
 @triton.jit
 def gather_kernel(
-    large, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
-    CL: tl.constexpr, CS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
-    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, PATCH: tl.constexpr,
-    DOT: tl.constexpr, PRECISION: tl.constexpr,
+    large, weight, bias, gate, out, positions, weight_model, bias_model,
+    H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     model = tl.program_id(2).to(tl.int64)
     position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -46,31 +51,16 @@ def gather_kernel(
     large += model * positions * 4 * CL
     weight += model * weight_model
     acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
-    if PATCH:
-        # Few channels: all taps of all channels side by side are one product.
-        k = tl.arange(0, DEPTH)
-        y = 2 * h[:, None] + (k // CL // 4)[None, :] - 1
+    for start in range(0, 16 * CL, DEPTH):
+        k = start + tl.arange(0, DEPTH)  # (tap row, tap column, large channel): four pixels of a row lie side by side
+        y = 2 * h[:, None] + (k // (4 * CL))[None, :] - 1
         x = 2 * w[:, None] + (k // CL % 4)[None, :] - 1
         ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside[:, None] & (k < 16 * CL)[None, :]
-        pixel = (example[:, None] * 2 * H + y) * 2 * W + x
-        left = tl.load(large + pixel * CL + (k % CL)[None, :], mask=ok, other=0.0).to(DOT)
-        taps = (k < 16 * CL)[:, None] & (column < CS)[None, :]
-        right = tl.load(weight + k[:, None] * CS + column[None, :], mask=taps, other=0.0).to(DOT)
-        acc = tl.dot(left, right, acc, input_precision=PRECISION)
-    else:
-        slices: tl.constexpr = (CL + DEPTH - 1) // DEPTH
-        for turn in range(16 * slices):
-            tap = turn // slices
-            channel = turn % slices * DEPTH + tl.arange(0, DEPTH)
-            known = (channel < CL)[:, None] & (column < CS)[None, :]
-            y = 2 * h + tap // 4 - 1
-            x = 2 * w + tap % 4 - 1
-            ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside
-            pixel = (example * 2 * H + y) * 2 * W + x
-            ok2 = ok[:, None] & (channel < CL)[None, :]
-            left = tl.load(large + pixel[:, None] * CL + channel[None, :], mask=ok2, other=0.0).to(DOT)
-            right = tl.load(weight + (tap * CL + channel[:, None]) * CS + column[None, :], mask=known, other=0.0)
-            acc = tl.dot(left, right.to(DOT), acc, input_precision=PRECISION)
+        row = ((example * 2 * H)[:, None] + y) * 2 * W + (2 * w - 1)[:, None]
+        left = tl.load(large + row * CL + (k % (4 * CL))[None, :], mask=ok, other=0.0)
+        known = (k < 16 * CL)[:, None] & (column < CS)[None, :]
+        right = tl.load(weight + k[:, None] * CS + column[None, :], mask=known, other=0.0)
+        acc = tl.dot(left.to(DOT), right.to(DOT), acc, input_precision=PRECISION)
     if BIAS:
         acc += tl.load(bias + model * bias_model + column, mask=column < CS, other=0.0)[None, :]
     offset = model * positions * CS + position[:, None] * CS + column[None, :]
@@ -78,104 +68,126 @@ def gather_kernel(
 
 
 @triton.jit
-def spread_kernel(
-    small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
-    CL: tl.constexpr, CS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
-    BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    model = tl.program_id(2).to(tl.int64)
-    # Large pixels of one parity (a, b) meet the same four taps, so a program takes pixels of one parity.
-    a = tl.program_id(1) % 4 // 2
-    b = tl.program_id(1) % 2
-    column = tl.program_id(1) // 4 * TILE + tl.arange(0, TILE)
-    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = position < positions
-    example, h, w = _split_position(position, H, W)
-    small += model * positions * CS
-    weight += model * weight_model
-    acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
-    slices: tl.constexpr = (CS + DEPTH - 1) // DEPTH
-    for turn in range(4 * slices):
-        channel = turn % slices * DEPTH + tl.arange(0, DEPTH)
-        known = (channel < CS)[:, None] & (column < CL)[None, :]
-        i = turn // slices // 2
-        j = turn // slices % 2
-        # Parity 0 meets tap 1 of its own small row and tap 3 of the row before; parity 1, tap 2 and tap 0 of the next.
-        tap = (1 + a + (2 - 4 * a) * i) * 4 + 1 + b + (2 - 4 * b) * j
-        y = h + (2 * a - 1) * i
-        x = w + (2 * b - 1) * j
-        ok = (y >= 0) & (y < H) & (x >= 0) & (x < W) & inside
-        pixel = (example * H + y) * W + x
-        ok2 = ok[:, None] & (channel < CS)[None, :]
-        left = tl.load(small + pixel[:, None] * CS + channel[None, :], mask=ok2, other=0.0).to(DOT)
-        right = tl.load(weight + (tap * CL + column[None, :]) * CS + channel[:, None], mask=known, other=0.0)
-        acc = tl.dot(left, right.to(DOT), acc, input_precision=PRECISION)
-    if BIAS:
-        acc += tl.load(bias + model * bias_model + column, mask=column < CL, other=0.0)[None, :]
-    pixel = (example * 2 * H + 2 * h + a) * 2 * W + 2 * w + b
-    offset = model * positions * 4 * CL + pixel[:, None] * CL + column[None, :]
-    _finish(acc, out, gate, offset, offset, inside[:, None] & (column < CL)[None, :], RELU, GATE, 0.0)
+def _of_block(example, p, q, m, known, H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr):
+    """Where the numbers m, (a, b, large channel), of blocks lie within a model's large map, and whether they do."""
+    y = (2 * p - 1)[:, None] + (m // (2 * CL))[None, :]
+    x = (2 * q - 1)[:, None] + (m // CL % 2)[None, :]
+    ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & known[:, None] & (m < 4 * CL)[None, :]
+    row = ((example * 2 * H)[:, None] + y) * 2 * W + (2 * q - 1)[:, None]
+    return row * CL + (m % (2 * CL))[None, :], ok
 
 
 @triton.jit
-def spread_few_kernel(
-    small, weight, bias, gate, out, positions, weight_model, bias_model, H, W,
-    CL: tl.constexpr, CS: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+def _around_block(example, p, q, n, known, H: tl.constexpr, W: tl.constexpr, CS: tl.constexpr):
+    """The same for the numbers n, (i, 1 - j, small channel), of the four small pixels that blocks meet."""
+    y = p[:, None] - (n // (2 * CS))[None, :]
+    x = (q - 1)[:, None] + (n // CS % 2)[None, :]
+    ok = (y >= 0) & (y < H) & (x >= 0) & (x < W) & known[:, None] & (n < 4 * CS)[None, :]
+    row = ((example * H)[:, None] + y) * W + (q - 1)[:, None]
+    return row * CS + (n % (2 * CS))[None, :], ok
+
+
+@triton.jit
+def _weight_of(m, n, CL: tl.constexpr, CS: tl.constexpr):
+    """Where the weight between number m of a block and number n around it lies: W[2i + a, 2j + b, channels]."""
+    r = 2 * (n // (2 * CS)) + m // (2 * CL)
+    c = 2 * (1 - n // CS % 2) + m // CL % 2
+    return ((r * 4 + c) * CL + m % CL) * CS + n % CS
+
+
+@triton.jit
+def spread_kernel(
+    small, weight, bias, gate, out, blocks, weight_model, bias_model,
+    H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`spread_kernel` for up to four large channels: all four parities together are the columns of one product."""
     model = tl.program_id(2).to(tl.int64)
-    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = position < positions
-    example, h, w = _split_position(position, H, W)
-    column = tl.arange(0, TILE)  # (parity, large channel)
-    a = column // CL // 2
-    b = column // CL % 2
-    small += model * positions * CS
+    block = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = block < blocks
+    example, p, q = _split_position(block, H + 1, W + 1)
+    m = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    pixels = blocks // ((H + 1) * (W + 1)) * H * W
+    small += model * pixels * CS
     weight += model * weight_model
     acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
-    slices = (CS + DEPTH - 1) // DEPTH
-    for turn in range(9 * slices):  # over the pixels near by, and the slices of their channels
-        channel = turn % slices * DEPTH + tl.arange(0, DEPTH)
-        i = turn // slices // 3
-        j = turn // slices % 3
-        # Small row h - 1 + i meets large row 2h + a at kernel row a + 3 - 2i, where there is one.
-        r = a + 3 - 2 * i
-        c = b + 3 - 2 * j
-        y = h - 1 + i
-        x = w - 1 + j
-        ok = (y >= 0) & (y < H) & (x >= 0) & (x < W) & inside
-        pixel = (example * H + y) * W + x
-        ok2 = ok[:, None] & (channel < CS)[None, :]
-        left = tl.load(small + pixel[:, None] * CS + channel[None, :], mask=ok2, other=0.0).to(DOT)
-        met = (r >= 0) & (r < 4) & (c >= 0) & (c < 4) & (column < 4 * CL)
-        source = ((r * 4 + c) * CL + column % CL)[None, :] * CS + channel[:, None]
-        right = tl.load(weight + source, mask=met[None, :] & (channel < CS)[:, None], other=0.0)
-        acc = tl.dot(left, right.to(DOT), acc, input_precision=PRECISION)
+    for start in range(0, 4 * CS, DEPTH):
+        n = start + tl.arange(0, DEPTH)
+        place, ok = _around_block(example, p, q, n, inside, H, W, CS)
+        left = tl.load(small + place, mask=ok, other=0.0)
+        known = (n < 4 * CS)[:, None] & (m < 4 * CL)[None, :]
+        right = tl.load(weight + _weight_of(m[None, :], n[:, None], CL, CS), mask=known, other=0.0)
+        acc = tl.dot(left.to(DOT), right.to(DOT), acc, input_precision=PRECISION)
     if BIAS:
-        acc += tl.load(bias + model * bias_model + column % CL, mask=column < 4 * CL, other=0.0)[None, :]
-    pixel = ((example * 2 * H + 2 * h)[:, None] + a[None, :]) * 2 * W + 2 * w[:, None] + b[None, :]
-    offset = model * positions * 4 * CL + pixel * CL + (column % CL)[None, :]
-    _finish(acc, out, gate, offset, offset, inside[:, None] & (column < 4 * CL)[None, :], RELU, GATE, 0.0)
+        acc += tl.load(bias + model * bias_model + m % CL, mask=m < 4 * CL, other=0.0)[None, :]
+    place, ok = _of_block(example, p, q, m, inside, H, W, CL)
+    offset = model * pixels * 4 * CL + place
+    _finish(acc, out, gate, offset, offset, ok, RELU, GATE, 0.0)
 
 
 @triton.jit
 def outer_kernel(
-    large, small, grad, bias_grad, positions, per_part, grad_model, bias_model, H, W,
-    CL: tl.constexpr, CS: tl.constexpr, SLICE: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    large, small, grad, bias_grad, blocks, per_part, grad_model, bias_model,
+    H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
+    SLICE: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     LARGE_BIAS: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     model = tl.program_id(2).to(tl.int64)
     part = tl.program_id(1)
-    slices = (16 * CL + SLICE - 1) // SLICE
-    k = tl.program_id(0) % slices * SLICE + tl.arange(0, SLICE)  # (tap, large channel)
-    column = tl.program_id(0) // slices * TILE + tl.arange(0, TILE)
+    slices: tl.constexpr = (4 * CL + SLICE - 1) // SLICE
+    m = tl.program_id(0) % slices * SLICE + tl.arange(0, SLICE)
+    n = tl.program_id(0) // slices * TILE + tl.arange(0, TILE)
+    pixels = blocks // ((H + 1) * (W + 1)) * H * W
+    large += model * pixels * 4 * CL
+    small += model * pixels * CS
+    acc = tl.zeros((SLICE, TILE), dtype=tl.float32)
+    # A bias's gradient is a product with ones: the tensor cores sum faster than a reduction across warps.
+    ones = tl.full((ROWS, 16), 1.0, dtype=DOT)
+    large_sum = tl.zeros((SLICE, 16), dtype=tl.float32)
+    small_sum = tl.zeros((16, TILE), dtype=tl.float32)
+    end = min((part + 1) * per_part, blocks)
+    for start in range(part * per_part, end, ROWS):
+        block = start + tl.arange(0, ROWS)
+        example, p, q = _split_position(block, H + 1, W + 1)
+        place, ok = _of_block(example, p, q, m, block < end, H, W, CL)
+        left = tl.trans(tl.load(large + place, mask=ok, other=0.0).to(DOT))
+        place, ok = _around_block(example, p, q, n, block < end, H, W, CS)
+        right = tl.load(small + place, mask=ok, other=0.0).to(DOT)
+        acc = tl.dot(left, right, acc, input_precision=PRECISION)
+        if LARGE_BIAS:
+            large_sum = tl.dot(left, ones, large_sum, input_precision=PRECISION)
+        else:
+            small_sum = tl.dot(tl.trans(ones), right, small_sum, input_precision=PRECISION)
+    known = (m < 4 * CL)[:, None] & (n < 4 * CS)[None, :]
+    place = _weight_of(m[:, None], n[None, :], CL, CS)
+    tl.store(grad + model * grad_model + part * 16 * CL * CS + place, acc, mask=known)
+    bias_grad += model * bias_model
+    if LARGE_BIAS:
+        if tl.program_id(0) < slices:  # each large pixel is in one block: its bias comes in quarters
+            total = tl.sum(large_sum, axis=1) * (1 / 16)  # sixteen times the same
+            tl.store(bias_grad + part * 4 * CL + m, total, mask=m < 4 * CL)
+    elif tl.program_id(0) % slices == 0:  # each small pixel is once the one with i = j = 0
+        own = (n >= CS) & (n < 2 * CS)
+        tl.store(bias_grad + part * CS + n - CS, tl.sum(small_sum, axis=0) * (1 / 16), mask=own)
+
+
+@triton.jit
+def outer_few_kernel(
+    large, small, grad, bias_grad, positions, per_part, grad_model, bias_model,
+    H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
+    SLICE: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    LARGE_BIAS: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`outer_kernel` for a few large channels: small pixels are read once, and all that each meets beside it."""
+    model = tl.program_id(2).to(tl.int64)
+    part = tl.program_id(1)
+    k = tl.arange(0, SLICE)  # (tap, large channel)
+    column = tl.program_id(0) * TILE + tl.arange(0, TILE)
     tap = k // CL
     channel = k % CL
     large += model * positions * 4 * CL
     small += model * positions * CS
     acc = tl.zeros((SLICE, TILE), dtype=tl.float32)
-    # A bias's gradient is a product with ones: the tensor cores sum faster than a reduction across warps.
     ones = tl.full((ROWS, 16), 1.0, dtype=DOT)
     large_sum = tl.zeros((SLICE, 16), dtype=tl.float32)
     small_sum = tl.zeros((16, TILE), dtype=tl.float32)
@@ -188,15 +200,14 @@ def outer_kernel(
         x = 2 * w[:, None] + (tap % 4)[None, :] - 1
         ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside[:, None] & (tap < 16)[None, :]
         pixel = (example[:, None] * 2 * H + y) * 2 * W + x
-        left = tl.load(large + pixel * CL + channel[None, :], mask=ok, other=0.0)
+        left = tl.trans(tl.load(large + pixel * CL + channel[None, :], mask=ok, other=0.0).to(DOT))
         known = inside[:, None] & (column < CS)[None, :]
-        right = tl.load(small + position[:, None] * CS + column[None, :], mask=known, other=0.0)
-        left = tl.trans(left.to(DOT))
-        acc = tl.dot(left, right.to(DOT), acc, input_precision=PRECISION)
+        right = tl.load(small + position[:, None] * CS + column[None, :], mask=known, other=0.0).to(DOT)
+        acc = tl.dot(left, right, acc, input_precision=PRECISION)
         if LARGE_BIAS:
             large_sum = tl.dot(left, ones, large_sum, input_precision=PRECISION)
         else:
-            small_sum = tl.dot(tl.trans(ones), right.to(DOT), small_sum, input_precision=PRECISION)
+            small_sum = tl.dot(tl.trans(ones), right, small_sum, input_precision=PRECISION)
     grad += model * grad_model + part * 16 * CL * CS
     tl.store(grad + k[:, None] * CS + column[None, :], acc, mask=(tap < 16)[:, None] & (column < CS)[None, :])
     bias_grad += model * bias_model
@@ -204,10 +215,10 @@ def outer_kernel(
         # The four inner taps, rows and columns 1 and 2 of the kernel, meet every large pixel once between them.
         inner = (tap // 4 >= 1) & (tap // 4 <= 2) & (tap % 4 >= 1) & (tap % 4 <= 2) & (tap < 16)
         quarter = (tap // 4 - 1) * 2 + tap % 4 - 1
-        if tl.program_id(0) < slices:
-            total = tl.sum(large_sum, axis=1) * (1 / 16)  # sixteen times the same
+        if tl.program_id(0) == 0:
+            total = tl.sum(large_sum, axis=1) * (1 / 16)
             tl.store(bias_grad + (part * 4 + quarter) * CL + channel, total, mask=inner)
-    elif tl.program_id(0) % slices == 0:
+    else:
         tl.store(bias_grad + part * CS + column, tl.sum(small_sum, axis=0) * (1 / 16), mask=column < CS)
 
 
@@ -253,11 +264,14 @@ def matmul_kernel(
 
 @triton.jit
 def adam_kernel(
-    weight, first, second, partials, table, counter, rate, parameters, partial_size,
+    weight, first, second, operand, partials, table, counter, rate, parameters, partial_size,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
-    EPSILON: tl.constexpr, BLOCK: tl.constexpr,
+    EPSILON: tl.constexpr, BLOCK: tl.constexpr, ROUNDED: tl.constexpr,
 ):  # fmt: skip
-    """Sums a block's partial gradients and applies Adam to it: the optimiser of all layers and models in one launch."""
+    """Sums a block's partial gradients and applies Adam to it: the optimiser of all layers and models in one launch.
+
+    Where products are of rounded numbers, `operand` receives the weights as they take them.
+    """
     model = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0)
     within = tl.arange(0, BLOCK)
@@ -286,6 +300,8 @@ def adam_kernel(
     tl.store(first + offset, m, mask=used)
     tl.store(second + offset, v, mask=used)
     tl.store(weight + offset, w, mask=used)
+    if ROUNDED:
+        tl.store(operand + offset, w.to(operand.dtype.element_ty), mask=used)
 
 
 @triton.jit

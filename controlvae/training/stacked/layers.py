@@ -77,15 +77,15 @@ class Down(Layer):
         self.slots = _map_slots(name, module.in_channels, module.out_channels, module.out_channels, models, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = (slot.weight for slot in self.slots)
-        return products.gather(x, weight, self.arithmetic, bias=bias, relu=self.relu)
+        weight, bias = self.slots
+        return products.gather(x, weight.operand, self.arithmetic, bias=bias.weight, relu=self.relu)
 
     def backward(self, x: Tensor, dy: Tensor, *remembered: Tensor) -> Tensor | None:
         weight, bias = self.slots
         products.outer(x, dy, weight.gradient, bias.gradient, self.arithmetic, large_bias=False)
         if not self.needs_input_gradient:
             return None
-        return products.spread(dy, weight.weight, self.arithmetic, gate=self._gate(x))
+        return products.spread(dy, weight.operand, self.arithmetic, gate=self._gate(x))
 
 
 class Up(Layer):
@@ -97,13 +97,13 @@ class Up(Layer):
         self.slots = _map_slots(name, module.out_channels, module.in_channels, module.out_channels, models, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = (slot.weight for slot in self.slots)
-        return products.spread(x, weight, self.arithmetic, bias=bias, relu=self.relu, dtype=self.dtype)
+        weight, bias = self.slots
+        return products.spread(x, weight.operand, self.arithmetic, bias=bias.weight, relu=self.relu, dtype=self.dtype)
 
     def backward(self, x: Tensor, dy: Tensor, *remembered: Tensor) -> Tensor:
         weight, bias = self.slots
         products.outer(dy, x, weight.gradient, bias.gradient, self.arithmetic, large_bias=True)
-        return products.gather(dy, weight.weight, self.arithmetic, gate=self._gate(x))
+        return products.gather(dy, weight.operand, self.arithmetic, gate=self._gate(x))
 
 
 class Dense(Layer):
@@ -115,7 +115,7 @@ class Dense(Layer):
         self.shape = shape  # of one example's output
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = (slot.weight for slot in self.slots)
+        weight, bias = self.slots[0].operand, self.slots[1].weight
         flat = x.flatten(2)
         if flat.shape[2] >= _LONG and not self.relu:
             return (products.long_matmul(flat, weight, self.arithmetic) + bias.unsqueeze(1)).to(self.dtype)
@@ -130,9 +130,9 @@ class Dense(Layer):
             flat.transpose(1, 2), dy, weight.gradient[:, 0], self.arithmetic, column_sum=bias.gradient.flatten(1)
         )
         if dy.shape[2] >= _LONG and not self.gate_input:
-            return products.long_matmul(dy, weight.weight.transpose(1, 2), self.arithmetic).view_as(x).to(x.dtype)
+            return products.long_matmul(dy, weight.operand.transpose(1, 2), self.arithmetic).view_as(x).to(x.dtype)
         dx = torch.empty_like(flat)
-        products.matmul(dy, weight.weight.transpose(1, 2), dx, self.arithmetic, gate=self._gate(flat))
+        products.matmul(dy, weight.operand.transpose(1, 2), dx, self.arithmetic, gate=self._gate(flat))
         return dx.view_as(x)
 
 

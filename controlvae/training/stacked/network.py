@@ -38,7 +38,8 @@ class StackedVAE:
         layers = (*self.encoder, *self.decoder)
         slots = [slot for layer in layers for slot in layer.slots]
         self._pixel = None if template.pixel_log_variance is None else number_slot("pixel_log_variance")
-        self.parameters = Parameters([*slots, *([self._pixel] if self._pixel else [])], models, device)
+        slots += [self._pixel] if self._pixel else []
+        self.parameters = Parameters(slots, models, arithmetic.maps, device)
         for layer in layers:
             layer.to(device)
         self.buffers = {name: buffer for layer in layers for name, buffer in layer.buffers().items()}

@@ -22,6 +22,7 @@ class Slot:
     to_stacked: Callable[[Tensor], Tensor]
     to_plain: Callable[[Tensor], Tensor]
     weight: Tensor = field(init=False)  # (models, *shape), once `Parameters` has placed it
+    operand: Tensor = field(init=False)  # the same, rounded as products take it
     gradient: Tensor = field(init=False)  # (models, parts, *shape)
 
     @property
@@ -37,19 +38,23 @@ class Parameters:
     """All weights of all models, (models, size), with Adam's moments beside them.
 
     Layers write gradients in parts (one per split of their pixels) and the optimiser sums them as it reads them, so a
-    gradient is never summed, concatenated or cleared in a pass of its own.
+    gradient is never summed, concatenated or cleared in a pass of its own. Where products are of rounded numbers, the
+    optimiser leaves the weights rounded, too: every program of a product would otherwise round them again.
     """
 
-    def __init__(self, slots: list[Slot], models: int, device: torch.device) -> None:
+    def __init__(self, slots: list[Slot], models: int, dtype: torch.dtype, device: torch.device) -> None:
         self.slots = slots
         size = sum(slot.padded for slot in slots)
         self.weights = torch.zeros(models, size, device=device)
+        self.operands = self.weights.to(dtype)  # the same memory where nothing is rounded
         self.first, self.second = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         self.partials = torch.zeros(models, sum(slot.size * slot.parts for slot in slots), device=device)
         table: list[list[int]] = []  # per block: where its partial gradients begin, how many, how far apart, its size
         at = partial_at = 0
         for slot in slots:
-            slot.weight = self.weights[:, at : at + slot.size].view(models, *slot.shape)
+            slot.weight, slot.operand = (
+                buffer[:, at : at + slot.size].view(models, *slot.shape) for buffer in (self.weights, self.operands)
+            )
             ends = partial_at + slot.size * slot.parts
             slot.gradient = self.partials[:, partial_at:ends].view(models, slot.parts, *slot.shape)
             for begin in range(0, slot.size, _BLOCK):
@@ -60,7 +65,7 @@ class Parameters:
     def step(self, counter: Tensor, rate: Tensor, beta1: float, beta2: float) -> None:
         """One Adam step; `counter` is a device number, the steps taken before, and so is the rate, a float32."""
         products.adam(
-            self.weights, self.first, self.second, self.partials, self.table, counter, rate, _BLOCK,
+            self.weights, self.first, self.second, self.operands, self.partials, self.table, counter, rate, _BLOCK,
             beta1=beta1, beta2=beta2,
         )  # fmt: skip
 
@@ -77,6 +82,11 @@ class Parameters:
                     stacked = slot.to_stacked(values[kind][slot.name]).reshape(-1)
                     buffer[model, at : at + slot.size].copy_(stacked)
                 at += slot.padded
+        self.round()
+
+    def round(self) -> None:
+        """Makes the operands what the weights are, after these were written by anything but `step`."""
+        self.operands.copy_(self.weights)
 
     def buffers(self) -> dict[str, Tensor]:
         return {"weight": self.weights, "exp_avg": self.first, "exp_avg_sq": self.second}

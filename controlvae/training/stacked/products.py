@@ -32,13 +32,28 @@ def _tile(channels: int) -> int:
     return min(64, _padded(channels))
 
 
-def _config(operation: str, large: int, small: int, models: int) -> dict[str, int]:
-    """Rows of pixels a program works on at once, its warps and its pipeline depth: the best measured on an H200."""
-    if operation == "outer":
-        return {"ROWS": 128 if large < 64 else 64, "num_warps": 4, "num_stages": 2}
-    # A single model has few pixels at the narrow end: smaller programs spread them over the card.
-    rows = 128 if models > 1 else {1: 128, 32: 128 if small == 32 else 64}.get(large, 32)
-    return {"ROWS": rows, "num_warps": 4, "num_stages": 2 if operation == "spread" else 3}
+def _few(large: int) -> bool:
+    """So few large channels that all sixteen taps of them are one narrow product."""
+    return 16 * large <= 64
+
+
+def _config(operation: str, large: int, small: int, models: int, arithmetic: Arithmetic) -> dict[str, int]:
+    """What a program works on at once, its warps and its pipeline depth: the best measured on an H200."""
+    wide = 128 if arithmetic.maps == torch.bfloat16 else 32
+    if operation == "gather":
+        depth = min(wide, _padded(16 * large))
+        return {"ROWS": 128, "TILE": _tile(small), "DEPTH": depth, "num_warps": 4, "num_stages": 3}
+    if operation == "spread":
+        tile = min(wide, _padded(4 * large))
+        return {"ROWS": 128, "TILE": tile, "DEPTH": min(wide, _padded(4 * small)), "num_warps": 4, "num_stages": 2}
+    if _few(large):
+        return {"ROWS": 128, "SLICE": _padded(16 * large), "TILE": _tile(small), "num_warps": 4, "num_stages": 2}
+    sizes = {"SLICE": min(wide, _padded(4 * large)), "TILE": min(wide, _padded(4 * small))}
+    return {"ROWS": 64, **sizes, "num_warps": 8 if wide == 128 else 4, "num_stages": 3}
+
+
+def _model_stride(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.stride(0)
 
 
 def gather(
@@ -50,15 +65,11 @@ def gather(
     cs = weight.shape[-1]
     out = torch.empty(models, batch, height // 2, width // 2, cs, dtype=arithmetic.maps, device=large.device)
     positions = batch * height * width // 4
-    patch = 16 * cl <= 64
-    config = _config("gather", cl, cs, models)
-    grid = (triton.cdiv(positions, config["ROWS"]), triton.cdiv(cs, _tile(cs)), models)
-    kernels.gather_kernel[grid](
-        large, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
-        height // 2, width // 2,
-        CL=cl, CS=cs, DEPTH=_padded(16 * cl) if patch else _tile(cl), TILE=_tile(cs), **config,
-        BIAS=bias is not None, RELU=relu, GATE=gate is not None, PATCH=patch,
-        DOT=arithmetic.dot, PRECISION=arithmetic.products,
+    config = _config("gather", cl, cs, models, arithmetic)
+    kernels.gather_kernel[(triton.cdiv(positions, config["ROWS"]), triton.cdiv(cs, config["TILE"]), models)](
+        large, weight, bias, gate, out, positions, weight.stride(0), _model_stride(bias),
+        H=height // 2, W=width // 2, CL=cl, CS=cs, **config,
+        BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
     return out
 
@@ -71,13 +82,11 @@ def spread(
     models, batch, height, width, cs = small.shape
     cl = weight.shape[-2]
     out = torch.empty(models, batch, 2 * height, 2 * width, cl, dtype=dtype or arithmetic.maps, device=small.device)
-    positions = batch * height * width
-    config = _config("spread", cl, cs, models)
-    blocks, few = triton.cdiv(positions, config["ROWS"]), 4 * cl <= 16
-    kernel = kernels.spread_few_kernel if few else kernels.spread_kernel
-    kernel[(blocks, 1 if few else 4 * triton.cdiv(cl, _tile(cl)), models)](
-        small, weight, bias, gate, out, positions, weight.stride(0), 0 if bias is None else bias.stride(0),
-        height, width, CL=cl, CS=cs, DEPTH=_tile(cs), TILE=16 if few else _tile(cl), **config,
+    blocks = batch * (height + 1) * (width + 1)
+    config = _config("spread", cl, cs, models, arithmetic)
+    kernels.spread_kernel[(triton.cdiv(blocks, config["ROWS"]), triton.cdiv(4 * cl, config["TILE"]), models)](
+        small, weight, bias, gate, out, blocks, weight.stride(0), _model_stride(bias),
+        H=height, W=width, CL=cl, CS=cs, **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
     return out
@@ -91,15 +100,16 @@ def outer(
     The bias belongs to the large map of a transposed convolution, to the small map of a convolution.
     """
     models, batch, height, width, cs = small.shape
-    cl = large.shape[-1]
-    positions, parts = batch * height * width, grad.shape[1]
-    config = _config("outer", cl, cs, models)
-    per_part = triton.cdiv(triton.cdiv(positions, parts), config["ROWS"]) * config["ROWS"]
-    block, tile = min(128, _padded(16 * cl)), _tile(cs)
-    grid = (triton.cdiv(16 * cl, block) * triton.cdiv(cs, tile), parts, models)
-    kernels.outer_kernel[grid](
-        large, small, grad, bias_grad, positions, per_part, grad.stride(0), bias_grad.stride(0), height, width,
-        CL=cl, CS=cs, SLICE=block, TILE=tile, **config, LARGE_BIAS=large_bias,
+    cl, parts = large.shape[-1], grad.shape[1]
+    config = _config("outer", cl, cs, models, arithmetic)
+    if _few(cl):
+        kernel, summed, programs = kernels.outer_few_kernel, batch * height * width, triton.cdiv(cs, config["TILE"])
+    else:
+        kernel, summed = kernels.outer_kernel, batch * (height + 1) * (width + 1)
+        programs = triton.cdiv(4 * cl, config["SLICE"]) * triton.cdiv(4 * cs, config["TILE"])
+    kernel[(programs, parts, models)](
+        large, small, grad, bias_grad, summed, triton.cdiv(summed, parts), grad.stride(0), bias_grad.stride(0),
+        H=height, W=width, CL=cl, CS=cs, **config, LARGE_BIAS=large_bias,
         DOT=arithmetic.dot, PRECISION=arithmetic.products,
     )  # fmt: skip
 
@@ -215,13 +225,17 @@ def normalise_gradient(
 
 
 def adam(
-    weight: Tensor, first: Tensor, second: Tensor, partials: Tensor, table: Tensor, counter: Tensor, rate: Tensor,
-    block: int, *, beta1: float, beta2: float, epsilon: float = 1e-8,
+    weight: Tensor, first: Tensor, second: Tensor, operand: Tensor, partials: Tensor, table: Tensor, counter: Tensor,
+    rate: Tensor, block: int, *, beta1: float, beta2: float, epsilon: float = 1e-8,
 ) -> None:  # fmt: skip
-    """One Adam step for all models from their partial gradients. weight, first, second: (models, parameters)."""
+    """One Adam step for all models from their partial gradients. weight, first, second: (models, parameters).
+
+    `operand` is the weights as products take them: the same memory, or a rounded copy, which is written anew.
+    """
     models, parameters = weight.shape
     kernels.adam_kernel[(len(table), models)](
-        weight, first, second, partials, table, counter, rate, parameters, partials.shape[1],
+        weight, first, second, operand, partials, table, counter, rate, parameters, partials.shape[1],
         BETA1=beta1, BETA2=beta2, LOG_BETA1=math.log(beta1) if beta1 else -math.inf,
         LOG_BETA2=math.log(beta2) if beta2 else -math.inf, EPSILON=epsilon, BLOCK=block,
+        ROUNDED=operand is not weight,
     )  # fmt: skip

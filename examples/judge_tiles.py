@@ -1,0 +1,200 @@
+"""Times the three products of the stacked engine under other tiles, warps and pipelines than its own, on this GPU.
+
+    python examples/judge_tiles.py --models 1,5,15,25 --out tiles.csv
+
+The layers are those of the paper's network on 2D Shapes, batch 64, `bf16`. Kernels are compiled by many processes;
+a time is the median of five replays of a graph of ten launches. `training/stacked/products.py` has what was chosen.
+"""
+
+import argparse
+import csv
+import itertools
+import multiprocessing
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+
+from controlvae.training.stacked import products
+
+BATCH = 64
+BF16 = products.Arithmetic("bf16")
+GPU = torch.device("cuda")
+
+
+class Product(NamedTuple):
+    """One product of one layer: small maps of size x size, large ones of twice that."""
+
+    operation: str
+    large: int  # channels
+    small: int
+    size: int
+
+
+LAYERS = ((1, 32, 32), (32, 32, 16), (32, 64, 8), (64, 64, 4))
+PRODUCTS = [Product(operation, *layer) for operation in ("gather", "spread", "outer") for layer in LAYERS]
+
+
+def configs(product: Product) -> Iterator[dict[str, int]]:
+    """Tiles that may be worth a try."""
+    wide_large, wide_small = products._padded(4 * product.large), products._padded(4 * product.small)
+    pipelines = [{"num_warps": w, "num_stages": s} for w in (4, 8) for s in (2, 3, 4)]
+    if product.operation == "gather":
+        depths = {min(d, products._padded(16 * product.large)) for d in (64, 128, 256)}
+        shapes = [{"ROWS": r, "TILE": products._tile(product.small), "DEPTH": d}
+                  for r in (64, 128, 256) for d in depths]  # fmt: skip
+    elif product.operation == "spread":
+        tiles, depths = {min(t, wide_large) for t in (64, 128)}, {min(d, wide_small) for d in (64, 128)}
+        shapes = [{"ROWS": r, "TILE": t, "DEPTH": d} for r in (64, 128) for t in tiles for d in depths]
+    elif products._few(product.large):
+        shapes = [{"ROWS": r, "SLICE": products._padded(16 * product.large), "TILE": products._tile(product.small)}
+                  for r in (64, 128, 256, 512)]  # fmt: skip
+    else:
+        slices, tiles = {min(s, wide_large) for s in (64, 128)}, {min(t, wide_small) for t in (64, 128)}
+        shapes = [{"ROWS": r, "SLICE": s, "TILE": t} for r in (32, 64, 128) for s in slices for t in tiles]
+    for shape, pipeline in itertools.product(shapes, pipelines):
+        yield shape | pipeline
+
+
+def parts(product: Product) -> tuple[int, ...]:
+    """Into how many parts a weight gradient's sum may be split; no other product has any."""
+    if product.operation != "outer":
+        return (1,)
+    return (32, 64, 128, 256) if products._few(product.large) else (2, 4, 8, 16, 32, 64)
+
+
+class Case:
+    """A product's tensors, and its launch. It is measured with the gate, as in a backward pass."""
+
+    def __init__(self, product: Product, models: int) -> None:
+        _, large, small, size = self.product = product
+        draw = torch.Generator(GPU).manual_seed(0)
+
+        def tensor(*shape: int) -> Tensor:
+            return torch.randn(models, *shape, device=GPU, generator=draw).bfloat16()
+
+        self.large, self.small = tensor(BATCH, 2 * size, 2 * size, large), tensor(BATCH, size, size, small)
+        self.weight = tensor(4, 4, large, small)
+        self.sizes = ((4, 4, large, small), (4 * large,))  # of a part of a gradient, and of the bias's
+
+    def grads(self, count: int) -> tuple[Tensor, ...]:
+        models = len(self.weight)
+        return tuple(torch.full((models, count, *size), torch.nan, device=GPU) for size in self.sizes)
+
+    def launch(self, grads: tuple[Tensor, ...] = ()) -> Tensor:
+        match self.product.operation:
+            case "gather":
+                return products.gather(self.large, self.weight, BF16, gate=self.small)
+            case "spread":
+                return products.spread(self.small, self.weight, BF16, gate=self.large)
+        products.outer(self.large, self.small, *grads, BF16, large_bias=True)
+        return grads[0]
+
+    def expected(self) -> Tensor:
+        """The first model's, by torch's convolutions in float32."""
+        large, small = (one[0].float().movedim(-1, 1) for one in (self.large, self.small))
+        weight = self.weight[0].float().permute(3, 2, 0, 1)
+        match self.product.operation:
+            case "gather":
+                return (F.conv2d(large, weight, stride=2, padding=1) * (small > 0)).movedim(1, -1)
+            case "spread":
+                return (F.conv_transpose2d(small, weight, stride=2, padding=1) * (large > 0)).movedim(1, -1)
+        return torch.nn.grad.conv2d_weight(large, weight.shape, small, stride=2, padding=1).permute(2, 3, 1, 0)
+
+    def error(self, grads: tuple[Tensor, ...]) -> float:
+        """Of the first model, relative."""
+        got, expected = self.launch(grads)[0].float(), self.expected()
+        if grads:
+            got = got.sum(0)
+        return ((got - expected).norm() / expected.norm()).item()
+
+
+def use(config: dict[str, int]) -> None:
+    products._config = lambda *sizes: config  # type: ignore[assignment]
+
+
+def compile_some(share: tuple[int, int]) -> None:
+    """Every nth kernel, into the cache on disk. How many models and parts there are does not change a kernel."""
+    wanted = [(product, config) for product in PRODUCTS for config in configs(product)]
+    for product, config in wanted[share[0] :: share[1]]:
+        use(config)
+        case = Case(product, 1)
+        with suppress(triton.runtime.errors.OutOfResources):
+            case.launch(case.grads(16))
+
+
+def time(case: Case, grads: tuple[Tensor, ...]) -> float:
+    """Microseconds a launch."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(10):
+            case.launch(grads)
+    took = []
+    for _ in range(6):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        took.append(begin.elapsed_time(end) * 100)
+    return statistics.median(took[1:])
+
+
+def judge(product: Product, models: int, own: dict[str, int]) -> list[dict[str, Any]]:
+    """Every tile's time, fastest first; of a gradient, the four best in all numbers of parts."""
+    case, found = Case(product, models), []
+    counts = parts(product)
+    usual = min(counts, key=lambda count: abs(count - (4000 if products._few(product.large) else 400) / models))
+    trials = [(config, usual) for config in [own, *configs(product)]]
+    while trials:
+        for config, count in trials:
+            use(config)
+            grads = case.grads(count) if product.operation == "outer" else ()
+            try:
+                error = case.error(grads)
+            except triton.runtime.errors.OutOfResources:
+                continue
+            assert error < 0.01, (product, config, count, error)
+            took = time(case, grads)
+            found.append(
+                {"models": models, **product._asdict(), "parts": count, "µs": took, "own": config == own, **config}
+            )
+        best = sorted(found, key=lambda row: row["µs"])[:4]
+        done = len({row["parts"] for row in found}) == len(counts)
+        trials = [] if done else [({k: row[k] for k in own}, c) for row in best for c in counts if c != usual]
+    return sorted(found, key=lambda row: row["µs"])
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--models", default="1,5,15,25")
+    asked.add_argument("--out", default="tiles.csv")
+    asked.add_argument("--processes", type=int, default=os.cpu_count())
+    options = asked.parse_args()
+    own = products._config
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        pool.map(compile_some, [(n, options.processes) for n in range(options.processes)], chunksize=1)
+    print("compiled", file=sys.stderr)
+    rows: list[dict[str, Any]] = []
+    for models in map(int, options.models.split(",")):
+        for product in PRODUCTS:
+            found = judge(product, models, own(product.operation, product.large, product.small, models, BF16))
+            rows += found
+            for row in found[:3]:
+                print(*(f"{key}={value:.1f}" if key == "µs" else f"{key}={value}" for key, value in row.items()))
+    names = dict.fromkeys(name for row in rows for name in row)
+    with open(options.out, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(names))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
