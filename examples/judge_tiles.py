@@ -161,7 +161,9 @@ def judge(product: Product, models: int, own: dict[str, int]) -> list[dict[str, 
                 error = case.error(grads)
             except triton.runtime.errors.OutOfResources:
                 continue
-            assert error < 0.01, (product, config, count, error)
+            if not error < 0.01:
+                print(f"wrong by {error}: {product}, {config}, {count} parts", file=sys.stderr)
+                continue
             took = time(case, grads)
             found.append(
                 {"models": models, **product._asdict(), "parts": count, "µs": took, "own": config == own, **config}
@@ -182,18 +184,28 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         pool.map(compile_some, [(n, options.processes) for n in range(options.processes)], chunksize=1)
     print("compiled", file=sys.stderr)
-    rows: list[dict[str, Any]] = []
-    for models in map(int, options.models.split(",")):
-        for product in PRODUCTS:
+    names = [
+        "models",
+        *Product._fields,
+        "parts",
+        "µs",
+        "own",
+        "ROWS",
+        "TILE",
+        "DEPTH",
+        "SLICE",
+        "num_warps",
+        "num_stages",
+    ]
+    with open(options.out, "w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for models, product in itertools.product(map(int, options.models.split(",")), PRODUCTS):
             found = judge(product, models, own(product.operation, product.large, product.small, models, BF16))
-            rows += found
+            writer.writerows(found)
+            file.flush()
             for row in found[:3]:
                 print(*(f"{key}={value:.1f}" if key == "µs" else f"{key}={value}" for key, value in row.items()))
-    names = dict.fromkeys(name for row in rows for name in row)
-    with open(options.out, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(names))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

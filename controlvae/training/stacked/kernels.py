@@ -125,7 +125,7 @@ def spread_kernel(
     _finish(acc, out, gate, offset, offset, ok, RELU, GATE, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["per_part"])
 def outer_kernel(
     large, small, grad, bias_grad, blocks, per_part, grad_model, bias_model,
     H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
@@ -171,7 +171,7 @@ def outer_kernel(
         tl.store(bias_grad + part * CS + n - CS, tl.sum(small_sum, axis=0) * (1 / 16), mask=own)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["per_part"])
 def outer_few_kernel(
     large, small, grad, bias_grad, positions, per_part, grad_model, bias_model,
     H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
