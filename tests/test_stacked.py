@@ -30,7 +30,7 @@ EXACT = products.Arithmetic("fp32")
 @pytest.fixture(autouse=True)
 def few_parts(monkeypatch):
     """A large card wants sums in hundreds of parts; the interpreter runs them one after the other."""
-    monkeypatch.setattr(layers, "_parts", lambda *sizes: 3)
+    monkeypatch.setattr(products, "parts", lambda *sizes: 3)
     monkeypatch.setattr(layers, "_norm_parts", lambda models: 3)
 
 

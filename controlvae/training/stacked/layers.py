@@ -74,7 +74,8 @@ class Down(Layer):
 
     def __init__(self, name: str, module: nn.Conv2d, models: int, arithmetic: Arithmetic, **how: bool) -> None:
         super().__init__(arithmetic, **how)
-        self.slots = _map_slots(name, module.in_channels, module.out_channels, module.out_channels, models, 1)
+        large, small = module.in_channels, module.out_channels
+        self.slots = _map_slots(name, large, small, small, products.parts(large, small, models, arithmetic), 1)
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.slots
@@ -94,7 +95,8 @@ class Up(Layer):
     def __init__(self, name: str, module: nn.ConvTranspose2d, models: int, arithmetic: Arithmetic, **how: bool) -> None:
         super().__init__(arithmetic, **how)
         # The bias belongs to the large map, whose sum comes in quarters: see `outer_kernel`.
-        self.slots = _map_slots(name, module.out_channels, module.in_channels, module.out_channels, models, 4)
+        large, small = module.out_channels, module.in_channels
+        self.slots = _map_slots(name, large, small, large, products.parts(large, small, models, arithmetic), 4)
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.slots
@@ -188,26 +190,13 @@ def number_slot(name: str) -> Slot:
     return Slot(name, (), 1, _same, _same)
 
 
-def _map_slots(name: str, large: int, small: int, biases: int, models: int, bias_parts: int) -> list[Slot]:
+def _map_slots(name: str, large: int, small: int, biases: int, parts: int, bias_parts: int) -> list[Slot]:
     """Weight and bias of a stride-2 layer. Torch has (small, large, 4, 4), ours is (4, 4, large, small)."""
-    parts = _parts(large, small, models)
     return [
         Slot(f"{name}.weight", (4, 4, large, small), parts,
              lambda plain: plain.permute(2, 3, 1, 0), lambda stacked: stacked.permute(3, 2, 0, 1)),
         Slot(f"{name}.bias", (biases,), parts * bias_parts, _same, _same),
     ]  # fmt: skip
-
-
-def _parts(large: int, small: int, models: int) -> int:
-    """Into how many parts a weight gradient's sum over pixels is split: enough to fill a large card, measured.
-
-    Every part is read again by the optimiser, so wide layers and tall stacks get few.
-    """
-    if 16 * large <= 64:
-        return 128 if models <= 8 else 64
-    if large * small <= 1024:
-        return max(8, min(32, 80 // models))
-    return max(4, min(16 if large * small > 2048 else 32, 40 // models))
 
 
 def _norm_parts(models: int) -> int:

@@ -38,18 +38,41 @@ def _few(large: int) -> bool:
 
 
 def _config(operation: str, large: int, small: int, models: int, arithmetic: Arithmetic) -> dict[str, int]:
-    """What a program works on at once, its warps and its pipeline depth: the best measured on an H200."""
-    wide = 128 if arithmetic.maps == torch.bfloat16 else 32
+    """What a program works on at once, its warps and its pipeline depth: the best of `examples/judge_tiles.py`.
+
+    A single model has few programs, so they are made smaller; float32 takes twice the room of bfloat16.
+    """
+    rounded = arithmetic.maps == torch.bfloat16
     if operation == "gather":
-        depth = min(wide, _padded(16 * large))
-        return {"ROWS": 128, "TILE": _tile(small), "DEPTH": depth, "num_warps": 4, "num_stages": 3}
+        tall = _few(large) or (small <= 32 and models > 1)
+        sizes = {"ROWS": 128 if tall else 64, "TILE": _tile(small), "DEPTH": min(64, _padded(16 * large))}
+        return {**sizes, "num_warps": 4, "num_stages": 2 if tall else 3}
+    wide = 128 if rounded and models > 1 else 64
     if operation == "spread":
-        tile = min(wide, _padded(4 * large))
-        return {"ROWS": 128, "TILE": tile, "DEPTH": min(wide, _padded(4 * small)), "num_warps": 4, "num_stages": 2}
+        depth = min(128 if rounded and 4 * small <= 128 else 64, _padded(4 * small))
+        sizes = {"ROWS": 64, "TILE": min(wide, _padded(4 * large)), "DEPTH": depth}
+        return {**sizes, "num_warps": 4, "num_stages": 2 if models > 1 else 3}
     if _few(large):
         return {"ROWS": 128, "SLICE": _padded(16 * large), "TILE": _tile(small), "num_warps": 4, "num_stages": 2}
-    sizes = {"SLICE": min(wide, _padded(4 * large)), "TILE": min(wide, _padded(4 * small))}
-    return {"ROWS": 64, **sizes, "num_warps": 8 if wide == 128 else 4, "num_stages": 3}
+    square = wide == 128 and large == small == 32  # one program has the whole gradient, and room for it
+    sizes = {"ROWS": 32, "SLICE": 128 if square else 64, "TILE": min(128 if rounded else 64, _padded(4 * small))}
+    return {**sizes, "num_warps": 8 if square else 4, "num_stages": 4 if square else 3}
+
+
+_PROGRAMS = 240  # that sum a weight gradient: two for each processor of a large card
+
+
+def parts(large: int, small: int, models: int, arithmetic: Arithmetic) -> int:
+    """Into how many parts a weight gradient's sum over pixels is split: enough to fill a large card, measured.
+
+    Every part is read again by the optimiser, so wide layers and tall stacks get few.
+    """
+    if _few(large):
+        return 256 if models <= 8 else 128
+    config = _config("outer", large, small, models, arithmetic)
+    tiles = triton.cdiv(4 * large, config["SLICE"]) * triton.cdiv(4 * small, config["TILE"])
+    wanted = max(2, min(64, _PROGRAMS // (tiles * models)))
+    return 1 << wanted.bit_length() - 1  # a power of two not above it
 
 
 def _model_stride(tensor: Tensor | None) -> int:
