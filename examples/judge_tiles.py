@@ -45,29 +45,36 @@ PRODUCTS = [Product(operation, *layer) for operation in ("gather", "spread", "ou
 def configs(product: Product) -> Iterator[dict[str, int]]:
     """Tiles that may be worth a try."""
     wide_large, wide_small = products._padded(4 * product.large), products._padded(4 * product.small)
-    pipelines = [{"num_warps": w, "num_stages": s} for w in (4, 8) for s in (2, 3, 4)]
-    if product.operation == "gather":
-        depths = {min(d, products._padded(16 * product.large)) for d in (64, 128, 256)}
-        shapes = [{"ROWS": r, "TILE": products._tile(product.small), "DEPTH": d}
-                  for r in (64, 128, 256) for d in depths]  # fmt: skip
-    elif product.operation == "spread":
-        tiles, depths = {min(t, wide_large) for t in (64, 128)}, {min(d, wide_small) for d in (64, 128)}
-        shapes = [{"ROWS": r, "TILE": t, "DEPTH": d} for r in (64, 128) for t in tiles for d in depths]
-    elif products._few(product.large):
-        shapes = [{"ROWS": r, "SLICE": products._padded(16 * product.large), "TILE": products._tile(product.small)}
-                  for r in (64, 128, 256, 512)]  # fmt: skip
-    else:
-        slices, tiles = {min(s, wide_large) for s in (64, 128)}, {min(t, wide_small) for t in (64, 128)}
-        shapes = [{"ROWS": r, "SLICE": s, "TILE": t} for r in (32, 64, 128) for s in slices for t in tiles]
-    for shape, pipeline in itertools.product(shapes, pipelines):
-        yield shape | pipeline
+    tiles = sorted({min(tile, wide_large) for tile in (64, 128)})
+    match product.operation, products._few(product.large):
+        case "gather", _:
+            depths = sorted({min(depth, products._padded(16 * product.large)) for depth in (64, 128)})
+            shapes = {"ROWS": (64, 128, 256), "TILE": (products._tile(product.small),), "DEPTH": depths}
+        case "spread", _:
+            shapes = {"ROWS": (64, 128), "TILE": tiles, "DEPTH": (64, wide_small), "TURNS": (1, 2, 4, 8)}
+        case _, True:
+            shapes = {"ROWS": (64, 128, 256), "SLICE": (products._padded(16 * product.large),),
+                      "TILE": (products._tile(product.small),)}  # fmt: skip
+        case _, False:
+            shapes = {"ROWS": (32, 64), "SLICE": tiles, "TILE": sorted({min(tile, wide_small) for tile in (64, 128)})}
+    shapes |= {"num_warps": (4, 8), "num_stages": (2, 3, 4) if product.operation == "gather" else (2, 3)}
+    if product.operation == "outer":
+        shapes["num_stages"] = (3, 4)
+    for values in itertools.product(*shapes.values()):
+        config = dict(zip(shapes, values, strict=True))
+        if config.get("DEPTH") == 64 and config.get("TURNS", 1) > 1:
+            continue  # turns are for weights that are read once
+        yield config
 
 
-def parts(product: Product) -> tuple[int, ...]:
+def parts(product: Product, config: dict[str, int], models: int) -> list[int]:
     """Into how many parts a weight gradient's sum may be split; no other product has any."""
     if product.operation != "outer":
-        return (1,)
-    return (32, 64, 128, 256) if products._few(product.large) else (2, 4, 8, 16, 32, 64)
+        return [1]
+    if products._few(product.large):
+        return [64, 128, 256]
+    tiles = triton.cdiv(4 * product.large, config["SLICE"]) * triton.cdiv(4 * product.small, config["TILE"])
+    return [count for count in (2, 4, 8, 16, 32, 64) if 100 <= tiles * count * models <= 600]
 
 
 class Case:
@@ -116,14 +123,19 @@ class Case:
         return ((got - expected).norm() / expected.norm()).item()
 
 
+def chosen(operations: str) -> list[Product]:
+    return [product for product in PRODUCTS if product.operation in operations.split(",")]
+
+
 def use(config: dict[str, int]) -> None:
     products._config = lambda *sizes: config  # type: ignore[assignment]
 
 
-def compile_some(share: tuple[int, int]) -> None:
+def compile_some(share: tuple[int, int, str]) -> None:
     """Every nth kernel, into the cache on disk. How many models and parts there are does not change a kernel."""
-    wanted = [(product, config) for product in PRODUCTS for config in configs(product)]
-    for product, config in wanted[share[0] :: share[1]]:
+    first, every, operations = share
+    wanted = [(product, config) for product in chosen(operations) for config in configs(product)]
+    for product, config in wanted[first::every]:
         use(config)
         case = Case(product, 1)
         with suppress(triton.runtime.errors.OutOfResources):
@@ -148,14 +160,11 @@ def time(case: Case, grads: tuple[Tensor, ...]) -> float:
 
 
 def judge(product: Product, models: int, own: dict[str, int]) -> list[dict[str, Any]]:
-    """Every tile's time, fastest first; of a gradient, the four best in all numbers of parts."""
+    """Every tile's time, fastest first."""
     case, found = Case(product, models), []
-    counts = parts(product)
-    usual = min(counts, key=lambda count: abs(count - (4000 if products._few(product.large) else 400) / models))
-    trials = [(config, usual) for config in [own, *configs(product)]]
-    while trials:
-        for config, count in trials:
-            use(config)
+    for config in [own, *configs(product)]:
+        use(config)
+        for count in parts(product, config, models):
             grads = case.grads(count) if product.operation == "outer" else ()
             try:
                 error = case.error(grads)
@@ -164,25 +173,22 @@ def judge(product: Product, models: int, own: dict[str, int]) -> list[dict[str, 
             if not error < 0.01:
                 print(f"wrong by {error}: {product}, {config}, {count} parts", file=sys.stderr)
                 continue
-            took = time(case, grads)
-            found.append(
-                {"models": models, **product._asdict(), "parts": count, "µs": took, "own": config == own, **config}
-            )
-        best = sorted(found, key=lambda row: row["µs"])[:4]
-        done = len({row["parts"] for row in found}) == len(counts)
-        trials = [] if done else [({k: row[k] for k in own}, c) for row in best for c in counts if c != usual]
+            shown = {"models": models, **product._asdict(), "parts": count, "µs": time(case, grads)}
+            found.append({**shown, "own": config == own, **config})
     return sorted(found, key=lambda row: row["µs"])
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--models", default="1,5,15,25")
+    asked.add_argument("--operations", default="gather,spread,outer")
     asked.add_argument("--out", default="tiles.csv")
     asked.add_argument("--processes", type=int, default=os.cpu_count())
     options = asked.parse_args()
     own = products._config
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        pool.map(compile_some, [(n, options.processes) for n in range(options.processes)], chunksize=1)
+        shares = [(n, options.processes, options.operations) for n in range(options.processes)]
+        pool.map(compile_some, shares, chunksize=1)
     print("compiled", file=sys.stderr)
     names = [
         "models",
@@ -200,7 +206,7 @@ def main() -> None:
     with open(options.out, "w", newline="") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
-        for models, product in itertools.product(map(int, options.models.split(",")), PRODUCTS):
+        for models, product in itertools.product(map(int, options.models.split(",")), chosen(options.operations)):
             found = judge(product, models, own(product.operation, product.large, product.small, models, BF16))
             writer.writerows(found)
             file.flush()

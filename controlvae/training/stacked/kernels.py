@@ -99,30 +99,44 @@ def _weight_of(m, n, CL: tl.constexpr, CS: tl.constexpr):
 def spread_kernel(
     small, weight, bias, gate, out, blocks, weight_model, bias_model,
     H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
-    ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr, TURNS: tl.constexpr,
     BIAS: tl.constexpr, RELU: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     model = tl.program_id(2).to(tl.int64)
-    block = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = block < blocks
-    example, p, q = _split_position(block, H + 1, W + 1)
     m = tl.program_id(1) * TILE + tl.arange(0, TILE)
     pixels = blocks // ((H + 1) * (W + 1)) * H * W
     small += model * pixels * CS
     weight += model * weight_model
-    acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
-    for start in range(0, 4 * CS, DEPTH):
-        n = start + tl.arange(0, DEPTH)
-        place, ok = _around_block(example, p, q, n, inside, H, W, CS)
-        left = tl.load(small + place, mask=ok, other=0.0)
+    out += model * pixels * 4 * CL
+    if GATE:
+        gate += model * pixels * 4 * CL
+    all_at_once: tl.constexpr = DEPTH >= 4 * CS
+    n = tl.arange(0, DEPTH)
+    right = tl.zeros((DEPTH, TILE), dtype=DOT)
+    if all_at_once:  # weights are read once for all turns, and the pixels of a turn while the one before is worked on
         known = (n < 4 * CS)[:, None] & (m < 4 * CL)[None, :]
-        right = tl.load(weight + _weight_of(m[None, :], n[:, None], CL, CS), mask=known, other=0.0)
-        acc = tl.dot(left.to(DOT), right.to(DOT), acc, input_precision=PRECISION)
+        right = tl.load(weight + _weight_of(m[None, :], n[:, None], CL, CS), mask=known, other=0.0).to(DOT)
+    shift = tl.zeros((TILE,), dtype=tl.float32)
     if BIAS:
-        acc += tl.load(bias + model * bias_model + m % CL, mask=m < 4 * CL, other=0.0)[None, :]
-    place, ok = _of_block(example, p, q, m, inside, H, W, CL)
-    offset = model * pixels * 4 * CL + place
-    _finish(acc, out, gate, offset, offset, ok, RELU, GATE, 0.0)
+        shift = tl.load(bias + model * bias_model + m % CL, mask=m < 4 * CL, other=0.0)
+    for turn in range(TURNS):
+        block = (tl.program_id(0) * TURNS + turn) * ROWS + tl.arange(0, ROWS)
+        example, p, q = _split_position(block, H + 1, W + 1)
+        acc = tl.zeros((ROWS, TILE), dtype=tl.float32) + shift[None, :]
+        if all_at_once:
+            place, ok = _around_block(example, p, q, n, block < blocks, H, W, CS)
+            left = tl.load(small + place, mask=ok, other=0.0).to(DOT)
+            acc = tl.dot(left, right, acc, input_precision=PRECISION)
+        else:
+            for start in range(0, 4 * CS, DEPTH):
+                place, ok = _around_block(example, p, q, start + n, block < blocks, H, W, CS)
+                left = tl.load(small + place, mask=ok, other=0.0).to(DOT)
+                known = (start + n < 4 * CS)[:, None] & (m < 4 * CL)[None, :]
+                place = _weight_of(m[None, :], start + n[:, None], CL, CS)
+                right = tl.load(weight + place, mask=known, other=0.0).to(DOT)
+                acc = tl.dot(left, right, acc, input_precision=PRECISION)
+        place, ok = _of_block(example, p, q, m, block < blocks, H, W, CL)
+        _finish(acc, out, gate, place, place, ok, RELU, GATE, 0.0)
 
 
 @triton.jit(do_not_specialize=["per_part"])
@@ -171,6 +185,18 @@ def outer_kernel(
         tl.store(bias_grad + part * CS + n - CS, tl.sum(small_sum, axis=0) * (1 / 16), mask=own)
 
 
+@triton.jit
+def _patches(large, position, end, k, H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr):
+    """What small pixels meet: all large pixels k, (tap, large channel), of each."""
+    example, h, w = _split_position(position, H, W)
+    tap = k // CL
+    y = 2 * h[:, None] + (tap // 4)[None, :] - 1
+    x = 2 * w[:, None] + (tap % 4)[None, :] - 1
+    ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & (position < end)[:, None] & (tap < 16)[None, :]
+    pixel = (example[:, None] * 2 * H + y) * 2 * W + x
+    return tl.load(large + pixel * CL + (k % CL)[None, :], mask=ok, other=0.0)
+
+
 @triton.jit(do_not_specialize=["per_part"])
 def outer_few_kernel(
     large, small, grad, bias_grad, positions, per_part, grad_model, bias_model,
@@ -184,30 +210,28 @@ def outer_few_kernel(
     k = tl.arange(0, SLICE)  # (tap, large channel)
     column = tl.program_id(0) * TILE + tl.arange(0, TILE)
     tap = k // CL
-    channel = k % CL
     large += model * positions * 4 * CL
     small += model * positions * CS
     acc = tl.zeros((SLICE, TILE), dtype=tl.float32)
     ones = tl.full((ROWS, 16), 1.0, dtype=DOT)
     large_sum = tl.zeros((SLICE, 16), dtype=tl.float32)
     small_sum = tl.zeros((16, TILE), dtype=tl.float32)
-    end = min((part + 1) * per_part, positions)
-    for start in range(part * per_part, end, ROWS):
+    first = part * per_part
+    end = min(first + per_part, positions)
+    # Single numbers are beyond the compiler's pipeline: those of the next turn are asked for by hand.
+    patches = _patches(large, first + tl.arange(0, ROWS), end, k, H, W, CL)
+    for start in range(first, end, ROWS):
         position = start + tl.arange(0, ROWS)
-        inside = position < end
-        example, h, w = _split_position(position, H, W)
-        y = 2 * h[:, None] + (tap // 4)[None, :] - 1
-        x = 2 * w[:, None] + (tap % 4)[None, :] - 1
-        ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside[:, None] & (tap < 16)[None, :]
-        pixel = (example[:, None] * 2 * H + y) * 2 * W + x
-        left = tl.trans(tl.load(large + pixel * CL + channel[None, :], mask=ok, other=0.0).to(DOT))
-        known = inside[:, None] & (column < CS)[None, :]
+        following = _patches(large, position + ROWS, end, k, H, W, CL)
+        known = (position < end)[:, None] & (column < CS)[None, :]
         right = tl.load(small + position[:, None] * CS + column[None, :], mask=known, other=0.0).to(DOT)
+        left = tl.trans(patches.to(DOT))
         acc = tl.dot(left, right, acc, input_precision=PRECISION)
         if LARGE_BIAS:
             large_sum = tl.dot(left, ones, large_sum, input_precision=PRECISION)
         else:
             small_sum = tl.dot(tl.trans(ones), right, small_sum, input_precision=PRECISION)
+        patches = following
     grad += model * grad_model + part * 16 * CL * CS
     tl.store(grad + k[:, None] * CS + column[None, :], acc, mask=(tap < 16)[:, None] & (column < CS)[None, :])
     bias_grad += model * bias_model
@@ -217,7 +241,7 @@ def outer_few_kernel(
         quarter = (tap // 4 - 1) * 2 + tap % 4 - 1
         if tl.program_id(0) == 0:
             total = tl.sum(large_sum, axis=1) * (1 / 16)
-            tl.store(bias_grad + (part * 4 + quarter) * CL + channel, total, mask=inner)
+            tl.store(bias_grad + (part * 4 + quarter) * CL + k % CL, total, mask=inner)
     else:
         tl.store(bias_grad + part * CS + column, tl.sum(small_sum, axis=0) * (1 / 16), mask=column < CS)
 

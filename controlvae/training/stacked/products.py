@@ -50,7 +50,7 @@ def _config(operation: str, large: int, small: int, models: int, arithmetic: Ari
     wide = 128 if rounded and models > 1 else 64
     if operation == "spread":
         depth = min(128 if rounded and 4 * small <= 128 else 64, _padded(4 * small))
-        sizes = {"ROWS": 64, "TILE": min(wide, _padded(4 * large)), "DEPTH": depth}
+        sizes = {"ROWS": 64, "TILE": min(wide, _padded(4 * large)), "DEPTH": depth, "TURNS": 1 if models == 1 else 4}
         return {**sizes, "num_warps": 4, "num_stages": 2 if models > 1 else 3}
     if _few(large):
         return {"ROWS": 128, "SLICE": _padded(16 * large), "TILE": _tile(small), "num_warps": 4, "num_stages": 2}
@@ -107,7 +107,8 @@ def spread(
     out = torch.empty(models, batch, 2 * height, 2 * width, cl, dtype=dtype or arithmetic.maps, device=small.device)
     blocks = batch * (height + 1) * (width + 1)
     config = _config("spread", cl, cs, models, arithmetic)
-    kernels.spread_kernel[(triton.cdiv(blocks, config["ROWS"]), triton.cdiv(4 * cl, config["TILE"]), models)](
+    programs = triton.cdiv(blocks, config["ROWS"] * config["TURNS"])
+    kernels.spread_kernel[(programs, triton.cdiv(4 * cl, config["TILE"]), models)](
         small, weight, bias, gate, out, blocks, weight.stride(0), _model_stride(bias),
         H=height, W=width, CL=cl, CS=cs, **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
