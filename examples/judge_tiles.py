@@ -190,21 +190,10 @@ def main() -> None:
         shares = [(n, options.processes, options.operations) for n in range(options.processes)]
         pool.map(compile_some, shares, chunksize=1)
     print("compiled", file=sys.stderr)
-    names = [
-        "models",
-        *Product._fields,
-        "parts",
-        "µs",
-        "own",
-        "ROWS",
-        "TILE",
-        "DEPTH",
-        "SLICE",
-        "num_warps",
-        "num_stages",
-    ]
+    shown = ("models", *Product._fields, "parts", "µs", "own")
+    sizes = ("ROWS", "TILE", "DEPTH", "TURNS", "SLICE", "num_warps", "num_stages")
     with open(options.out, "w", newline="") as file:
-        writer = csv.DictWriter(file, names)
+        writer = csv.DictWriter(file, [*shown, *sizes])
         writer.writeheader()
         for models, product in itertools.product(map(int, options.models.split(",")), chosen(options.operations)):
             found = judge(product, models, own(product.operation, product.large, product.small, models, BF16))

@@ -58,6 +58,16 @@ def test_a_gpu_trains_as_the_host_does_and_goes_on_from_its_checkpoint(sets):
     close(resumed.advance(2), expected)
 
 
+def test_rounded_weights_are_the_weights_after_steps_and_after_a_checkpoint():
+    experiments = [small("shapes2d-quick", "training.precision=bf16", f"training.seed={seed}") for seed in (1, 2)]
+    host, gpu = engines(experiments)
+    torch.testing.assert_close(gpu.advance(3)[..., 0], host.advance(3)[..., 0], rtol=5e-2, atol=0)
+    gpu.restore(1, 3, host.snapshot(1))
+    for _ in range(2):
+        assert gpu.network.parameters.operands.equal(gpu.network.parameters.weights.bfloat16())
+        gpu.advance(2)
+
+
 @pytest.mark.parametrize(
     ("name", "more", "device"),
     [

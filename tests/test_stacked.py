@@ -21,6 +21,7 @@ from controlvae.training.sampling import orders
 from controlvae.training.stacked import feed, layers, products
 from controlvae.training.stacked.engine import StackedEngine
 from controlvae.training.stacked.network import StackedVAE
+from controlvae.training.stacked.parameters import Parameters
 
 CPU = torch.device("cpu")
 # In bfloat16 nothing can be compared: Triton's interpreter multiplies its bits as whole numbers.
@@ -123,6 +124,20 @@ def test_gradients_and_adam_are_those_of_the_plain_modules(build):
             torch.testing.assert_close(exported[name][told], parameter.detach()[told], rtol=1e-5, atol=1e-6)
         for name, buffer in stack.buffers.items():
             close(buffer[number], model.state_dict()[name])
+
+
+def test_products_of_rounded_numbers_find_the_weights_rounded():
+    slot = layers.Slot("weight", (300,), 2, lambda value: value, lambda value: value)
+    parameters = Parameters([slot], 2, torch.bfloat16, CPU)
+    for model in range(2):
+        parameters.load(model, {"weight": {"weight": torch.randn(300)}})
+    assert slot.operand.equal(slot.weight.bfloat16())
+    before = slot.weight.clone()
+    slot.gradient.normal_()
+    parameters.step(torch.tensor(0), torch.tensor(1.0), 0.9, 0.999)
+    assert (slot.weight - before).abs().min() > 0.9
+    # Triton's interpreter cuts digits off where a GPU rounds.
+    torch.testing.assert_close(slot.operand.float(), slot.weight, rtol=2**-7, atol=0)
 
 
 @pytest.mark.parametrize("sets", OBJECTIVES.values(), ids=OBJECTIVES)
