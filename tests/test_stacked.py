@@ -76,15 +76,17 @@ def test_the_three_products_are_convolutions_and_their_gradients(large, small):
 def test_bytes_are_pictures_in_255ths():
     rows, indices = torch.randint(0, 256, (5, 4 * 4 * 3), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
     expected = ByteImages(rows, (3, 4, 4), "random").batch(indices).movedim(2, -1)
-    close(products.unpack_bytes(rows, indices, (3, 4, 4), torch.float32), expected)
-    assert products.unpack_bytes(rows, indices, (3, 4, 4), torch.uint8).flatten(2).equal(rows[indices])
+    steps = torch.stack([torch.zeros_like(indices), indices])
+    close(products.unpack_bytes(rows, steps, torch.tensor([1]), (3, 4, 4), torch.float32), expected)
+    assert products.unpack_bytes(rows, steps, torch.tensor([1]), (3, 4, 4), torch.uint8).flatten(2).equal(rows[indices])
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (1, 48, 48), (3, 8, 8)], ids=str)
 def test_bits_are_unpacked_in_order(shape):
     bits, indices = torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
     expected = BinaryImages(bits, shape, "random").batch(indices).movedim(2, -1)
-    assert products.unpack(bits, indices, shape, torch.float32).equal(expected)
+    steps = torch.stack([torch.zeros_like(indices), indices])
+    assert products.unpack(bits, steps, torch.tensor([1]), shape, torch.float32).equal(expected)
 
 
 @pytest.mark.parametrize("build", [

@@ -75,6 +75,7 @@ class StackedEngine:
         steps = self.feed.block_steps
         self.noise = torch.zeros(steps, count, *noise_shape(first), device=device)
         self.rows = torch.zeros(steps, count, width(first), dtype=torch.float64, device=device)
+        self.ones = torch.ones(count, device=device)
         self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # position within the block, steps in all
         self.step = 0
         self._loaded_block = -1
@@ -112,11 +113,10 @@ class StackedEngine:
 
     def _training_step(self) -> None:
         position, counter = self.clock[:1], self.clock[1:]
-        noise = self.noise.index_select(0, position)[0]  # (models, draws, batch, latents)
         x, target = self.feed.pictures(position, 0, self.network.maps)
         encoded = self.network.encode(x)
-        z, divergence = self._latent(encoded, noise[:, 0])
-        terms, critic_gradient = self._terms(divergence, encoded, z, position, noise)
+        z, divergence = self._latent(encoded, self.noise, position)
+        terms, critic_gradient = self._terms(divergence, encoded, z, position)
         measured = terms.held.detach()
         if self.by_reconstruction is None:
             with self.aside():  # while the decoder works
@@ -130,7 +130,11 @@ class StackedEngine:
             kl, per_latent = (term.detach() for term in terms.divergence)
             weight = beta if self.control.delayed else self.control.state.beta
             self._record(reconstruction.detach(), kl, per_latent, weight, terms.extras)
-        (reconstruction + terms.given + beta * terms.held).sum().backward()
+        # The loss, reconstruction + given + β · held, is never formed: its gradient at each of them is known.
+        paid, weights = [reconstruction, terms.held], [self.ones, beta]
+        if isinstance(terms.given, Tensor):
+            paid, weights = [*paid, terms.given], [*weights, self.ones]
+        torch.autograd.backward(paid, weights)
         if self.critic is not None and critic_gradient is not None:
             self.critic.weight_gradients(critic_gradient)
         for prefix, (parameters, adam) in self.trained.items():
@@ -141,13 +145,13 @@ class StackedEngine:
         self.clock += 1
 
     def _terms(
-        self, divergence: Divergence, encoded: Tensor, z: Tensor, position: Tensor, noise: Tensor
+        self, divergence: Divergence, encoded: Tensor, z: Tensor, position: Tensor
     ) -> tuple[Terms, Tensor | None]:
         """The terms of the objective, and the gradient of the critic's loss at its logits where there is one."""
         if self.critic is not None:
             with torch.no_grad():
                 second, _ = self.feed.pictures(position, 1, self.network.maps)
-                independent = self._second_latent(self.network.encode(second), noise)
+                independent = self._second_latent(self.network.encode(second), self.noise, position)
             joint, other = Judged.apply(z, independent, self.critic)
             return self._critic_step(divergence, joint, other)
         objective = self.experiment.objective
@@ -280,10 +284,10 @@ def _fused(function: Callable[..., Any], device: torch.device) -> Callable[..., 
 # What is left between the large products, small enough to be fused by the compiler. Models come first throughout.
 
 
-def _latent(encoded: Tensor, noise: Tensor) -> tuple[Tensor, Divergence]:
-    """A sample of z, (models, batch, latents), and its KL."""
+def _latent(encoded: Tensor, noise: Tensor, position: Tensor) -> tuple[Tensor, Divergence]:
+    """A sample of z, (models, batch, latents), and its KL. noise: (steps, models, draws, batch, latents)."""
     posterior = Posterior.of(encoded)
-    return posterior.sample(noise), divergence(posterior)
+    return posterior.sample(noise.index_select(0, position)[0, :, 0]), divergence(posterior)
 
 
 def _reconstruction(likelihood: Likelihood) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
@@ -315,8 +319,9 @@ def _prices(experiment: Experiment) -> Callable[[Tensor], Tensor]:
     return prices
 
 
-def _second_latent(encoded: Tensor, noise: Tensor) -> Tensor:
-    """The second batch's z, every latent shuffled across it. noise: (models, 3, batch, latents), the last an order."""
+def _second_latent(encoded: Tensor, noise: Tensor, position: Tensor) -> Tensor:
+    """The second batch's z, every latent shuffled across it: of the draws of noise the third is an order."""
+    noise = noise.index_select(0, position)[0]
     z = Posterior.of(encoded).sample(noise[:, 1])
     return shuffled(z, noise[:, 2].long())
 

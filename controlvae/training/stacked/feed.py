@@ -31,12 +31,11 @@ class Resident:
 
         `position` is a device number, the step within the block; `batch` says which of a step's batches.
         """
-        indices, shape = self.indices.index_select(0, position)[0, :, batch].contiguous(), self.examples.shape
+        wanted = (self.rows, self.indices[:, :, batch], position, self.examples.shape)
         if isinstance(self.examples, BinaryImages):
-            x = products.unpack(self.rows, indices, shape, dtype)
+            x = products.unpack(*wanted, dtype)
             return x, x
-        exact = products.unpack_bytes(self.rows, indices, shape, torch.uint8)
-        return products.unpack_bytes(self.rows, indices, shape, dtype), exact
+        return products.unpack_bytes(*wanted, dtype), products.unpack_bytes(*wanted, torch.uint8)
 
     def prepare(self, block: int) -> None:
         """The host's share of a block, done while the device is busy with the one before."""

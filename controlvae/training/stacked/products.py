@@ -174,23 +174,39 @@ def long_matmul(left: Tensor, right: Tensor, arithmetic: Arithmetic) -> Tensor:
     return out.sum(1)
 
 
-def unpack(bits: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
-    """Binary pictures from their bits: indices (models, batch) -> (models, batch, height, width, channels)."""
-    channels, height, width = shape
-    out = torch.empty(*indices.shape, height, width, channels, dtype=dtype, device=bits.device)
-    grid = (indices.numel(), triton.cdiv(bits.shape[1] * 8, 1024))
-    kernels.unpack_kernel[grid](bits, indices, out, bits.shape[1], CHANNELS=channels, VALUES=1024)
+def unpack(bits: Tensor, indices: Tensor, step: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
+    """Binary pictures from their bits: (models, batch, height, width, channels).
+
+    `indices`, (steps, models, batch), has the numbers of those that every step meets; `step`, a number on the device,
+    says which it is.
+    """
+    out = _pictures(indices, shape, dtype)
+    grid = (out[..., 0, 0, 0].numel(), triton.cdiv(bits.shape[1] * 8, 1024))
+    kernels.unpack_kernel[grid](
+        bits, indices, step, out, bits.shape[1], *indices.stride()[:2],
+        BATCH=indices.shape[2], CHANNELS=shape[0], VALUES=1024,
+    )  # fmt: skip
     return out
 
 
-def unpack_bytes(rows: Tensor, indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
-    """Pictures from their bytes, in [0, 1] or as they are: (models, batch, height, width, channels)."""
-    channels, height, width = shape
-    out = torch.empty(*indices.shape, height, width, channels, dtype=dtype, device=rows.device)
-    scale = 1 if dtype == torch.uint8 else 1 / 255
-    grid = (indices.numel(), triton.cdiv(rows.shape[1], 4096))
-    kernels.unpack_bytes_kernel[grid](rows, indices, out, rows.shape[1], SCALE=scale, VALUES=4096)
+def unpack_bytes(
+    rows: Tensor, indices: Tensor, step: Tensor, shape: tuple[int, int, int], dtype: torch.dtype
+) -> Tensor:
+    """The same from their bytes, in [0, 1] or, as bytes, as they are."""
+    out = _pictures(indices, shape, dtype)
+    grid = (out[..., 0, 0, 0].numel(), triton.cdiv(rows.shape[1], 4096))
+    kernels.unpack_bytes_kernel[grid](
+        rows, indices, step, out, rows.shape[1], *indices.stride()[:2],
+        BATCH=indices.shape[2], SCALE=1 if dtype == torch.uint8 else 1 / 255, VALUES=4096,
+    )  # fmt: skip
     return out
+
+
+def _pictures(indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
+    """Room for one step's, whose numbers lie side by side within a batch."""
+    assert indices.stride(2) == 1
+    channels, height, width = shape
+    return torch.empty(*indices.shape[1:], height, width, channels, dtype=dtype, device=indices.device)
 
 
 _FEW = 16  # channels whose parts one program sums
