@@ -49,9 +49,14 @@ def per_model(function, maps, *weights):
     return torch.stack(each).movedim(2, -1)
 
 
-@pytest.mark.parametrize(("large", "small"), [(1, 16), (3, 8), (3, 136), (16, 24), (32, 16)])
-def test_the_three_products_are_convolutions_and_their_gradients(large, small):
-    torch.manual_seed(0)
+@pytest.mark.parametrize(("large", "small", "tiles"), [
+    (1, 16, "fp32"), (3, 8, "fp32"), (3, 136, "fp32"), (16, 24, "fp32"), (32, 16, "fp32"),
+    (1, 32, "bf16"), (24, 40, "bf16"), (32, 32, "bf16"),
+])  # fmt: skip
+def test_the_three_products_are_convolutions_and_their_gradients(large, small, tiles, monkeypatch):
+    own, chosen = products._config, products.Arithmetic(tiles)
+    monkeypatch.setattr(products, "_config", lambda *sizes: own(*sizes[:-1], chosen))
+    monkeypatch.setattr(products, "_PROGRAMS", 1)  # turns, where tiles allow them
     x, dy, weight = maps(2, 3, 8, large), maps(2, 3, 4, small), torch.randn(2, 4, 4, large, small)
     plain = weight.permute(0, 4, 3, 1, 2)  # (models, small, large, 4, 4), torch's order for both kinds
     bias_small, bias_large = torch.randn(2, small), torch.randn(2, large)
@@ -62,8 +67,8 @@ def test_the_three_products_are_convolutions_and_their_gradients(large, small):
     close(products.spread(dy, weight, EXACT, bias=bias_large), up)
     gated = products.spread(dy, weight, EXACT, bias=bias_large, gate=x)
     close(gated, torch.where(x > 0, up, 0.0))
-    for large_bias, channels, quarters in ((False, small, 1), (True, large, 4)):
-        grad, bias_grad = torch.full((2, 3, *weight.shape[1:]), 7.0), torch.full((2, 3 * quarters, channels), 7.0)
+    for large_bias, channels, parts in ((False, small, 3), (True, large, products.large_bias_parts(large, 3))):
+        grad, bias_grad = torch.full((2, 3, *weight.shape[1:]), 7.0), torch.full((2, parts, channels), 7.0)
         products.outer(x, dy, grad, bias_grad, EXACT, large_bias=large_bias)
         expected = torch.stack([
             torch.nn.grad.conv2d_weight(x[m].movedim(-1, 1), plain[m].shape, dy[m].movedim(-1, 1), stride=2, padding=1)

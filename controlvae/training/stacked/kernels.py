@@ -37,6 +37,20 @@ def _finish(acc, out, gate, offset, gate_offset, mask, RELU: tl.constexpr, GATE:
 
 
 @triton.jit
+def _patches(large, position, end, k, H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr):
+    """What small pixels meet: the numbers k, (tap row, tap column, large channel), of the sixteen large pixels of each.
+
+    Four pixels of a row lie side by side.
+    """
+    example, h, w = _split_position(position, H, W)
+    y = 2 * h[:, None] + (k // (4 * CL))[None, :] - 1
+    x = 2 * w[:, None] + (k // CL % 4)[None, :] - 1
+    ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & (position < end)[:, None] & (k < 16 * CL)[None, :]
+    row = ((example * 2 * H)[:, None] + y) * 2 * W + (2 * w - 1)[:, None]
+    return tl.load(large + row * CL + (k % (4 * CL))[None, :], mask=ok, other=0.0)
+
+
+@triton.jit
 def gather_kernel(
     large, weight, bias, gate, out, positions, weight_model, bias_model,
     H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr, CS: tl.constexpr,
@@ -45,26 +59,20 @@ def gather_kernel(
 ):  # fmt: skip
     model = tl.program_id(2).to(tl.int64)
     position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = position < positions
-    example, h, w = _split_position(position, H, W)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     large += model * positions * 4 * CL
     weight += model * weight_model
     acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
     for start in range(0, 16 * CL, DEPTH):
-        k = start + tl.arange(0, DEPTH)  # (tap row, tap column, large channel): four pixels of a row lie side by side
-        y = 2 * h[:, None] + (k // (4 * CL))[None, :] - 1
-        x = 2 * w[:, None] + (k // CL % 4)[None, :] - 1
-        ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & inside[:, None] & (k < 16 * CL)[None, :]
-        row = ((example * 2 * H)[:, None] + y) * 2 * W + (2 * w - 1)[:, None]
-        left = tl.load(large + row * CL + (k % (4 * CL))[None, :], mask=ok, other=0.0)
+        k = start + tl.arange(0, DEPTH)
+        left = _patches(large, position, positions, k, H, W, CL).to(DOT)
         known = (k < 16 * CL)[:, None] & (column < CS)[None, :]
-        right = tl.load(weight + k[:, None] * CS + column[None, :], mask=known, other=0.0)
-        acc = tl.dot(left.to(DOT), right.to(DOT), acc, input_precision=PRECISION)
+        right = tl.load(weight + k[:, None] * CS + column[None, :], mask=known, other=0.0).to(DOT)
+        acc = tl.dot(left, right, acc, input_precision=PRECISION)
     if BIAS:
         acc += tl.load(bias + model * bias_model + column, mask=column < CS, other=0.0)[None, :]
     offset = model * positions * CS + position[:, None] * CS + column[None, :]
-    _finish(acc, out, gate, offset, offset, inside[:, None] & (column < CS)[None, :], RELU, GATE, 0.0)
+    _finish(acc, out, gate, offset, offset, (position < positions)[:, None] & (column < CS)[None, :], RELU, GATE, 0.0)
 
 
 @triton.jit
@@ -185,18 +193,6 @@ def outer_kernel(
         tl.store(bias_grad + part * CS + n - CS, tl.sum(small_sum, axis=0) * (1 / 16), mask=own)
 
 
-@triton.jit
-def _patches(large, position, end, k, H: tl.constexpr, W: tl.constexpr, CL: tl.constexpr):
-    """What small pixels meet: all large pixels k, (tap, large channel), of each."""
-    example, h, w = _split_position(position, H, W)
-    tap = k // CL
-    y = 2 * h[:, None] + (tap // 4)[None, :] - 1
-    x = 2 * w[:, None] + (tap % 4)[None, :] - 1
-    ok = (y >= 0) & (y < 2 * H) & (x >= 0) & (x < 2 * W) & (position < end)[:, None] & (tap < 16)[None, :]
-    pixel = (example[:, None] * 2 * H + y) * 2 * W + x
-    return tl.load(large + pixel * CL + (k % CL)[None, :], mask=ok, other=0.0)
-
-
 @triton.jit(do_not_specialize=["per_part"])
 def outer_few_kernel(
     large, small, grad, bias_grad, positions, per_part, grad_model, bias_model,
@@ -209,7 +205,6 @@ def outer_few_kernel(
     part = tl.program_id(1)
     k = tl.arange(0, SLICE)  # (tap, large channel)
     column = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    tap = k // CL
     large += model * positions * 4 * CL
     small += model * positions * CS
     acc = tl.zeros((SLICE, TILE), dtype=tl.float32)
@@ -233,15 +228,17 @@ def outer_few_kernel(
             small_sum = tl.dot(tl.trans(ones), right, small_sum, input_precision=PRECISION)
         patches = following
     grad += model * grad_model + part * 16 * CL * CS
-    tl.store(grad + k[:, None] * CS + column[None, :], acc, mask=(tap < 16)[:, None] & (column < CS)[None, :])
+    tl.store(grad + k[:, None] * CS + column[None, :], acc, mask=(k < 16 * CL)[:, None] & (column < CS)[None, :])
     bias_grad += model * bias_model
     if LARGE_BIAS:
-        # The four inner taps, rows and columns 1 and 2 of the kernel, meet every large pixel once between them.
-        inner = (tap // 4 >= 1) & (tap // 4 <= 2) & (tap % 4 >= 1) & (tap % 4 <= 2) & (tap < 16)
-        quarter = (tap // 4 - 1) * 2 + tap % 4 - 1
         if tl.program_id(0) == 0:
+            # The four inner taps, rows and columns 1 and 2 of the kernel, meet every large pixel once between them.
+            r, c = k // (4 * CL), k // CL % 4
+            inner = (r >= 1) & (r <= 2) & (c >= 1) & (c <= 2)
             total = tl.sum(large_sum, axis=1) * (1 / 16)
-            tl.store(bias_grad + (part * 4 + quarter) * CL + k % CL, total, mask=inner)
+            for channel in tl.static_range(CL):
+                own = tl.where(inner & (k % CL == channel), total, 0.0)
+                tl.store(bias_grad + part * CL + channel, tl.sum(own, axis=0))
     else:
         tl.store(bias_grad + part * CS + column, tl.sum(small_sum, axis=0) * (1 / 16), mask=column < CS)
 

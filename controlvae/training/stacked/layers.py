@@ -75,7 +75,8 @@ class Down(Layer):
     def __init__(self, name: str, module: nn.Conv2d, models: int, arithmetic: Arithmetic, **how: bool) -> None:
         super().__init__(arithmetic, **how)
         large, small = module.in_channels, module.out_channels
-        self.slots = _map_slots(name, large, small, small, products.parts(large, small, models, arithmetic), 1)
+        parts = products.parts(large, small, models, arithmetic)
+        self.slots = _map_slots(name, large, small, parts, Slot(f"{name}.bias", (small,), parts, _same, _same))
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.slots
@@ -94,9 +95,10 @@ class Up(Layer):
 
     def __init__(self, name: str, module: nn.ConvTranspose2d, models: int, arithmetic: Arithmetic, **how: bool) -> None:
         super().__init__(arithmetic, **how)
-        # The bias belongs to the large map, whose sum comes in quarters: see `outer_kernel`.
         large, small = module.out_channels, module.in_channels
-        self.slots = _map_slots(name, large, small, large, products.parts(large, small, models, arithmetic), 4)
+        parts = products.parts(large, small, models, arithmetic)
+        bias = Slot(f"{name}.bias", (large,), products.large_bias_parts(large, parts), _same, _same)
+        self.slots = _map_slots(name, large, small, parts, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.slots
@@ -190,13 +192,11 @@ def number_slot(name: str) -> Slot:
     return Slot(name, (), 1, _same, _same)
 
 
-def _map_slots(name: str, large: int, small: int, biases: int, parts: int, bias_parts: int) -> list[Slot]:
+def _map_slots(name: str, large: int, small: int, parts: int, bias: Slot) -> list[Slot]:
     """Weight and bias of a stride-2 layer. Torch has (small, large, 4, 4), ours is (4, 4, large, small)."""
-    return [
-        Slot(f"{name}.weight", (4, 4, large, small), parts,
-             lambda plain: plain.permute(2, 3, 1, 0), lambda stacked: stacked.permute(3, 2, 0, 1)),
-        Slot(f"{name}.bias", (biases,), parts * bias_parts, _same, _same),
-    ]  # fmt: skip
+    weight = Slot(f"{name}.weight", (4, 4, large, small), parts,
+                  lambda plain: plain.permute(2, 3, 1, 0), lambda stacked: stacked.permute(3, 2, 0, 1))  # fmt: skip
+    return [weight, bias]
 
 
 def _norm_parts(models: int) -> int:

@@ -22,7 +22,7 @@ class Slot:
     to_stacked: Callable[[Tensor], Tensor]
     to_plain: Callable[[Tensor], Tensor]
     weight: Tensor = field(init=False)  # (models, *shape), once `Parameters` has placed it
-    operand: Tensor = field(init=False)  # the same, rounded as products take it
+    operand: Tensor = field(init=False)  # the same as products take it: in `bf16` a rounded copy
     gradient: Tensor = field(init=False)  # (models, parts, *shape)
 
     @property
@@ -38,8 +38,8 @@ class Parameters:
     """All weights of all models, (models, size), with Adam's moments beside them.
 
     Layers write gradients in parts (one per split of their pixels) and the optimiser sums them as it reads them, so a
-    gradient is never summed, concatenated or cleared in a pass of its own. Where products are of rounded numbers, the
-    optimiser leaves the weights rounded, too: every program of a product would otherwise round them again.
+    gradient is never summed, concatenated or cleared in a pass of its own. In `bf16` it leaves the weights rounded,
+    too: every program of a product would otherwise round them again.
     """
 
     def __init__(self, slots: list[Slot], models: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -73,6 +73,7 @@ class Parameters:
         """Weights and moments of one model under their plain names and layouts, on the host."""
         return {kind: self._read(buffer, model) for kind, buffer in self.buffers().items()}
 
+    @torch.no_grad()
     def load(self, model: int, values: dict[str, dict[str, Tensor]]) -> None:
         """Takes over what `export` gave, in place: a captured graph goes on reading the same memory."""
         for kind, buffer in self.buffers().items():
@@ -84,6 +85,7 @@ class Parameters:
                 at += slot.padded
         self.round()
 
+    @torch.no_grad()
     def round(self) -> None:
         """Makes the operands what the weights are, after these were written by anything but `step`."""
         self.operands.copy_(self.weights)

@@ -28,7 +28,7 @@ def _padded(channels: int) -> int:
 
 
 def _tile(channels: int) -> int:
-    """Channels a program takes at once, of its result or of a sum; wider maps take turns, so that float32 fits."""
+    """Small channels that a program computes at once; wider maps take more programs."""
     return min(64, _padded(channels))
 
 
@@ -38,28 +38,36 @@ def _few(large: int) -> bool:
 
 
 def _config(operation: str, large: int, small: int, models: int, arithmetic: Arithmetic) -> dict[str, int]:
-    """What a program works on at once, its warps and its pipeline depth: the best of `examples/judge_tiles.py`.
+    """What a program works on at once, its warps and its pipeline depth: near the best of `examples/judge_tiles.py`.
 
-    A single model has few programs, so they are made smaller; float32 takes twice the room of bfloat16.
+    A single model has few programs, so they are made smaller; float32 takes twice the room of bfloat16, and exact
+    products of it many registers.
     """
     rounded = arithmetic.maps == torch.bfloat16
+    many = 64 if arithmetic.products == "ieee" else 128
     if operation == "gather":
         tall = _few(large) or (small <= 32 and models > 1)
-        sizes = {"ROWS": 128 if tall else 64, "TILE": _tile(small), "DEPTH": min(64, _padded(16 * large))}
+        sizes = {"ROWS": many if tall else 64, "TILE": _tile(small), "DEPTH": min(64, _padded(16 * large))}
         return {**sizes, "num_warps": 4, "num_stages": 2 if tall else 3}
     wide = 128 if rounded and models > 1 else 64
     if operation == "spread":
         depth = min(128 if rounded and 4 * small <= 128 else 64, _padded(4 * small))
-        sizes = {"ROWS": 64, "TILE": min(wide, _padded(4 * large)), "DEPTH": depth, "TURNS": 1 if models == 1 else 4}
+        sizes = {"ROWS": 64, "TILE": min(wide, _padded(4 * large)), "DEPTH": depth}
         return {**sizes, "num_warps": 4, "num_stages": 2 if models > 1 else 3}
     if _few(large):
-        return {"ROWS": 128, "SLICE": _padded(16 * large), "TILE": _tile(small), "num_warps": 4, "num_stages": 2}
-    square = wide == 128 and large == small == 32  # one program has the whole gradient, and room for it
-    sizes = {"ROWS": 32, "SLICE": 128 if square else 64, "TILE": min(128 if rounded else 64, _padded(4 * small))}
-    return {**sizes, "num_warps": 8 if square else 4, "num_stages": 4 if square else 3}
+        return {"ROWS": many, "SLICE": _padded(16 * large), "TILE": _tile(small), "num_warps": 4, "num_stages": 2}
+    # A program with a whole gradient, or half of it, where there is room for that and models enough.
+    whole = wide == 128 and large == 32 and (small == 32 or (small == 64 and models > 16))
+    sizes = {"ROWS": 32, "SLICE": 128 if whole else 64, "TILE": min(128 if rounded else 64, _padded(4 * small))}
+    return {**sizes, "num_warps": 8 if whole and models <= 16 else 4, "num_stages": 4 if whole else 3}
 
 
-_PROGRAMS = 240  # that sum a weight gradient: two for each processor of a large card
+def _turns(programs: int, config: dict[str, int], small: int) -> int:
+    """How many tiles a program of `spread` takes one after the other: some, where its weights then are read once."""
+    return 4 if config["DEPTH"] >= 4 * small and programs >= 4 * _PROGRAMS else 1
+
+
+_PROGRAMS = 240  # that keep a large card busy
 
 
 def parts(large: int, small: int, models: int, arithmetic: Arithmetic) -> int:
@@ -68,11 +76,16 @@ def parts(large: int, small: int, models: int, arithmetic: Arithmetic) -> int:
     Every part is read again by the optimiser, so wide layers and tall stacks get few.
     """
     if _few(large):
-        return 256 if models <= 8 else 128
+        return 128 if models <= 8 else 64
     config = _config("outer", large, small, models, arithmetic)
     tiles = triton.cdiv(4 * large, config["SLICE"]) * triton.cdiv(4 * small, config["TILE"])
     wanted = max(2, min(64, _PROGRAMS // (tiles * models)))
     return 1 << wanted.bit_length() - 1  # a power of two not above it
+
+
+def large_bias_parts(large: int, parts: int) -> int:
+    """Of the gradient of a large map's bias: that of a block comes in quarters, but for a few channels."""
+    return parts if _few(large) else 4 * parts
 
 
 def _model_stride(tensor: Tensor | None) -> int:
@@ -107,8 +120,9 @@ def spread(
     out = torch.empty(models, batch, 2 * height, 2 * width, cl, dtype=dtype or arithmetic.maps, device=small.device)
     blocks = batch * (height + 1) * (width + 1)
     config = _config("spread", cl, cs, models, arithmetic)
-    programs = triton.cdiv(blocks, config["ROWS"] * config["TURNS"])
-    kernels.spread_kernel[(programs, triton.cdiv(4 * cl, config["TILE"]), models)](
+    tiles = triton.cdiv(4 * cl, config["TILE"])
+    config = {"TURNS": _turns(triton.cdiv(blocks, config["ROWS"]) * tiles * models, config, cs), **config}
+    kernels.spread_kernel[(triton.cdiv(blocks, config["ROWS"] * config["TURNS"]), tiles, models)](
         small, weight, bias, gate, out, blocks, weight.stride(0), _model_stride(bias),
         H=height, W=width, CL=cl, CS=cs, **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
@@ -119,9 +133,10 @@ def spread(
 def outer(
     large: Tensor, small: Tensor, grad: Tensor, bias_grad: Tensor, arithmetic: Arithmetic, *, large_bias: bool
 ) -> None:
-    """W[tap] = Σ_pixels largeᵀ · small, in parts: grad (models, parts, 4, 4, large, small), bias_grad alike.
+    """W[tap] = Σ_pixels largeᵀ · small, in parts: grad (models, parts, 4, 4, large, small).
 
-    The bias belongs to the large map of a transposed convolution, to the small map of a convolution.
+    The bias belongs to the large map of a transposed convolution, whose gradient has `large_bias_parts`, or to the
+    small map of a convolution: bias_grad (models, parts, channels).
     """
     models, batch, height, width, cs = small.shape
     cl, parts = large.shape[-1], grad.shape[1]
@@ -209,7 +224,7 @@ def _pictures(indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) 
     return torch.empty(*indices.shape[1:], height, width, channels, dtype=dtype, device=indices.device)
 
 
-_FEW = 16  # channels whose parts one program sums
+_SUMMED = 16  # channels whose parts one program sums
 
 
 def _rows(channels: int) -> dict[str, int]:
@@ -227,9 +242,9 @@ def batch_statistics(
     statistics = torch.empty(models, 2, channels, device=x.device)
     sizes = _rows(channels)
     kernels.moments_kernel[(parts, models)](x, partial, positions, triton.cdiv(positions, parts), **sizes)
-    kernels.statistics_kernel[(models, triton.cdiv(channels, _FEW))](
+    kernels.statistics_kernel[(models, triton.cdiv(channels, _SUMMED))](
         x, partial, statistics, running_mean, running_variance, positions, parts,
-        C=channels, TILE=_FEW, PARTS=triton.next_power_of_2(parts), EPSILON=epsilon, MOMENTUM=momentum,
+        C=channels, TILE=_SUMMED, PARTS=triton.next_power_of_2(parts), EPSILON=epsilon, MOMENTUM=momentum,
     )  # fmt: skip
     return statistics
 
@@ -254,9 +269,9 @@ def normalise_gradient(
         weight_grad.stride(0), bias_grad.stride(0), **sizes,
     )  # fmt: skip
     sums = torch.empty(models, 2, channels, device=x.device)
-    kernels.totals_kernel[(models, triton.cdiv(channels, _FEW))](
+    kernels.totals_kernel[(models, triton.cdiv(channels, _SUMMED))](
         weight_grad, bias_grad, sums, parts, weight_grad.stride(0), bias_grad.stride(0),
-        C=channels, TILE=_FEW, PARTS=triton.next_power_of_2(parts),
+        C=channels, TILE=_SUMMED, PARTS=triton.next_power_of_2(parts),
     )  # fmt: skip
     kernels.normalise_input_kernel[(triton.cdiv(positions, sizes["ROWS"]), models)](
         x, dy, statistics, weight, sums, out, positions, weight.stride(0), **sizes
