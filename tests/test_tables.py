@@ -167,6 +167,21 @@ def test_ctrl_c_while_evaluating_says_what_is_done_and_how_to_go_on(tmp_path, mo
     assert "stopped while evaluating, 1 of 2 done; go on with: the same command" in capsys.readouterr().out
 
 
+def test_what_was_measured_thoroughly_is_not_measured_anew_for_a_bound_that_no_table_shows(tmp_path):
+    folder = RunFolder(tmp_path / "shapes2d-control-16" / "seed-1")
+    sets = [word for one in ("training.steps=1", "training.batch=2", "data.images=64") for word in ("--set", one)]
+    assert within("train", "shapes2d-control-16", *sets, "--run", folder.path, cwd=tmp_path).returncode == 0
+    measured = ("evaluate", folder.path, "--device", "cpu", "--thorough", "--iwae", 0)
+    assert within(*measured, cwd=tmp_path).returncode == 0
+    before = folder.metrics_file.read_bytes()
+    tabulated = within("reproduce", "ablation-step", "--runs", tmp_path, "--no-train", "--device", "cpu", cwd=tmp_path)
+    assert tabulated.returncode == 0, tabulated.stderr
+    assert folder.metrics_file.read_bytes() == before
+    runs.evaluate_run(folder.path, torch.device("cpu"), None)
+    assert "iwae" in folder.metrics()
+    assert folder.metrics()["thorough"]
+
+
 def test_a_table_says_how_far_methods_are_apart_and_whether_chance_would_do_it(tmp_path):
     others = [0.61, 0.58, 0.6, 0.55]
     for name, values in (("shapes2d-control-16", MIGS), ("shapes2d-control-18", others)):

@@ -60,7 +60,8 @@ def reproduce(
         train_all(_folders(wanted, sets, runs, seeds or _SEEDS), how)
     found = {row.key: sorted(runs_in(runs / row.key), key=_seed)[:seeds] for row in result.rows}
     found |= {method: [one for one in given if isinstance(one, RunFolder)] for method, given in own.items()}
-    evaluate_new([folder for folders in found.values() for folder in folders], how.device, how.data_root, fid)
+    every = [folder for folders in found.values() for folder in folders]
+    evaluate_new(every, how.device, how.data_root, fid, iwae=_shows(result, "iwae"))
     result = replace(result, rows=(*result.rows, *(Row(method, None) for method in own)))
     if isinstance(result, PaperTable):
         text = write_table(result, {**found, **own}, runs)
@@ -73,6 +74,12 @@ def reproduce(
         for line in write_figure(result, {**found, **own}, runs, root=how.data_root, device=how.device):
             typer.echo(line)
         typer.echo(f"written to {runs / f'{name}.png'} and .csv")
+
+
+def _shows(result: PaperResult, metric: str) -> bool:
+    """Whether a result has numbers of a metric."""
+    paths = [*result.columns.values(), *result.more.values()] if isinstance(result, PaperTable) else []
+    return any(metric in path.split(".") for path in paths)
 
 
 def _folders(presets: Sequence[str], sets: Sequence[str], runs: Path, seeds: int) -> list[RunFolder]:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,12 @@ def evaluate_run(
     fid: int | None = None,
     *,
     place: str = "",
+    iwae: bool = True,
 ) -> None:
-    """Metrics and pictures of a run, into its folder. What is there stays if no poorer, or if its data is gone."""
+    """Metrics and pictures of a run, into its folder. What is there stays if no poorer, or if its data is gone.
+
+    What was measured thoroughly is so measured again. `iwae` says whether that bound will be looked at.
+    """
     folder = RunFolder(path)
     try:
         opened = open_measured(folder, device, root)
@@ -98,7 +103,9 @@ def evaluate_run(
         print(f"controlvae: {path}: measured before, kept: {error}", file=sys.stderr)
         return
     kept = opened.folder.metrics()
-    if kept is not None and report.suffices(kept, opened.step, examples, fid, device):
+    if kept is not None and kept["step"] == opened.step:
+        opened = replace(opened, thorough=opened.thorough or bool(kept.get("thorough")))
+    if kept is not None and report.suffices(kept, opened.step, examples, fid, device, iwae=iwae):
         asked = [] if fid is None else ["--fid", fid]
         anew = typed("evaluate", path, *asked)
         print(f"controlvae: {path}: measured before, kept; anew with: {anew}", file=sys.stderr)
@@ -111,17 +118,19 @@ def evaluate_run(
         save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
 
 
-def evaluate_new(folders: Iterable[RunFolder], device: torch.device, root: Path | None, fid: int | None = None) -> None:
+def evaluate_new(
+    folders: Iterable[RunFolder], device: torch.device, root: Path | None, fid: int | None = None, *, iwae: bool = True
+) -> None:
     """Once for each checkpoint: metrics of an older one, or poorer ones, are made anew. What is done stays done."""
     due = [
         folder
         for folder in folders
         if (step := latest_step(folder.checkpoints)) is not None
-        and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device)
+        and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device, iwae=iwae)
     ]
     for done, folder in enumerate(due):
         try:
-            evaluate_run(folder.path, device, root, fid=fid, place=f"{done + 1} of {len(due)}")
+            evaluate_run(folder.path, device, root, fid=fid, place=f"{done + 1} of {len(due)}", iwae=iwae)
         except KeyboardInterrupt:
             typer.echo(f"stopped while evaluating, {done} of {len(due)} done; go on with: the same command")
             raise typer.Exit(130) from None

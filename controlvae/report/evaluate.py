@@ -109,13 +109,17 @@ def _best(
 
 
 def suffices(
-    metrics: Mapping[str, Any] | None, step: int, examples: int, fid_pictures: int | None, device: torch.device
-) -> bool:
-    """Whether metrics are of this step and no poorer than what `evaluate` would measure now."""
+    metrics: Mapping[str, Any] | None, step: int, examples: int, fid_pictures: int | None, device: torch.device,
+    *, iwae: bool = True,
+) -> bool:  # fmt: skip
+    """Whether metrics are of this step and no poorer than what `evaluate` would measure now.
+
+    Without `iwae` they may lack that bound, which nobody is going to look at.
+    """
     if metrics is None or metrics["step"] != step or "examples" not in metrics:
         return False
     available = metrics.get("available", metrics["examples"])
-    enough = metrics["examples"] >= min(examples, available) and "iwae" in metrics
+    enough = metrics["examples"] >= min(examples, available) and ("iwae" in metrics or not iwae)
     wanted = min(fid_pictures or 0, available) if "likeness" in metrics else 0  # of pictures alone
     coarser = device.type == "cuda" and not metrics.get("thorough", metrics.get("device", "cuda") == "cuda")
     return enough and (look_up(metrics, "fid.pictures") or 0) >= wanted and not coarser
