@@ -371,6 +371,7 @@ _FIGURES = [
         (
             *TABLES["table-mig"].rows,
             *(Row(f"ControlVAE (KL = {stop})", f"shapes2d-control-{stop}") for stop in (17, 19)),
+            *(Row(f"KL = 16, steps of {step}", f"shapes2d-control-16-step-{step}") for step in (0.05, 0.1, 0.2)),
             Row("KL = 18 with prices", "shapes2d-priced-18"),
             Row("KL = 18, latents in turn", "shapes2d-in-turn-18"),
         ),
