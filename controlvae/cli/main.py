@@ -55,7 +55,7 @@ def _yield_cores() -> None:
     """Threads that wait for each other let go of their core after a fraction of a millisecond, not after several.
 
     A core that spins is one that another process cannot have, which may be what the threads are waiting for: beside two
-    busy processes on two cores training is twice as fast so, and more, and alone as fast. GNU's OpenMP, which torch has
+    busy processes on two cores training is 1.6 to 2 times as fast so, and alone as fast. GNU's OpenMP, which torch has
     on Linux, reads this once, so it is set before torch is imported. Whoever has set a policy keeps it.
     """
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
