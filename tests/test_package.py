@@ -52,6 +52,19 @@ def test_help_does_not_import_torch():
     assert done.stdout.strip().endswith("False")
 
 
+@pytest.mark.parametrize(
+    ("given", "turns"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)]
+)
+def test_waiting_threads_let_go_of_their_cores_unless_told_otherwise(given, turns, monkeypatch):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):  # for a command reads them once, before torch is imported
+        monkeypatch.delenv(name, raising=False)
+    code = "import os, sys; sys.argv = ['controlvae', '--help']; import controlvae.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint(os.environ.get('GOMP_SPINCOUNT'))"  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **given}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == str(turns)
+
+
 def test_training_begins_without_what_draws_pictures_and_without_torchs_compiler(tmp_path):
     """Which together take longer to import than torch itself."""
     code = "import sys; import controlvae.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint(*sys.modules)"

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from controlvae.training.stacked import kernels
+from controlvae.training.stacked.kernels import dense, maps, norm, optimiser, pictures
 
 
 class Arithmetic:
@@ -102,7 +102,7 @@ def gather(
     out = torch.empty(models, batch, height // 2, width // 2, cs, dtype=arithmetic.maps, device=large.device)
     positions = batch * height * width // 4
     config = _config("gather", cl, cs, models, arithmetic)
-    kernels.gather_kernel[(triton.cdiv(positions, config["ROWS"]), triton.cdiv(cs, config["TILE"]), models)](
+    maps.gather_kernel[(triton.cdiv(positions, config["ROWS"]), triton.cdiv(cs, config["TILE"]), models)](
         large, weight, bias, gate, out, positions, weight.stride(0), _model_stride(bias),
         H=height // 2, W=width // 2, CL=cl, CS=cs, **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
@@ -122,7 +122,7 @@ def spread(
     config = _config("spread", cl, cs, models, arithmetic)
     tiles = triton.cdiv(4 * cl, config["TILE"])
     config = {"TURNS": _turns(triton.cdiv(blocks, config["ROWS"]) * tiles * models, config, cs), **config}
-    kernels.spread_kernel[(triton.cdiv(blocks, config["ROWS"] * config["TURNS"]), tiles, models)](
+    maps.spread_kernel[(triton.cdiv(blocks, config["ROWS"] * config["TURNS"]), tiles, models)](
         small, weight, bias, gate, out, blocks, weight.stride(0), _model_stride(bias),
         H=height, W=width, CL=cl, CS=cs, **config,
         BIAS=bias is not None, RELU=relu, GATE=gate is not None, DOT=arithmetic.dot, PRECISION=arithmetic.products,
@@ -142,9 +142,9 @@ def outer(
     cl, parts = large.shape[-1], grad.shape[1]
     config = _config("outer", cl, cs, models, arithmetic)
     if _few(cl):
-        kernel, summed, programs = kernels.outer_few_kernel, batch * height * width, triton.cdiv(cs, config["TILE"])
+        kernel, summed, programs = maps.outer_few_kernel, batch * height * width, triton.cdiv(cs, config["TILE"])
     else:
-        kernel, summed = kernels.outer_kernel, batch * (height + 1) * (width + 1)
+        kernel, summed = maps.outer_kernel, batch * (height + 1) * (width + 1)
         programs = triton.cdiv(4 * cl, config["SLICE"]) * triton.cdiv(4 * cs, config["TILE"])
     kernel[(programs, parts, models)](
         large, small, grad, bias_grad, summed, triton.cdiv(summed, parts), grad.stride(0), bias_grad.stride(0),
@@ -166,7 +166,7 @@ def matmul(
     n = right.shape[2]
     tile = 64 if n >= 512 and m >= 64 else 32
     grid = (triton.cdiv(m, 64), triton.cdiv(n, tile), models)
-    kernels.matmul_kernel[grid](
+    dense.matmul_kernel[grid](
         left, right, bias, gate, out, column_sum, m, n, k,
         *left.stride(), *right.stride(), 0 if bias is None else bias.stride(0), 1 if bias is None else bias.shape[1],
         out.stride(0), 0 if column_sum is None else column_sum.stride(0), 0 if gate is None else gate.stride(0),
@@ -181,7 +181,7 @@ def long_matmul(left: Tensor, right: Tensor, arithmetic: Arithmetic) -> Tensor:
     models, m, k = left.shape
     n, parts = right.shape[2], max(1, min(16, k // 256))
     out = torch.empty(models, parts, m, n, device=left.device)
-    kernels.matmul_kernel[(triton.cdiv(m, 64), triton.cdiv(n, 32), models * parts)](
+    dense.matmul_kernel[(triton.cdiv(m, 64), triton.cdiv(n, 32), models * parts)](
         left, right, None, None, out, None, m, n, k, *left.stride(), *right.stride(), 0, 1, out.stride(0), 0, 0,
         ROWS=64, TILE=32, DEPTH=64, PARTS=parts, BIAS=False, RELU=False, GATE=False, SUM=False, SLOPE=0.0,
         DOT=arithmetic.dot, PRECISION=arithmetic.products,
@@ -197,7 +197,7 @@ def unpack(bits: Tensor, indices: Tensor, step: Tensor, shape: tuple[int, int, i
     """
     out = _pictures(indices, shape, dtype)
     grid = (out[..., 0, 0, 0].numel(), triton.cdiv(bits.shape[1] * 8, 1024))
-    kernels.unpack_kernel[grid](
+    pictures.unpack_kernel[grid](
         bits, indices, step, out, bits.shape[1], *indices.stride()[:2],
         BATCH=indices.shape[2], CHANNELS=shape[0], VALUES=1024,
     )  # fmt: skip
@@ -210,7 +210,7 @@ def unpack_bytes(
     """The same from their bytes, in [0, 1] or, as bytes, as they are."""
     out = _pictures(indices, shape, dtype)
     grid = (out[..., 0, 0, 0].numel(), triton.cdiv(rows.shape[1], 4096))
-    kernels.unpack_bytes_kernel[grid](
+    pictures.unpack_bytes_kernel[grid](
         rows, indices, step, out, rows.shape[1], *indices.stride()[:2],
         BATCH=indices.shape[2], SCALE=1 if dtype == torch.uint8 else 1 / 255, VALUES=4096,
     )  # fmt: skip
@@ -241,8 +241,8 @@ def batch_statistics(
     partial = torch.empty(models, parts, 2, channels, device=x.device)
     statistics = torch.empty(models, 2, channels, device=x.device)
     sizes = _rows(channels)
-    kernels.moments_kernel[(parts, models)](x, partial, positions, triton.cdiv(positions, parts), **sizes)
-    kernels.statistics_kernel[(models, triton.cdiv(channels, _SUMMED))](
+    norm.moments_kernel[(parts, models)](x, partial, positions, triton.cdiv(positions, parts), **sizes)
+    norm.statistics_kernel[(models, triton.cdiv(channels, _SUMMED))](
         x, partial, statistics, running_mean, running_variance, positions, parts,
         C=channels, TILE=_SUMMED, PARTS=triton.next_power_of_2(parts), EPSILON=epsilon, MOMENTUM=momentum,
     )  # fmt: skip
@@ -252,7 +252,7 @@ def batch_statistics(
 def normalise(x: Tensor, statistics: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
     """(x - mean) / sd · weight + bias, rectified."""
     positions, sizes, out = x[0].numel() // x.shape[-1], _rows(x.shape[-1]), torch.empty_like(x)
-    kernels.normalise_kernel[(triton.cdiv(positions, sizes["ROWS"]), len(x))](
+    norm.normalise_kernel[(triton.cdiv(positions, sizes["ROWS"]), len(x))](
         x, statistics, weight, bias, out, positions, weight.stride(0), bias.stride(0), RELU=relu, **sizes
     )
     return out
@@ -264,16 +264,16 @@ def normalise_gradient(
     """The input's gradient; leaves the weight's and the bias's in their parts, (models, parts, channels)."""
     models, channels, positions, parts = len(x), x.shape[-1], x[0].numel() // x.shape[-1], weight_grad.shape[1]
     sizes, out = _rows(channels), torch.empty_like(x)
-    kernels.normalise_sums_kernel[(parts, models)](
+    norm.normalise_sums_kernel[(parts, models)](
         x, dy, statistics, weight_grad, bias_grad, positions, triton.cdiv(positions, parts),
         weight_grad.stride(0), bias_grad.stride(0), **sizes,
     )  # fmt: skip
     sums = torch.empty(models, 2, channels, device=x.device)
-    kernels.totals_kernel[(models, triton.cdiv(channels, _SUMMED))](
+    norm.totals_kernel[(models, triton.cdiv(channels, _SUMMED))](
         weight_grad, bias_grad, sums, parts, weight_grad.stride(0), bias_grad.stride(0),
         C=channels, TILE=_SUMMED, PARTS=triton.next_power_of_2(parts),
     )  # fmt: skip
-    kernels.normalise_input_kernel[(triton.cdiv(positions, sizes["ROWS"]), models)](
+    norm.normalise_input_kernel[(triton.cdiv(positions, sizes["ROWS"]), models)](
         x, dy, statistics, weight, sums, out, positions, weight.stride(0), **sizes
     )
     return out
@@ -288,7 +288,7 @@ def adam(
     `operand` is the weights as products take them: the same memory, or a rounded copy, which is written anew.
     """
     models, parameters = weight.shape
-    kernels.adam_kernel[(len(table), models)](
+    optimiser.adam_kernel[(len(table), models)](
         weight, first, second, operand, partials, table, counter, rate, parameters, partials.shape[1],
         BETA1=beta1, BETA2=beta2, LOG_BETA1=math.log(beta1) if beta1 else -math.inf,
         LOG_BETA2=math.log(beta2) if beta2 else -math.inf, EPSILON=epsilon, BLOCK=block,

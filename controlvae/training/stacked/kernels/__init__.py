@@ -1,0 +1,1 @@
+"""Triton kernels over a stack of models: one launch serves them all."""
