@@ -103,8 +103,8 @@ def evaluate_run(
         print(f"controlvae: {path}: measured before, kept: {error}", file=sys.stderr)
         return
     kept = opened.folder.metrics()
-    if kept is not None and kept["step"] == opened.step:
-        opened = replace(opened, thorough=opened.thorough or bool(kept.get("thorough")))
+    if kept is not None and kept["step"] == opened.step and kept.get("thorough"):
+        opened = replace(opened, thorough=True)
     if kept is not None and report.suffices(kept, opened.step, examples, fid, device, iwae=iwae):
         asked = [] if fid is None else ["--fid", fid]
         anew = typed("evaluate", path, *asked)
