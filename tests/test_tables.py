@@ -78,7 +78,7 @@ def test_the_papers_rmig_rows_average_to_their_last_column():
 def test_methods_that_differ_in_control_alone_train_side_by_side(tmp_path):
     names = ["shapes2d-control-16", "shapes2d-beta-100", "shapes2d-control-18"]
     made = [folder for name in names for folder in seed_folders(preset(name), tmp_path / name, 3, "")]
-    groups = [{folder.experiment().name for folder in together} for together in side_by_side(made)]
+    groups = [{folder.experiment().name for folder in together} for _, together in side_by_side(made)]
     assert groups == [{names[0], names[2]}, {names[1]}]
     again = seed_folders(preset(names[0]), tmp_path / names[0], 3, "")
     assert [folder.experiment().training.seed for folder in again] == [1, 2, 3]
@@ -95,7 +95,7 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
     shutil.rmtree(lost.checkpoints / "step-0000000060")
     shutil.rmtree(packed.checkpoints)  # as runs are packed: without weights there is nothing to go on from
     logs = [folder.log_file.read_bytes() for folder in folders]
-    assert list(side_by_side(folders)) == [[damaged, lost]]
+    assert [together for _, together in side_by_side(folders)] == [[damaged, lost]]
     train_all(folders, how)
     assert [load_checkpoint(folder.checkpoints)[0].step for folder in (damaged, lost)] == [60, 60]
     assert [folder.log_file.read_bytes() for folder in folders] == logs
@@ -106,10 +106,10 @@ def test_runs_that_others_finish_while_a_command_is_at_work_are_left_alone(tmp_p
     sets = ["training.steps=20", "training.batch=4", "data.images=64", "model.channels=(4,4,4)", "model.hidden=16"]
     first, second = seed_folders(override(preset("shapes2d-quick"), sets), tmp_path, 2, "")
     how = options("cpu", None, "0s", False, None)
-    (together,) = side_by_side([first, second])  # chosen when the command begins
+    ((_, together),) = side_by_side([first, second])  # chosen when the command begins
     train_all([first], how)
     before = first.events_file.read_bytes()
-    training.resume(together, how, again="the same command")
+    training.resume(together, how, again="the same command", made=True)
     assert first.events_file.read_bytes() == before
     assert second.ended()
 

@@ -85,11 +85,13 @@ def resume(
     tensorboard: TensorBoard = False,
     data_root: DataRoot = None,
 ) -> None:
-    """Go on from the last good checkpoint as if never stopped."""
-    from controlvae.cli import training
-    from controlvae.experiments import find_runs
+    """Go on from the last good checkpoint as if never stopped.
 
-    training.resume(find_runs(run), training.options(device, time_limit, checkpoint_every, tensorboard, data_root))
+    Runs in one folder that share their step and all settings but seed and control train side by side; else in turn.
+    """
+    from controlvae.cli import many, training
+
+    many.resume(run, training.options(device, time_limit, checkpoint_every, tensorboard, data_root))
 
 
 @app.command(rich_help_panel=_TRAIN)

@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 
 from controlvae.cli import training
-from controlvae.errors import Diverged, UserError
+from controlvae.errors import Diverged, UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs
+from controlvae.training.checkpoint import has_whole
 from controlvae.training.engines import shared_settings
 from controlvae.training.journal import in_training
 
@@ -53,34 +55,69 @@ def runs_in(path: Path) -> list[RunFolder]:
 
 def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
     """Trains what is not at its end yet, group by group, until all is done or the time is up."""
+    diverged = _in_turn(list(side_by_side(folders)), how, again="the same command", made=True)
+    if diverged and not any(folder.records() for folder in folders):
+        raise diverged[-1]
+
+
+def resume(path: Path, how: training.How) -> None:
+    """Goes on with the run at a path, or with all runs below it: where one engine cannot, group by group."""
+    folders = find_runs(path)
+    groups = list(side_by_side(folders)) if len(folders) > 1 else []
+    if len(groups) < 2:
+        training.resume(folders, how)
+        return
+    diverged = _in_turn(groups, how, again=typed("resume", path, *how.root_words))
+    if len(diverged) == len(groups):  # all of them, as was said; where one does, its neighbours go on
+        raise typer.Exit(1)
+
+
+class Group(NamedTuple):
+    """Runs that one engine can train, and the step from which they go on."""
+
+    step: int
+    folders: list[RunFolder]
+
+
+def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
+    """Groups of runs alike but in seed and control, and at the same step; of those alike the furthest behind first.
+
+    Killed between two models' checkpoints, of which each keeps two, those ahead still have the one of those behind.
+    """
+    alike: dict[str, dict[RunFolder, int]] = {}
+    for folder in folders:
+        if (step := training.goes_on_from(folder)) is not None:
+            alike.setdefault(str(shared_settings(folder.experiment())), {})[folder] = step
+    for stand in alike.values():
+        while stand:
+            behind = min(stand.values())
+            together = [one for one, step in stand.items() if step == behind or has_whole(one.checkpoints, behind)]
+            for start in range(0, len(together), _MOST_AT_ONCE):
+                yield Group(behind, together[start : start + _MOST_AT_ONCE])
+            for one in together:
+                del stand[one]
+
+
+def _in_turn(groups: Sequence[Group], how: training.How, again: str, made: bool = False) -> list[Diverged]:
+    """Trains group after group while there is time. Returns what is to be said of those that diverged."""
     deadline = time.monotonic() + how.time_limit
-    failed: Diverged | None = None
-    for together in side_by_side(folders):
+    diverged = []
+    for done, (step, together) in enumerate(groups):
         left = deadline - time.monotonic()
         if left <= 0:
+            typer.echo(f"no time for {len(groups) - done} of {len(groups)} groups of runs; go on with: {again}")
             break
-        names = dict.fromkeys(folder.experiment().name for folder in together)
-        typer.echo(f"{', '.join(names)}: {len(together)} run{'s side by side' if len(together) > 1 else ''}", err=True)
+        names = ", ".join(dict.fromkeys(folder.experiment().name for folder in together))
+        many = f"{len(together)} runs side by side" if len(together) > 1 else "1 run"
+        place = f"{done + 1} of {len(groups)}: " if len(groups) > 1 else ""
+        typer.echo(f"{place}{names}: {many}, from step {step:,}", err=True)
         try:
-            training.resume(together, how._replace(time_limit=left), again="the same command")
+            training.resume(together, how._replace(time_limit=left), again, made)
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise
         except Diverged as error:
             typer.echo(f"controlvae: {error}", err=True)
-            failed = error.with_traceback(None)  # which would keep the engine alive
+            diverged.append(error.with_traceback(None))  # which would keep the engine alive
         gc.collect()  # an engine and its compiled steps know each other, and the next group needs their memory
-    if failed is not None and not any(folder.records() for folder in folders):
-        raise failed
-
-
-def side_by_side(folders: Sequence[RunFolder]) -> Iterator[list[RunFolder]]:
-    """Groups of runs that one engine can train: alike but in seed and control, and at the same step."""
-    groups: dict[str, list[RunFolder]] = {}
-    for folder in folders:
-        if (step := training.goes_on_from(folder)) is not None:
-            key = f"{shared_settings(folder.experiment())} {step}"
-            groups.setdefault(key, []).append(folder)
-    for together in groups.values():
-        for start in range(0, len(together), _MOST_AT_ONCE):
-            yield together[start : start + _MOST_AT_ONCE]
+    return diverged

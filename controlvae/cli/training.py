@@ -125,11 +125,11 @@ def start(plan: Plan, how: How, command: str) -> None:
     _go(runs, machinery, how)
 
 
-def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> None:
+def resume(folders: Sequence[RunFolder], how: How, again: str | None = None, made: bool = False) -> None:
     """Goes on from the last good checkpoints. Of several runs, those that have nothing more to do are left alone.
 
-    `again` says what to do if they are stopped, where it is not `controlvae resume` but a command that makes the
-    folders it needs: those it cannot begin, because their data is not there, are then not left behind.
+    `again` says what to do if they are stopped, where it is not to resume these. Of folders that the command at hand
+    has `made`, those it cannot begin, because their data is not there, are not left behind.
     """
     home = _home(folders)
     if len(folders) > 1:  # also of those just chosen: others may have trained them since
@@ -141,7 +141,7 @@ def resume(folders: Sequence[RunFolder], how: How, again: str | None = None) -> 
     try:
         machinery = _machinery([run.experiment for run in runs], how)
     except BaseException:
-        for folder in folders if again else ():
+        for folder in folders if made else ():
             if not folder.events():
                 folder.withdraw()
         raise

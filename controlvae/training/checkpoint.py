@@ -22,6 +22,7 @@ from controlvae.errors import RunError, UserError
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 _KEPT = 2  # checkpoints in a folder
 _PASSED_OVER = "passed-over-"
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)  # what reading a damaged one raises
 
 Found = TypeVar("Found")
 
@@ -98,6 +99,15 @@ def latest_whole_step(folder: Path) -> int | None:
     return None if found is None else found[0]["step"]
 
 
+def has_whole(folder: Path, step: int) -> bool:
+    """Whether there is a checkpoint of this step, and no damage to it."""
+    try:
+        _checked(folder / f"step-{step:010d}", step)
+    except _DAMAGE:
+        return False
+    return True
+
+
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -127,7 +137,7 @@ def _newest(
             continue
         try:
             return read(folder / f"step-{step:010d}", step), passed
-        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        except _DAMAGE as error:
             passed.append(f"the checkpoint of step {step} is damaged ({error})")
     if passed:
         raise UserError(f"no good checkpoint in {folder}: {'; '.join(passed)}")
