@@ -9,6 +9,10 @@ class UserError(Exception):
     """A wrong name, value, file or missing data: exit status 2."""
 
 
+class FactorsError(UserError):
+    """A table of factors is not there or cannot be read, where the pictures it is about are at hand."""
+
+
 class RunError(Exception):
     """Training could not go on, though the request was right: exit status 1."""
 

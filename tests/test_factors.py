@@ -1,5 +1,7 @@
 """Tables of factors beside a user's own pictures: how they are read, and what is said of those that do not fit."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 from photos import photos, save
@@ -30,6 +32,8 @@ def three(tmp_path):
         ("filename,size\nd/c.png,9\na.png,10\nb.png,9\n", "t.csv:size", ("size",), [[1], [0], [0]]),
         ("size,id\n9,c\n10,a\n9,b\n", "t.csv", ("size",), [[1], [0], [0]]),
         ("size,name\n9,d/c\n10,a\n9,b\n", "t.csv", ("size",), [[1], [0], [0]]),
+        ("a,b,c\n1,x,2\n1,y,3\n2,x,2\n", "t.csv:c , a", ("c", "a"), [[0, 0], [1, 0], [0, 1]]),
+        ('a,"b (1;2;3)"\n1,2\n1,3\n2,2\n', "t.csv", ("a", "b (1;2;3)"), [[0, 0], [0, 1], [1, 0]]),
         ("file,size\nC:\\me\\c.png,9\nC:\\me\\a.png,10\nC:\\me\\b.png,9\n", "t.csv", ("size",), [[1], [0], [0]]),
     ],
 )
@@ -38,6 +42,13 @@ def test_factors_of_a_table_become_class_numbers(three, table, factors, names, c
     examples = load(Images("set", factors=factors), three)
     assert examples.factor_names == names
     assert examples.factors.tolist() == classes
+
+
+def test_accents_are_one_letter_in_a_table_and_two_on_some_disks(tmp_path):
+    names = [unicodedata.normalize("NFD", name) for name in ("a.png", "prüf.png", "über.png")]
+    save(tmp_path / "set", photos(3), names)
+    (tmp_path / "t.csv").write_text("file,size\nüber.png,9\nprüf.png,10\na.png,9\n", encoding="utf-8")
+    assert load(Images("set", factors="t.csv"), tmp_path).factors.tolist() == [[0], [1], [0]]
 
 
 def test_tables_in_utf_16_are_read_and_others_than_utf_8_are_named(three):

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -301,7 +303,8 @@ def test_rows_of_a_traversal_are_ordered_by_kl_and_move_one_latent(trained):
 
 def test_an_animation_goes_there_and_back_for_ever(trained, tmp_path):
     path = animate(trained, tmp_path / "figures" / "traversal.gif")
-    with Image.open(path) as gif:
+    with Image.open(animate(trained, tmp_path / "two.gif", rows=2)) as two, Image.open(path) as gif:
+        assert two.width < gif.width
         frames = [np.asarray((gif.seek(number), gif.convert("L"))[1]) for number in range(gif.n_frames)]
         assert (gif.n_frames, gif.info["loop"]) == (60, 0)
     assert all(np.array_equal(frames[k], frames[-k]) for k in range(1, 30))
@@ -393,6 +396,37 @@ def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, 
     assert "Total correlation on the training batches" not in page
     held = logged_run(tmp_path, "shapes2d-control-16", 1, 4_000, evaluated=False, tc=0.2, p=0.0, i=0.0)
     assert "Total correlation on the training batches" in write_report([held], tmp_path / "tc.html").read_text()
+
+
+def test_a_page_says_which_pictures_are_older_than_the_weights(trained, tmp_path):
+    path = animate(trained, trained.folder.figures / "traversal.gif")
+    words = f"older than the checkpoint of step {trained.step:,}: draw it anew"
+    assert words not in write_report([trained.folder], tmp_path / "report.html").read_text()
+    os.utime(path, (0, 0))
+    assert words in write_report([trained.folder], tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("sets", "title"),
+    [
+        (["training.seed=2"], "shapes2d-quick, seed 1, shapes2d-quick, seed 2"),
+        (["training.seed=2", "control.target=12"], "one, other"),
+        ([], "one, other"),
+    ],
+)
+def test_a_page_calls_runs_seeds_where_they_differ_in_nothing_else(tmp_path, monkeypatch, sets, title):
+    monkeypatch.chdir(tmp_path)
+    for name, more in (("one", []), ("other", sets)):
+        RunFolder(Path(name)).create(override(preset("shapes2d-quick"), more), "")
+    page = write_report([RunFolder(Path("one")), RunFolder(Path("other"))], Path("report.html")).read_text()
+    assert f"<h1>{title}</h1>" in page
+
+
+@pytest.mark.parametrize(("reach", "labels"), [(3.0, ["−3.0", "+3.0"]), (0.1, ["−0.10", "+0.10"])])
+def test_columns_of_a_traversal_are_told_apart(trained, reach, labels):
+    ticks = traversals(trained, reach=reach, columns=10).axes[0].get_xticklabels()
+    texts = [tick.get_text() for tick in ticks]
+    assert (texts[0], texts[-1], len(set(texts))) == (*labels, 10)
 
 
 def test_the_papers_seed_images_need_all_shapes(trained, tmp_path):

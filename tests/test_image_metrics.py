@@ -362,6 +362,35 @@ def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_picture
     assert [float(tick.split()[-1]) for tick in ticks] == pytest.approx(kl[order].tolist(), abs=0.006)
 
 
+def test_a_table_of_factors_that_is_gone_takes_nothing_else_with_it(photographs, tmp_path, capsys):
+    run, table = tmp_path / "run", tmp_path / "factors.csv"
+    shutil.copytree(photographs.folder.path, run)
+    table.write_text("\n".join(["size", *(str(number % 3) for number in range(80))]))
+    app(["evaluate", str(run), "--factors", str(table), "--iwae", "0", "--device", "cpu"], standalone_mode=False)
+    measured = (run / "metrics.json").read_bytes()
+    table.write_text("size\n1\n2\n")
+    app(["traverse", str(run), "--device", "cpu"], standalone_mode=False)
+    assert "without the factors it was measured with: " in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"2 rows .* another is given by --factors TABLE"):
+        app(["evaluate", str(run), "--device", "cpu"], standalone_mode=False)
+    assert (run / "metrics.json").read_bytes() == measured
+    with pytest.raises(UserError, match="2 rows under 'size' for 80 pictures"):
+        open_run(run, factors=str(table))
+
+
+def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
+    table = tmp_path / "factors.csv"
+    table.write_text("\n".join(["size", *(str(number % 3) for number in range(80))]))
+    noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
+    run = small_run(tmp_path, noise, f"data.factors={table}")
+    assert run.examples.factor_names == ("size",)
+    table.unlink()
+    with pytest.warns(UserWarning, match=r"without its factors: no file or folder .*factors\.csv"):
+        opened = open_run(run.folder)
+    assert (len(opened.examples), opened.examples.factors) == (60, None)
+    assert len(on_test_examples(opened).examples) == 20
+
+
 def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photographs, monkeypatch):
     def missing(settings, root):
         raise UserError("no test set here")

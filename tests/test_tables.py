@@ -409,7 +409,8 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     assert "theirs: the codes in theirs-0.npz, 300 of 300 examples, factors size, kind (no quantity)." in done.stdout
     assert "my own is shapes2d-control-16 with another name." in done.stdout
     drawn = within("reproduce", "figure-mig", *words[:-2], cwd=tmp_path)
-    assert "theirs: scores of 2 files of codes." in drawn.stdout
+    on = "300 of 300 examples, factors size, kind (no quantity)"
+    assert f"theirs: scores of 2 files of codes ({on})." in drawn.stdout
     rows = list(csv.DictReader((tmp_path / "paper" / "figure-mig.csv").open(encoding="utf-8")))
     assert sorted(float(row["reconstruction"]) for row in rows if row["method"] == "theirs") == [20, 21]
     assert sorted(float(row["mig_sampled.score"]) for row in rows) == pytest.approx(sorted(scores))
@@ -424,6 +425,60 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     one.write_bytes(other.read_bytes())
     os.utime(one, ns=(dates.st_atime_ns, dates.st_mtime_ns))  # older than its scores, and not what was scored
     assert "theirs-0.npz holds codes without scores" in within("reproduce", "table-mig", *words, cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (["control.target=Staircase(0.5, 12, 0.15, 5000)"], "differ in control.target.stop, so 'mine' cannot be both"),
+        (["training.seed=2", "optimiser.rate=1e-3"], "differ in optimiser.rate, so 'mine' cannot be both"),
+        ([], "are one seed, so 'mine' cannot be both"),
+    ],
+)
+def test_what_is_no_seed_of_one_method_is_not_taken_for_one(tmp_path, others, message):
+    evaluated_run(tmp_path / "sweep" / "target=16", 1, 0.61)
+    RunFolder(tmp_path / "sweep" / "other").create(override(preset("shapes2d-control-16"), others), "")
+    words = ["reproduce", "table-mig", "--runs", "paper", "--no-train", "--device", "cpu", "--beside"]
+    done = within(*words, "mine=sweep", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
+    one = within(*words, "mine (KL = 16)=sweep/target=16", cwd=tmp_path)
+    assert "| mine (KL = 16) | 1 | 1,500,000 | 0.6100 |" in one.stdout, one.stderr
+
+
+def test_scores_of_other_factors_are_not_compared(tmp_path):
+    def runs(name, factors, estimators):
+        for seed, estimator in enumerate(estimators, start=1):
+            evaluated_run(tmp_path / name / f"seed-{seed}", seed, 0.5 + seed / 100)
+            mig = {"score": 0.5 + seed / 100, "estimator": estimator, "per_factor": dict.fromkeys(factors, 0.5)}
+            (tmp_path / name / f"seed-{seed}" / "metrics.json").write_text(json.dumps({"step": 9, "mig_sampled": mig}))
+        return [RunFolder(tmp_path / name / f"seed-{seed}") for seed, _ in enumerate(estimators, start=1)]
+
+    first = runs("first", ["x", "y"], "aa")
+    found = {"shapes2d-control-16": first, "like it": runs("like", ["x", "y"], "aa"), "other": runs("o", ["age"], "aa"),
+             "both": runs("both", ["x", "y"], "ab")}  # fmt: skip
+    names = ("like it", "other", "both")
+    table = replace(TABLES["table-mig"], rows=(TABLES["table-mig"].rows[0], *(Row(name, None) for name in names)))
+    text = write_table(table, found, tmp_path)
+    (compared,) = (line for line in text.splitlines() if "difference from" in line)
+    assert ("like it +" in compared, "other" in compared, "both" in compared) == (True, False, False)
+    assert "other: a, of the factors age." in text
+    assert "of other factors or of different numbers of examples do not compare" in text
+
+
+def test_settings_that_not_all_methods_have_make_no_run(tmp_path):
+    done = within("reproduce", "table-laptop", "--set", "control.target=5", "--runs", "runs", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "shapes2d-laptop-factor: no field of Constant 'target'" in done.stderr
+    assert "--only PRESET trains some of the methods" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_scores_that_json_has_no_number_for_are_none(tmp_path):
+    means = np.random.default_rng(0).normal(size=(50, 2))
+    np.savez(tmp_path / "codes.npz", means=means, log_variances=np.full((50, 2), 800.0))
+    assert within("score", "codes.npz", "--device", "cpu", cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "codes.scores.json").read_text(), parse_constant=pytest.fail)["kl"] is None
 
 
 @pytest.mark.parametrize(

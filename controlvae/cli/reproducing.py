@@ -13,12 +13,13 @@ from controlvae.cli import training
 from controlvae.cli.many import runs_in, seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
 from controlvae.errors import UserError, typed
-from controlvae.experiments import PRESETS, RunFolder, find_runs, override, preset
+from controlvae.experiments import PRESETS, RunFolder, changed, find_runs, override, preset
 from controlvae.experiments.paper import RESULTS, PaperExamples, PaperFigure, PaperResult, PaperTable, Row, paper_result
-from controlvae.report.codes import score_files
+from controlvae.report.codes import ScoreFile, score_files
 from controlvae.report.paper_figures import write_figure
 from controlvae.report.responses import write_examples
 from controlvae.report.tables import Measured, write_table
+from controlvae.training.loop import decisive
 
 _SEEDS = 5  # of each method
 
@@ -56,6 +57,7 @@ def reproduce(
         raise UserError("--only says what to train, and --no-train trains nothing; leave one of them out")
     if not (train or own or runs.exists()):
         raise UserError(f"no folder {runs}; --runs takes the one that runs of {name} are kept in")
+    own = {method: given[:seeds] for method, given in own.items()}
     if train:
         train_all(_folders(wanted, sets, runs, seeds or _SEEDS), how)
     found = {row.key: sorted(runs_in(runs / row.key), key=_seed)[:seeds] for row in result.rows}
@@ -83,12 +85,21 @@ def _shows(result: PaperResult, metric: str) -> bool:
 
 
 def _folders(presets: Sequence[str], sets: Sequence[str], runs: Path, seeds: int) -> list[RunFolder]:
-    """Those of every seed of these presets, each below its preset's name."""
-    changes, made = [word for one in sets for word in ("--set", one)], []
+    """Those of every seed of these presets, each below its preset's name. None is made where settings fit not all."""
+    changes, experiments = [word for one in sets for word in ("--set", one)], {}
     for one in presets:
-        command = typed("train", one, *changes, "--seeds", seeds)
-        made += seed_folders(override(preset(one), list(sets)), runs / one, seeds, command, option="--runs")
-    return made
+        try:
+            experiments[one] = override(preset(one), list(sets))
+        except UserError as error:
+            some = "; --only PRESET trains some of the methods" if len(presets) > 1 else ""
+            raise UserError(f"{one}: {error}{some}") from None
+    return [
+        folder
+        for one, experiment in experiments.items()
+        for folder in seed_folders(
+            experiment, runs / one, seeds, typed("train", one, *changes, "--seeds", seeds), option="--runs"
+        )
+    ]
 
 
 def _seed(folder: RunFolder) -> int:
@@ -99,7 +110,7 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
     """Methods of the user's own: by name, their runs, or the scores of codes made elsewhere."""
     own: dict[str, Sequence[Measured]] = {}
     for given in beside:
-        name, _, where = given.rpartition("=")
+        name, where = _parted(given)
         if not (name and where):
             raise UserError(f"--beside takes NAME=FOLDER, as in --beside 'my method=runs/mine', got {given!r}")
         if name != name.strip() or name[0] == "_" or set("|$\n\r") & set(name):
@@ -111,8 +122,32 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
         if scored and not (isinstance(result, PaperTable) or (isinstance(result, PaperFigure) and result.against)):
             raise UserError(f"{result.name} is made from runs; {path} holds scores alone")
         trained = find_runs(path) if not scored or any(path.rglob("experiment.json")) else []
-        own[name] = [*scored, *trained]
+        _check_one_method(name, path, scored, trained)
+        own[name] = [*scored, *sorted(trained, key=_seed)]
     return own
+
+
+def _parted(given: str) -> tuple[str, str]:
+    """NAME=FOLDER, though both may have a `=` of their own: at the first that leaves a path, else at the last."""
+    pieces = given.split("=")
+    ways = [("=".join(pieces[:at]), "=".join(pieces[at:])) for at in range(1, len(pieces))]
+    return next((way for way in ways if way[1] and Path(way[1]).exists()), ways[-1] if ways else ("", ""))
+
+
+def _check_one_method(name: str, path: Path, scored: Sequence[ScoreFile], trained: Sequence[RunFolder]) -> None:
+    """Refuses to take for seeds of one method what is more than one."""
+    if scored and trained:
+        raise UserError(f"{path} holds runs and scored codes, of which {name!r} can be one; name the files of either")
+    for number, one in enumerate(trained):
+        for other in trained[:number]:
+            apart = list(changed(decisive(other.experiment()), decisive(one.experiment())))
+            if apart == ["training.seed"]:
+                continue
+            why = (
+                f"differ in {', '.join(path for path in apart if path != 'training.seed')}" if apart else "are one seed"
+            )
+            advice = f"give each a name of its own, as in --beside {f'{name} 1={other.path}'!r}"
+            raise UserError(f"{other.path} and {one.path} {why}, so {name!r} cannot be both; {advice}")
 
 
 def _wanted(result: PaperResult, only: Sequence[str]) -> list[str]:

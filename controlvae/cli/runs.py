@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from controlvae.cli.bars import simple_bar, wide_console
 from controlvae.cli.devices import pick_device
 from controlvae.control.collapse import says_nothing
 from controlvae.data.examples import Pictures
-from controlvae.errors import UserError, typed
+from controlvae.errors import FactorsError, UserError, typed
 from controlvae.experiments import RunFolder
 from controlvae.experiments.folder import entry, look_up
 from controlvae.report import Trained, open_run, save_figure
@@ -41,11 +40,19 @@ def open_at(path: Path, device: str, root: Path | None, factors: str | None = No
 
 def open_measured(folder: RunFolder, device: torch.device, root: Path | None, factors: str | None = None) -> Trained:
     """A run, with the table of factors that is given, or else that it was measured with before, if it is there."""
-    before = entry(folder.metrics() or {}, "ground_truth.table") if factors is None else None
+    before = factors_before(folder) if factors is None else None
     if before is not None:
-        with suppress(UserError):
+        try:
             return open_run(folder, root=root, device=device, factors=before)
+        except FactorsError as error:
+            print(f"controlvae: {folder.path}: without the factors it was measured with: {error}", file=sys.stderr)
     return open_run(folder, root=root, device=device, factors=factors)
+
+
+def factors_before(folder: RunFolder) -> str | None:
+    """The table of factors that a run was measured with."""
+    found: str | None = entry(folder.metrics() or {}, "ground_truth.table")
+    return found
 
 
 def evaluate(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from controlvae.cli.app import DataRoot, Device, FidPictures, RunArgument, RunOrSeeds, app
-from controlvae.errors import UserError, typed
+from controlvae.errors import FactorsError, UserError, typed
 
 _LOOK = "Look at runs"  # as --help groups them
 Out = Annotated[
@@ -110,7 +110,10 @@ def evaluate(
     found = find_runs(run)
     begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]
     for folder in begun or found:
-        opened = runs.open_at(folder.path, device, data_root, factors)
+        try:  # without its table a run would lose the scores it has
+            opened = runs.open_at(folder.path, device, data_root, factors or runs.factors_before(folder))
+        except FactorsError as error:
+            raise UserError(f"{folder.path}: {error}; another is given by --factors TABLE") from None
         opened = replace(opened, thorough=thorough or opened.thorough)
         metrics = runs.evaluate(opened, examples, fid, iwae)
         runs.show_metrics(str(folder.path), metrics)
@@ -164,7 +167,9 @@ def traverse(
     ] = 3.0,
     columns: Annotated[int, typer.Option("--columns", min=2, max=20, help="Pictures in a row.")] = 10,
     rows: Annotated[int, typer.Option("--rows", min=1, help="At most so many latents, those of largest KL.")] = 20,
-    animate: Annotated[bool, typer.Option("--animate", help="Write a GIF of each, too.")] = False,
+    animate: Annotated[
+        bool, typer.Option("--animate", help="Write a GIF of each, too, of ten latents at most.")
+    ] = False,
     out: Out = None,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -184,7 +189,7 @@ def traverse(
         path = out or opened.folder.figures / (f"traversal-{Path(start).stem}.png" if start else "traversal.png")
         typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns, rows=rows), path))
         if animate:
-            typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach))
+            typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach, rows=rows))
 
 
 @app.command(rich_help_panel=_LOOK)

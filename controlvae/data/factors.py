@@ -4,6 +4,7 @@ import codecs
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -56,7 +57,7 @@ def read_factors(path: Path, wanted: str | None, count: int, files: Sequence[str
     naming = _FILE if _FILE in columns or not written else _naming(columns, files or ())
     named = columns.get(naming)
     if wanted is not None and written:
-        columns = {name: _pick(columns, name.strip(), path) for name in wanted.split(",")}
+        columns = {name: _pick(columns, name, path) for name in map(str.strip, wanted.split(","))}
     else:
         columns = {name: column for name, column in columns.items() if name != naming}
     if not columns:
@@ -115,9 +116,10 @@ def _rows(text: str, separator: str) -> list[list[str]]:
     return rows
 
 
-def _regularity(rows: list[list[str]]) -> tuple[int, bool]:
-    """The right separator makes the most columns of the first line, and as many of every other."""
-    return len(rows[0]) if rows else 0, len({len(row) for row in rows}) == 1
+def _regularity(rows: list[list[str]]) -> tuple[bool, int]:
+    """The right separator makes as many columns of every line, more than one, and the most of those that do."""
+    columns = len(rows[0]) if rows else 0
+    return columns > 1 and len({len(row) for row in rows}) == 1, columns
 
 
 def _from_numpy(path: Path, wanted: str | None) -> tuple[dict[str, np.ndarray], set[str]]:
@@ -160,7 +162,8 @@ def _columns(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _whole(name: str) -> str:
-    return name.replace("\\", "/").removeprefix("./")
+    """With slashes; and accents as one letter each, which some disks take apart."""
+    return unicodedata.normalize("NFC", name.replace("\\", "/").removeprefix("./"))
 
 
 def _base(name: str) -> str:

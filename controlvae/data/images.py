@@ -18,7 +18,7 @@ from controlvae.data.parts import part_of, split_words, subset
 from controlvae.data.roots import brings_test, data_roots, located
 from controlvae.data.source import Source
 from controlvae.data.usable import usable
-from controlvae.errors import UserError
+from controlvae.errors import FactorsError, UserError
 from controlvae.experiments import Images
 
 _ADVICE = "name the folder it is in by --data-root, or give its path by --set data.path=...; see controlvae data"
@@ -184,8 +184,11 @@ def _source(path: Path, shape: tuple[int, int, int], binary: bool, resize: Image
 def _factors(settings: Images, path: Path, count: int, files: Sequence[str] | None, root: Path | None) -> Factors:
     if settings.factors is None:
         return _NOTHING
-    table, wanted = located(settings.factors, root, beside=path if path.is_dir() else path.parent)
-    return read_factors(table, wanted, count, files)
+    try:
+        table, wanted = located(settings.factors, root, beside=path if path.is_dir() else path.parent)
+        return read_factors(table, wanted, count, files)
+    except UserError as error:
+        raise FactorsError(str(error)) from None
 
 
 def _folder(path: Path) -> Encoded:

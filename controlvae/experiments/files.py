@@ -4,11 +4,12 @@ import contextlib
 import csv
 import glob
 import io
+import json
 import math
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,23 @@ def write_text(path: Path, text: str) -> None:
     """All of the file or none of it."""
     with writing(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """All of the file or none of it."""
+    write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """Without numbers that JSON does not know: the perplexity of a model that has learnt nothing may be too large."""
+    match value:
+        case dict():
+            return {name: finite(part) for name, part in value.items()}
+        case list() | tuple():
+            return [finite(part) for part in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
 
 
 def write_csv(path: Path, heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> None:

@@ -11,6 +11,7 @@ from controlvae.metrics.arrays import at_least, check_enough, classes
 from controlvae.metrics.mig import MIG, factor_information, gap, gaussians
 
 _LOW, _HIGH = -4.0, 4.0  # the range of z that is divided into bins
+_BROAD = 2 * math.log(_HIGH - _LOW)  # the logarithm of the variance of a posterior as broad as all bins
 
 
 @torch.no_grad()
@@ -74,7 +75,8 @@ def bin_masses(mean: Tensor, log_variance: Tensor, bins: int) -> Tensor:
     log_variance = log_variance.clamp(min=math.log(1e-8))
     scale = (log_variance / -2).exp() * math.sqrt(0.5)  # the exponent is -(scale (c - μ))²
     nearest = centres[((mean - _LOW) / width).floor().clamp(0, bins - 1).long()]
-    highest = -(((nearest - mean) * scale) ** 2) - 0.5 * (log_variance + math.log(2 * math.pi))
+    # One broader than all bins is low everywhere, which makes it flat and not lost.
+    highest = -(((nearest - mean) * scale) ** 2) - 0.5 * (log_variance.clamp(max=_BROAD) + math.log(2 * math.pi))
     lost = highest < math.log(1e-5)
     # Moved to its bin's centre and made narrow against the width, such a posterior gives exactly a one there.
     mean, scale = torch.where(lost, nearest, mean), torch.where(lost, 100 / width, scale)

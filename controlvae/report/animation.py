@@ -13,16 +13,17 @@ from controlvae.report.traversal import Traversal, signed, traverse
 
 _FRAMES, _MILLISECONDS = 60, 50
 _CELL, _PAD, _LABEL, _SLIDER = 128, 14, 38, 48  # pixels
-_ACROSS, _MOST = 5, 10  # pictures in a line; latents shown
+_ACROSS = 5  # pictures in a line
+MOST = 10  # latents shown: more make a file too large for a page
 _GREYS = 16  # fewer greys, smaller file: edges of shapes are all the grey there is
 _INK, _QUIET = 40, 120
 
 
-def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: float = 3.0) -> Path:
-    """Writes the GIF of a run's ten latents of largest KL."""
+def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: float = 3.0, rows: int = MOST) -> Path:
+    """Writes the GIF of a run's latents of largest KL, `rows` of them and ten at most."""
     # A cosine comes to rest at both ends, and its way back is its way there: half the frames are decoded.
     values = -reach * np.cos(math.pi * np.arange(_FRAMES // 2 + 1) / (_FRAMES // 2))
-    shown = traverse(run, image, values, _MOST)
+    shown = traverse(run, image, values, min(rows, MOST))
     there = [_frame(shown, column, reach) for column in range(len(values))]
     frames = there + there[-2:0:-1]
     with writing(path) as beside:

@@ -16,7 +16,7 @@ from controlvae.data.factors import Factors, as_factors, read_factors
 from controlvae.data.roots import located
 from controlvae.data.sprites import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.errors import UserError, typed
-from controlvae.experiments.files import write_text
+from controlvae.experiments.files import finite, write_json
 from controlvae.metrics import active_units, mutual_information
 from controlvae.metrics.arrays import classes, code_table
 from controlvae.models import Posterior
@@ -54,6 +54,11 @@ class ScoreFile:
             raise UserError(f"{self.path} was not written by controlvae score")
         return found
 
+    def words(self) -> str:
+        """`20,000 of 20,000 examples, factors shape (no quantity), x`"""
+        found = self.metrics()
+        return f"{found['examples']:,} of {found['available']:,} examples, factors {found['factors']}"
+
 
 def score_files(path: Path) -> list[ScoreFile]:
     """The scores at a path, or of all codes in a folder. Codes that were not scored as they are now are refused."""
@@ -89,7 +94,8 @@ def score_codes(
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     file = ScoreFile(path.with_suffix(SUFFIX))
-    write_text(file.path, json.dumps({"of": f"the codes in {path.name}", "sha256": digest, **metrics}, indent=2) + "\n")
+    metrics = finite(metrics)
+    write_json(file.path, {"of": f"the codes in {path.name}", "sha256": digest, **metrics})
     return file, metrics
 
 

@@ -1,7 +1,5 @@
 """Every metric that applies to a run, into its `metrics.json`."""
 
-import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +9,7 @@ import torch
 from controlvae.data.examples import Pictures, stream_key
 from controlvae.errors import UserError
 from controlvae.experiments import RunFolder, likelihood_words
-from controlvae.experiments.files import write_text
+from controlvae.experiments.files import finite, write_json
 from controlvae.experiments.folder import look_up
 from controlvae.metrics import active_units, mutual_information, step_response
 from controlvae.objectives import measure_bound
@@ -65,21 +63,9 @@ def evaluate(
         **dialog_metrics(shown, bound, importance_samples),
     }
     metrics |= _best(shown, examples, importance_samples, fid_pictures, bound, pictures)
-    metrics = _finite(metrics)
-    write_text(run.folder.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")
+    metrics = finite(metrics)
+    write_json(run.folder.metrics_file, metrics)
     return metrics
-
-
-def _finite(value: Any) -> Any:
-    """Without numbers that JSON does not know: the perplexity of a model that has learnt nothing may be too large."""
-    match value:
-        case dict():
-            return {name: _finite(part) for name, part in value.items()}
-        case list() | tuple():
-            return [_finite(part) for part in value]
-        case float() if not math.isfinite(value):
-            return None
-    return value
 
 
 def _best(

@@ -31,6 +31,8 @@ from controlvae.report.number_tables import BIASED, biased, image_table, number_
 from controlvae.report.pictures import as_written
 from controlvae.report.responses import perplexities, responses_section
 from controlvae.report.troubles import warnings_of
+from controlvae.training.checkpoint import latest_step, written_at
+from controlvae.training.loop import identity
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -100,24 +102,38 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
-    """The preset's name, and the seed or the folder where that leaves two alike."""
+    """The preset's name; where that leaves two alike, the seed if they differ in nothing else, and else the folder."""
     experiments = [folder.experiment() for folder in folders]
     names = [experiment.name for experiment in experiments]
-    if len(set(names)) < len(names):
-        names = [f"{e.name}, seed {e.training.seed}" for e in experiments]
-    if len(set(names)) < len(names):
-        names = [str(folder.path) for folder in folders]
-    return names
+    if len(set(names)) == len(names):
+        return names
+    methods = {(e.name, identity(replace(e, training=replace(e.training, seed=0)))) for e in experiments}
+    seeded = [f"{e.name}, seed {e.training.seed}" for e in experiments]
+    if len(methods) == len(set(names)) and len(set(seeded)) == len(seeded):
+        return seeded
+    return [str(folder.path) for folder in folders]
 
 
 def _side_by_side(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """Reconstructions of all runs one below the other, samples beside each other: where one look takes them in."""
     rows = []
     for files, words in _COMPARED.items():
-        found = [(name, path) for name, f in zip(names, folders, strict=True) for path in sorted(f.figures.glob(files))]
-        rows.append("".join(_picture(path, f"{name}. {words}") for name, path in found))
+        found = [(name, f, path) for name, f in zip(names, folders, strict=True) for path in _pictures(f, files)]
+        rows.append("".join(_picture(path, f"{name}. {words}{_age(path, f)}") for name, f, path in found))
     strips, grids = rows
     return f'<h2>Pictures side by side</h2>{strips}<div class="beside">{grids}</div>' if strips or grids else ""
+
+
+def _pictures(folder: RunFolder, files: str) -> list[Path]:
+    return sorted(folder.figures.glob(files))
+
+
+def _age(path: Path, folder: RunFolder) -> str:
+    """What to say of a picture that was drawn before the weights were what they are."""
+    written = written_at(folder.checkpoints)
+    if written is None or path.stat().st_mtime >= written:
+        return ""
+    return f" This file is older than the checkpoint of step {latest_step(folder.checkpoints):,}: draw it anew."
 
 
 def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
@@ -138,7 +154,7 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
     if (heat := information_figure(metrics)) is not None:
         parts.append(_drawing(heat, "Mutual information of each factor with each latent; latents are ordered by KL."))
     for files, words in ({**_COMPARED, **_OWN} if alone else _OWN).items():
-        parts += [_picture(path, words) for path in sorted(folder.figures.glob(files))]
+        parts += [_picture(path, words + _age(path, folder)) for path in _pictures(folder, files)]
     if "text" in metrics:
         parts.append(_sentences(metrics["text"]))
     if "dialog" in metrics:

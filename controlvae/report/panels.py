@@ -50,9 +50,10 @@ def standing(paper: PaperFigure, runs: Mapping[str, Sequence[Measured]], least: 
 
 def _stands(row: Row, runs: Mapping[str, Sequence[Measured]], least: int) -> str:
     found = runs.get(row.key, [])
-    scored = sum(isinstance(one, ScoreFile) for one in found)
+    scored = [one for one in found if isinstance(one, ScoreFile)]
     trained = [one for one in found if isinstance(one, RunFolder)]
-    words = [f"scores of {scored} file{'s' if scored > 1 else ''} of codes"] if scored else []
+    of = "; ".join(dict.fromkeys(one.words() for one in scored))
+    words = [f"scores of {len(scored)} file{'s' if len(scored) > 1 else ''} of codes ({of})"] if scored else []
     words += [_trained(trained, least)] if trained else []
     return " and ".join(words) or "no runs yet"
 

@@ -23,8 +23,9 @@ def as_written(figure: Figure) -> None:
         text.set_parse_math(False)
 
 
-def save_figure(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path | str) -> Path:
     """Writes a figure finely enough to print."""
+    path = Path(path)
     if not path.suffix:  # matplotlib would add one, and the file be another
         raise UserError(f"cannot write {path}: give it an ending, such as {path.name or 'picture'}.png")
     as_written(figure)

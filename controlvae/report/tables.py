@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlvae.control import Cyclical, Schedule
 from controlvae.control.arithmetic import FLOATS
@@ -51,6 +51,13 @@ class Cell:
         return f"{ours} ({paper}, {self.mean - self.printed.mean:+.{digits}f})"
 
 
+class How(NamedTuple):
+    """How a score was worked out: scores that differ in this do not compare."""
+
+    estimator: str
+    factors: tuple[str, ...]
+
+
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
     """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each row's seeds."""
     # Settings of one's own stand beside the title, which is of the paper's.
@@ -62,7 +69,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     notes: list[str] = []
     first = next(name for name, path in table.columns.items() if "per_factor" not in path)
     by_method: dict[str, tuple[float, ...]] = {}  # numbers of the first column that is of all factors
-    worked_out: dict[str, dict[str, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
+    worked_out: dict[str, dict[How, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
     for row in table.rows:
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         for one, metrics in measured:
@@ -72,7 +79,8 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             notes += _notes(table, row, one, metrics, runs)
             for score, methods in worked_out.items():  # scores say what they were worked out from
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
-                    methods.setdefault(scored["estimator"], []).append(row.method)
+                    factors = scored.get("per_factor") or entry(metrics, "ground_truth.names") or ()
+                    methods.setdefault(How(scored["estimator"], tuple(factors)), []).append(row.method)
         own = any(_not_the_presets(row, one) for one, _ in measured)
         cells = []
         for name, path in table.columns.items():
@@ -96,10 +104,11 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
 def _differences_note(column: str, by_method: Mapping[str, Sequence[float]], alike: Sequence[Sequence[str]]) -> str:
     """How far every method is from the first, and whether that is more than chance; nothing where seeds are single.
 
-    Methods whose numbers were worked out alike, where they say how, are compared alone.
+    Methods whose numbers were all worked out like those of the first, where they say how, are compared alone.
     """
     (first, own), *others = by_method.items()
-    comparable = next((set(methods) for methods in alike if first in methods), set(by_method))
+    ways = {method: [place for place, methods in enumerate(alike) if method in methods] for method in by_method}
+    comparable = {method for method, ways_of in ways.items() if ways_of == ways[first] and len(ways_of) <= 1}
     words, digits = [], _digits(statistics.fmean(own)) if own else 0
     for method, values in others:
         if method in comparable and (found := difference(values, own)) is not None:
@@ -171,15 +180,18 @@ def _span(values: Sequence[int]) -> str:
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def _estimators(worked_out: Collection[Mapping[str, list[str]]]) -> list[str]:
+def _estimators(worked_out: Collection[Mapping[How, list[str]]]) -> list[str]:
     """How each score was worked out; where not all methods share that, whose it was."""
-    lines = [
-        f"{words}." if len(methods) == 1 else f"{'; '.join(dict.fromkeys(of))}: {words}."
-        for methods in worked_out
-        for words, of in methods.items()
-    ]
+    lines = []
+    for methods in worked_out:
+        several = len({how.factors for how in methods}) > 1
+        for how, of in methods.items():
+            words = f"{how.estimator}, of the factors {', '.join(how.factors)}" if several else how.estimator
+            lines.append(f"{words}." if len(methods) == 1 else f"{'; '.join(dict.fromkeys(of))}: {words}.")
     if any(len(methods) > 1 for methods in worked_out):
-        lines.append("Scores worked out in different ways, or from different numbers of examples, do not compare.")
+        lines.append(
+            "Scores worked out in different ways, of other factors or of different numbers of examples do not compare."
+        )
     return lines
 
 
@@ -194,8 +206,7 @@ def _notes(
     if "fid.samples.score" in columns and (words := fid_words(metrics)) is not None:
         notes.append(f"{words}.")
     if isinstance(one, ScoreFile):
-        on = f"{metrics['examples']:,} of {metrics['available']:,} examples, factors {metrics['factors']}"
-        notes.append(f"{row.method}: {metrics['of']}, {on}.")
+        notes.append(f"{row.method}: {metrics['of']}, {one.words()}.")
     elif row.preset is None:
         notes.append(own_words(row.method, one, table.rows[0], runs))
     if row.preset is None:

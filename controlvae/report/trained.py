@@ -12,7 +12,7 @@ from controlvae.data.dialog import Dialogs
 from controlvae.data.examples import Examples, Pictures, stream_key
 from controlvae.data.load import held_out, load
 from controlvae.data.text import Sentences
-from controlvae.errors import UserError, typed
+from controlvae.errors import FactorsError, UserError, typed
 from controlvae.experiments import DialogVAE as DialogVAESettings
 from controlvae.experiments import Experiment, Gaussian, Images, RunFolder
 from controlvae.experiments import TextVAE as TextVAESettings
@@ -59,7 +59,8 @@ def open_run(
 ) -> Trained:
     """Loads the newest good checkpoint of a run. `root` is where data files are looked for first.
 
-    `factors` is a table of them, in the place of the run's own `data.factors`: training never looks at it.
+    `factors` is a table of them, in the place of the run's own `data.factors`: training never looks at it. One that is
+    given must be readable; a run whose own is not is opened without.
     """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     device = device or torch.device("cpu")
@@ -77,7 +78,15 @@ def open_run(
         warnings.warn(f"{folder.path}: {line}; that of step {saved.step:,} is taken", stacklevel=2)
     if factors is not None:
         experiment = _with_factors(experiment, factors, folder)
-    examples, changed = _examples(folder, experiment, saved.numbers.get("data", ""), root)
+    known = saved.numbers.get("data", "")
+    try:
+        examples, changed = _examples(folder, experiment, known, root)
+    except FactorsError as error:
+        if factors is not None:
+            raise
+        warnings.warn(f"{folder.path}: without its factors: {error}", stacklevel=2)
+        experiment = _with_factors(experiment, None, folder)
+        examples, changed = _examples(folder, experiment, known, root)
     examples = examples.to(device)
     model = build(experiment, examples)
     try:
@@ -92,7 +101,7 @@ def open_run(
                    examples.shape, thorough=device.type == "cuda")  # fmt: skip
 
 
-def _with_factors(experiment: Experiment, table: str, folder: RunFolder) -> Experiment:
+def _with_factors(experiment: Experiment, table: str | None, folder: RunFolder) -> Experiment:
     if not isinstance(experiment.data, Images):
         raise UserError(f"a table of factors is for pictures of one's own; {folder.path} is of {experiment.data}")
     return replace(experiment, data=replace(experiment.data, factors=table))
@@ -107,6 +116,8 @@ def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path 
             raise UserError(
                 f"the text of {folder.path} is not what it was when training began: words would be mistaken"
             )
+    except FactorsError:  # the data itself is there
+        raise
     except UserError as error:
         kind = _KINDS.get(type(experiment.model), Pictures)
         file = folder.path / kind.kept_in

@@ -12,6 +12,7 @@ from controlvae.data.sprites import IMAGE_COUNT
 from controlvae.errors import UserError
 from controlvae.experiments import Shapes2D
 from controlvae.experiments.paper import SEED_IMAGES
+from controlvae.metrics.arrays import at_least
 from controlvae.report.chosen import chosen
 from controlvae.report.information import SHOWN, latent_factors, latent_name, scored_kl
 from controlvae.report.pictures import CELL, channels_last, draw_grid
@@ -63,6 +64,7 @@ def traverse(
     run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray, rows: int = SHOWN
 ) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
+    at_least(1, rows=rows, columns=len(values))
     shown = ranked(run, rows)
     start = chosen(run, seed_image(run, image), "--image", SEED_IMAGES if is_full(run) else ())
     code = picture_model(run).encode(start.pixels.unsqueeze(0)).mean[0]
@@ -115,7 +117,9 @@ def draw_traversal(axis: Axes, shown: Traversal, *, fontsize: float = 8, stacked
     """The grid on an axis. `stacked` sets a KL below a long name; every so many columns have their value below."""
     between = ["\n" if stacked and "," in name else "  " for name in shown.names()]
     rows = [f"{name}{gap}{kl:.2f} nats" for name, gap, kl in zip(shown.names(), between, shown.kl, strict=True)]
-    columns = [signed(value) if place % every == 0 else "" for place, value in enumerate(shown.values)]
+    apart = float(np.ptp(shown.values)) / max(1, len(shown.values) - 1)  # of two neighbours
+    digits = 1 if apart >= 0.1 else 2 if apart >= 0.01 else 3
+    columns = [signed(value, digits) if place % every == 0 else "" for place, value in enumerate(shown.values)]
     draw_grid(axis, shown.pictures, rows, columns, fontsize=fontsize)
 
 
