@@ -120,7 +120,7 @@ def test_rmig_puts_a_posterior_no_bin_sees_into_the_bin_of_its_mean():
     assert rmig_of(1.03, 0, sigma=1e-30) == pytest.approx(1, abs=1e-12)  # the variance has a floor
 
 
-@pytest.mark.parametrize("sigma", [1e3, 1e5, 1e13])
+@pytest.mark.parametrize("sigma", [1e5, 1e13])
 def test_rmig_of_a_posterior_far_broader_than_the_bins_is_nothing(sigma):
     assert rmig_of(1, 0, sigma=sigma) == pytest.approx(0, abs=1e-5)
 

@@ -33,6 +33,8 @@ def three(tmp_path):
         ("size,id\n9,c\n10,a\n9,b\n", "t.csv", ("size",), [[1], [0], [0]]),
         ("size,name\n9,d/c\n10,a\n9,b\n", "t.csv", ("size",), [[1], [0], [0]]),
         ("a,b,c\n1,x,2\n1,y,3\n2,x,2\n", "t.csv:c , a", ("c", "a"), [[0, 0], [1, 0], [0, 1]]),
+        ("size\n1,5\n1,5\n2,5\n", "t.csv", ("size",), [[0], [0], [1]]),
+        ("label\ncat, big\ndog, small\ncat, big\n", "t.csv", ("label",), [[0], [1], [0]]),
         ('a,"b (1;2;3)"\n1,2\n1,3\n2,2\n', "t.csv", ("a", "b (1;2;3)"), [[0, 0], [0, 1], [1, 0]]),
         ("file,size\nC:\\me\\c.png,9\nC:\\me\\a.png,10\nC:\\me\\b.png,9\n", "t.csv", ("size",), [[1], [0], [0]]),
     ],

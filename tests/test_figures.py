@@ -2,8 +2,9 @@
 
 import csv
 import json
-import os
+import shutil
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,13 @@ from PIL import Image
 
 from controlvae.experiments import RunFolder, find_runs, override, preset
 from controlvae.experiments.paper import FIGURES
-from controlvae.report import disentangling_figures, open_run, write_report
+from controlvae.report import disentangling_figures, open_run, samples, save_figure, save_pixels, write_report
 from controlvae.report.animation import animate
 from controlvae.report.evaluate import tracking
 from controlvae.report.figures import Trace, beta_figure, held_figure, latents_figure
 from controlvae.report.information import information_figure, latent_factors, latent_name
 from controlvae.report.number_tables import score_table
+from controlvae.report.pictures import drawn_at
 from controlvae.report.sweep import End, sweep_figure, write_sweep
 from controlvae.report.theorem import Pair, theorem_figure
 from controlvae.report.traversal import traversals, traverse
@@ -398,12 +400,20 @@ def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, 
     assert "Total correlation on the training batches" in write_report([held], tmp_path / "tc.html").read_text()
 
 
-def test_a_page_says_which_pictures_are_older_than_the_weights(trained, tmp_path):
-    path = animate(trained, trained.folder.figures / "traversal.gif")
-    words = f"older than the checkpoint of step {trained.step:,}: draw it anew"
-    assert words not in write_report([trained.folder], tmp_path / "report.html").read_text()
-    os.utime(path, (0, 0))
-    assert words in write_report([trained.folder], tmp_path / "report.html").read_text()
+def test_pictures_say_which_step_they_are_of_and_a_page_tells(trained, tmp_path):
+    earlier = replace(trained, step=7)
+    paths = [
+        animate(earlier, tmp_path / "traversal.gif"),
+        save_figure(traversals(earlier), tmp_path / "traversal.png", step=7),
+        save_pixels(samples(earlier), tmp_path / "samples.png", step=7),
+    ]
+    assert [drawn_at(path) for path in paths] == [7, 7, 7]
+    assert drawn_at(save_pixels(samples(earlier), tmp_path / "bare.png")) is None
+    shutil.copy(paths[0], trained.folder.figures / "traversal.gif")
+    within("report", trained.folder.path, "--device", "cpu", "--out", tmp_path / "page.html", cwd=tmp_path)
+    page = (tmp_path / "page.html").read_text()
+    assert "there and back. At step 7." in page
+    assert f"rows are ordered by KL. At step {trained.step:,}." in page
 
 
 @pytest.mark.parametrize(
@@ -411,6 +421,7 @@ def test_a_page_says_which_pictures_are_older_than_the_weights(trained, tmp_path
     [
         (["training.seed=2"], "shapes2d-quick, seed 1, shapes2d-quick, seed 2"),
         (["training.seed=2", "control.target=12"], "one, other"),
+        (["training.seed=2", "training.steps=9"], "one, other"),
         ([], "one, other"),
     ],
 )

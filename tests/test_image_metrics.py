@@ -384,7 +384,12 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
     run = small_run(tmp_path, noise, f"data.factors={table}")
     assert run.examples.factor_names == ("size",)
+    evaluate(run, 20, importance_samples=0)
+    measured = run.folder.metrics_file.read_bytes()
     table.unlink()
+    with pytest.warns(UserWarning, match="without its factors"):
+        evaluate_run(run.folder.path, torch.device("cpu"), None)
+    assert run.folder.metrics_file.read_bytes() == measured  # what it has is kept
     with pytest.warns(UserWarning, match=r"without its factors: no file or folder .*factors\.csv"):
         opened = open_run(run.folder)
     assert (len(opened.examples), opened.examples.factors) == (60, None)

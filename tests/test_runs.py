@@ -396,13 +396,16 @@ def test_a_group_that_diverges_leaves_the_others_to_go_on(tmp_path, rates, statu
     assert RunFolder(tmp_path / "batch 16").events()[-1]["event"] == ("diverged" if status else "finished")
 
 
-def test_runs_whose_data_is_not_there_are_left_as_they_are(tmp_path):
+def test_runs_whose_data_is_not_there_are_left_as_they_are_and_others_go_on(tmp_path):
     for batch in (4, 8):
         one = override(preset("text-quick"), ['data=TextFile("gone.txt")', f"training.batch={batch}"])
         RunFolder(tmp_path / str(batch)).create(one, "")
+    sets = [word for word in SHORT if "=" in word]
+    RunFolder(tmp_path / "well").create(override(preset("shapes2d-quick"), sets), "")
     done = within("resume", tmp_path, "--device", "cpu", cwd=tmp_path)
-    assert (done.returncode, "gone.txt" in done.stderr) == (2, True)
+    assert (done.returncode, done.stderr.count("gone.txt")) == (2, 2)
     assert all((tmp_path / batch / "experiment.json").is_file() for batch in ("4", "8"))
+    assert RunFolder(tmp_path / "well").ended()
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,8 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     [
         (["control.target=Staircase(0.5, 12, 0.15, 5000)"], "differ in control.target.stop, so 'mine' cannot be both"),
         (["training.seed=2", "optimiser.rate=1e-3"], "differ in optimiser.rate, so 'mine' cannot be both"),
-        ([], "are one seed, so 'mine' cannot be both"),
+        (["training.seed=2", "training.steps=9"], "differ in training.steps, so 'mine' cannot be both"),
+        (["training.log_every=9"], "are both seed 1, so 'mine' cannot be both"),
     ],
 )
 def test_what_is_no_seed_of_one_method_is_not_taken_for_one(tmp_path, others, message):
@@ -444,6 +445,8 @@ def test_what_is_no_seed_of_one_method_is_not_taken_for_one(tmp_path, others, me
     assert message in done.stderr
     one = within(*words, "mine (KL = 16)=sweep/target=16", cwd=tmp_path)
     assert "| mine (KL = 16) | 1 | 1,500,000 | 0.6100 |" in one.stdout, one.stderr
+    for wrong in ("mine=sweep/target=61", "mine (KL = 16)=sweep/target=61"):
+        assert "sweep/target=61" in within(*words, wrong, cwd=tmp_path).stderr
 
 
 def test_scores_of_other_factors_are_not_compared(tmp_path):
@@ -455,15 +458,20 @@ def test_scores_of_other_factors_are_not_compared(tmp_path):
         return [RunFolder(tmp_path / name / f"seed-{seed}") for seed, _ in enumerate(estimators, start=1)]
 
     first = runs("first", ["x", "y"], "aa")
-    found = {"shapes2d-control-16": first, "like it": runs("like", ["x", "y"], "aa"), "other": runs("o", ["age"], "aa"),
-             "both": runs("both", ["x", "y"], "ab")}  # fmt: skip
-    names = ("like it", "other", "both")
+    found = {"shapes2d-control-16": first, "like it": runs("like", ["y", "x"], ["a", "a; a remark"]),
+             "of old": runs("old", [], "aa"), "other": runs("o", ["age"], "aa"),
+             "both": runs("b", ["x", "y"], "ab")}  # fmt: skip
+    names = ("like it", "of old", "other", "both")
     table = replace(TABLES["table-mig"], rows=(TABLES["table-mig"].rows[0], *(Row(name, None) for name in names)))
     text = write_table(table, found, tmp_path)
     (compared,) = (line for line in text.splitlines() if "difference from" in line)
-    assert ("like it +" in compared, "other" in compared, "both" in compared) == (True, False, False)
+    assert [f"{name} +" in compared for name in names] == [True, False, False, False]
     assert "other: a, of the factors age." in text
+    assert "like it, seed 2: a remark." in text
     assert "of other factors or of different numbers of examples do not compare" in text
+    found = {name: runs for name, runs in found.items() if name not in ("other", "both")}
+    (compared,) = (line for line in write_table(table, found, tmp_path).splitlines() if "difference from" in line)
+    assert [f"{name} +" in compared for name in names] == [True, True, False, False]  # what does not say is the one way
 
 
 def test_settings_that_not_all_methods_have_make_no_run(tmp_path):

@@ -1,6 +1,5 @@
 """`bench`: the table, as it grows."""
 
-import json
 import platform
 import sys
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from controlvae.errors import UserError
 from controlvae.experiments import Experiment
 from controlvae.experiments.data import PictureSettings
 from controlvae.experiments.experiment import Precision
-from controlvae.experiments.files import write_text
+from controlvae.experiments.files import write_json
 from controlvae.training.bench import ROUNDS, Result, bench, gemm_gflops, has_pythae
 
 HEADS = (
@@ -80,7 +79,7 @@ def show(
 def _keep(out: Path | None, title: str, results: list[Result], **more: float) -> None:
     if out is not None:
         content = {"title": title, **more, "results": [asdict(result) for result in results]}
-        write_text(out, json.dumps(content, indent=2) + "\n")
+        write_json(out, content)
 
 
 def _cells(result: Result, plain: Result) -> list[str]:

@@ -55,9 +55,9 @@ def runs_in(path: Path) -> list[RunFolder]:
 
 def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
     """Trains what is not at its end yet, group by group, until all is done or the time is up."""
-    diverged = _in_turn(list(side_by_side(folders)), how, again="the same command", made=True)
-    if diverged and not any(folder.records() for folder in folders):
-        raise diverged[-1]
+    failed = _in_turn(list(side_by_side(folders)), how, again="the same command", made=True)
+    if failed and not any(folder.records() for folder in folders):
+        raise failed[-1]
 
 
 def resume(path: Path, how: training.How) -> None:
@@ -67,8 +67,10 @@ def resume(path: Path, how: training.How) -> None:
     if len(groups) < 2:
         training.resume(folders, how)
         return
-    diverged = _in_turn(groups, how, again=typed("resume", path, *how.root_words))
-    if len(diverged) == len(groups):  # all of them, as was said; where one does, its neighbours go on
+    failed = _in_turn(groups, how, again=typed("resume", path, *how.root_words))
+    if any(isinstance(error, UserError) for error in failed):
+        raise typer.Exit(2)
+    if len(failed) == len(groups):  # all diverged, as was said
         raise typer.Exit(1)
 
 
@@ -98,26 +100,32 @@ def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
                 del stand[one]
 
 
-def _in_turn(groups: Sequence[Group], how: training.How, again: str, made: bool = False) -> list[Diverged]:
-    """Trains group after group while there is time. Returns what is to be said of those that diverged."""
+def _in_turn(groups: Sequence[Group], how: training.How, again: str, made: bool = False) -> list[Diverged | UserError]:
+    """Trains group after group while there is time. Returns what was said of those that could not go on.
+
+    One that diverges leaves the others to go on. So does one that cannot begin, unless the command has `made` the runs
+    and they are all of one kind.
+    """
     deadline = time.monotonic() + how.time_limit
-    diverged = []
+    failed: list[Diverged | UserError] = []
     for done, (step, together) in enumerate(groups):
         left = deadline - time.monotonic()
         if left <= 0:
             typer.echo(f"no time for {len(groups) - done} of {len(groups)} groups of runs; go on with: {again}")
             break
         names = ", ".join(dict.fromkeys(folder.experiment().name for folder in together))
-        many = f"{len(together)} runs side by side" if len(together) > 1 else "1 run"
+        runs = f"{len(together)} runs side by side" if len(together) > 1 else "1 run"
         place = f"{done + 1} of {len(groups)}: " if len(groups) > 1 else ""
-        typer.echo(f"{place}{names}: {many}, from step {step:,}", err=True)
+        typer.echo(f"{place}{names}: {runs}, from step {step:,}", err=True)
         try:
             training.resume(together, how._replace(time_limit=left), again, made)
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise
-        except Diverged as error:
+        except (Diverged, UserError) as error:
+            if made and isinstance(error, UserError):
+                raise
             typer.echo(f"controlvae: {error}", err=True)
-            diverged.append(error.with_traceback(None))  # which would keep the engine alive
+            failed.append(error.with_traceback(None))  # which would keep the engine alive
         gc.collect()  # an engine and its compiled steps know each other, and the next group needs their memory
-    return diverged
+    return failed

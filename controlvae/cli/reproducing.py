@@ -1,5 +1,6 @@
 """`reproduce`: trains what a table or figure of the paper needs, evaluates it, and writes the table or figure."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,13 +14,12 @@ from controlvae.cli import training
 from controlvae.cli.many import runs_in, seed_folders, train_all
 from controlvae.cli.runs import evaluate_new
 from controlvae.errors import UserError, typed
-from controlvae.experiments import PRESETS, RunFolder, changed, find_runs, override, preset
+from controlvae.experiments import PRESETS, RunFolder, apart, find_runs, override, preset
 from controlvae.experiments.paper import RESULTS, PaperExamples, PaperFigure, PaperResult, PaperTable, Row, paper_result
 from controlvae.report.codes import ScoreFile, score_files
 from controlvae.report.paper_figures import write_figure
 from controlvae.report.responses import write_examples
 from controlvae.report.tables import Measured, write_table
-from controlvae.training.loop import decisive
 
 _SEEDS = 5  # of each method
 
@@ -128,26 +128,28 @@ def _own(result: PaperResult, beside: Sequence[str]) -> dict[str, Sequence[Measu
 
 
 def _parted(given: str) -> tuple[str, str]:
-    """NAME=FOLDER, though both may have a `=` of their own: at the first that leaves a path, else at the last."""
+    """NAME=FOLDER, though both may have a `=` of their own: at the first that leaves a path, or has no space by it."""
     pieces = given.split("=")
     ways = [("=".join(pieces[:at]), "=".join(pieces[at:])) for at in range(1, len(pieces))]
-    return next((way for way in ways if way[1] and Path(way[1]).exists()), ways[-1] if ways else ("", ""))
+    there = (way for way in ways if os.path.exists(way[1]))  # Path.exists minds how long a name is
+    close = (way for way in ways if not way[0].endswith(" ") and not way[1].startswith(" "))
+    return next(there, None) or next(close, ("", ""))
 
 
 def _check_one_method(name: str, path: Path, scored: Sequence[ScoreFile], trained: Sequence[RunFolder]) -> None:
     """Refuses to take for seeds of one method what is more than one."""
     if scored and trained:
         raise UserError(f"{path} holds runs and scored codes, of which {name!r} can be one; name the files of either")
-    for number, one in enumerate(trained):
-        for other in trained[:number]:
-            apart = list(changed(decisive(other.experiment()), decisive(one.experiment())))
-            if apart == ["training.seed"]:
-                continue
-            why = (
-                f"differ in {', '.join(path for path in apart if path != 'training.seed')}" if apart else "are one seed"
-            )
+    seeds: dict[int, RunFolder] = {}
+    for folder in trained:
+        first = next(iter(seeds.values()), folder)
+        differing = apart(first.experiment(), folder.experiment())
+        other = first if differing else seeds.get(_seed(folder))
+        if other is not None and other is not folder:
+            why = f"differ in {', '.join(differing)}" if differing else f"are both seed {_seed(folder)}"
             advice = f"give each a name of its own, as in --beside {f'{name} 1={other.path}'!r}"
-            raise UserError(f"{other.path} and {one.path} {why}, so {name!r} cannot be both; {advice}")
+            raise UserError(f"{other.path} and {folder.path} {why}, so {name!r} cannot be both; {advice}")
+        seeds[_seed(folder)] = folder
 
 
 def _wanted(result: PaperResult, only: Sequence[str]) -> list[str]:

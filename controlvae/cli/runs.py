@@ -41,7 +41,7 @@ def open_at(path: Path, device: str, root: Path | None, factors: str | None = No
 def open_measured(folder: RunFolder, device: torch.device, root: Path | None, factors: str | None = None) -> Trained:
     """A run, with the table of factors that is given, or else that it was measured with before, if it is there."""
     before = factors_before(folder) if factors is None else None
-    if before is not None:
+    if before is not None and before != getattr(folder.experiment().data, "factors", None):
         try:
             return open_run(folder, root=root, device=device, factors=before)
         except FactorsError as error:
@@ -104,6 +104,8 @@ def evaluate_run(
     try:
         opened = open_measured(folder, device, root)
         must_have_examples(opened)
+        if factors_before(folder) is not None and opened.examples.factors is None:
+            raise UserError("its table of factors is not there to measure it anew")
     except UserError as error:
         if folder.evaluated_step() != latest_step(folder.checkpoints):
             raise
@@ -120,9 +122,10 @@ def evaluate_run(
     else:
         evaluate(opened, examples, fid, place=place)
     if isinstance(opened.examples, Pictures):  # sentences are in metrics.json
-        report.save_pixels(report.samples(opened), opened.folder.figures / "samples.png")
-        save_figure(report.reconstructions(opened), opened.folder.figures / "reconstruction.png")
-        save_figure(report.traversals(opened), opened.folder.figures / "traversal.png")
+        figures, step = opened.folder.figures, opened.step
+        report.save_pixels(report.samples(opened), figures / "samples.png", step=step)
+        save_figure(report.reconstructions(opened), figures / "reconstruction.png", step=step)
+        save_figure(report.traversals(opened), figures / "traversal.png", step=step)
 
 
 def evaluate_new(

@@ -113,7 +113,10 @@ def evaluate(
         try:  # without its table a run would lose the scores it has
             opened = runs.open_at(folder.path, device, data_root, factors or runs.factors_before(folder))
         except FactorsError as error:
-            raise UserError(f"{folder.path}: {error}; another is given by --factors TABLE") from None
+            raise UserError(
+                f"{folder.path}: {error}; another is given by --factors TABLE. To measure without, and without the "
+                f"scores it has, delete {folder.metrics_file}"
+            ) from None
         opened = replace(opened, thorough=thorough or opened.thorough)
         metrics = runs.evaluate(opened, examples, fid, iwae)
         runs.show_metrics(str(folder.path), metrics)
@@ -187,7 +190,8 @@ def traverse(
     starts = [image] if image is not None or out is not None else traversal.seed_images(opened)
     for start in starts:
         path = out or opened.folder.figures / (f"traversal-{Path(start).stem}.png" if start else "traversal.png")
-        typer.echo(save_figure(traversals(opened, image=start, reach=reach, columns=columns, rows=rows), path))
+        figure = traversals(opened, image=start, reach=reach, columns=columns, rows=rows)
+        typer.echo(save_figure(figure, path, step=opened.step))
         if animate:
             typer.echo(animation.animate(opened, path.with_suffix(".gif"), image=start, reach=reach, rows=rows))
 
@@ -212,7 +216,8 @@ def reconstruct(
         pairs = read_back(on_unseen_examples(opened), columns)
         _put("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs), out)
         return
-    typer.echo(save_figure(reconstructions(opened, columns), out or opened.folder.figures / "reconstruction.png"))
+    path = out or opened.folder.figures / "reconstruction.png"
+    typer.echo(save_figure(reconstructions(opened, columns), path, step=opened.step))
 
 
 @app.command(rich_help_panel=_LOOK)
@@ -252,7 +257,7 @@ def sample(
     if how:
         raise UserError(f"--{next(iter(how)).replace('_', '-')} is for sentences; {run} is a model of pictures")
     pixels = samples(opened, count, seed=seed, columns=columns)
-    typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png"))
+    typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png", step=opened.step))
 
 
 @app.command(rich_help_panel=_LOOK)
@@ -284,7 +289,7 @@ def interpolate(
         return
     first, last = (picture.short for picture in two_pictures(opened, start, end))
     path = out or opened.folder.figures / f"interpolation-{first}-{last}.png"
-    typer.echo(save_figure(interpolation(opened, start, end, columns), path))
+    typer.echo(save_figure(interpolation(opened, start, end, columns), path, step=opened.step))
 
 
 def _put(text: str, out: Path | None) -> None:

@@ -116,10 +116,10 @@ def _rows(text: str, separator: str) -> list[list[str]]:
     return rows
 
 
-def _regularity(rows: list[list[str]]) -> tuple[bool, int]:
-    """The right separator makes as many columns of every line, more than one, and the most of those that do."""
-    columns = len(rows[0]) if rows else 0
-    return columns > 1 and len({len(row) for row in rows}) == 1, columns
+def _regularity(rows: list[list[str]]) -> tuple[bool, int, bool]:
+    """The right separator makes as many columns of every line, several if any does, and the most of those that do."""
+    columns, regular = len(rows[0]) if rows else 0, len({len(row) for row in rows}) == 1
+    return columns > 1 and regular, columns, regular
 
 
 def _from_numpy(path: Path, wanted: str | None) -> tuple[dict[str, np.ndarray], set[str]]:

@@ -1,6 +1,6 @@
 """Experiments as values: what a run is, its JSON and overrides, the presets, and the folder a run lives in."""
 
-from controlvae.experiments.codec import assignments, changed, differences, from_plain, override, to_plain
+from controlvae.experiments.codec import apart, assignments, changed, differences, from_plain, override, to_plain
 from controlvae.experiments.data import (
     CIFAR10,
     CelebA,
@@ -56,6 +56,7 @@ __all__ = [
     "TextVAE",
     "TotalCorrelation",
     "Training",
+    "apart",
     "assignments",
     "changed",
     "differences",

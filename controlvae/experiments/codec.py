@@ -54,6 +54,17 @@ def changed(value: Any, other: Any, path: str = "") -> Iterator[str]:
         yield from changed(getattr(value, name), getattr(other, name), f"{path}.{name}".lstrip("."))
 
 
+def apart(one: Any, other: Any) -> list[str]:
+    """The settings in which two experiments are not one: seeds of one method have none."""
+    return [path for path in changed(one, other) if path not in _NOT_THE_METHOD]
+
+
+# Words, the seed, when to look, and a table that training never looks at.
+_NOT_THE_METHOD = (
+    "name", "about", "paper", "training.seed", "training.log_every", "training.validate_every", "data.factors"
+)  # fmt: skip
+
+
 def _default(field: Any) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 

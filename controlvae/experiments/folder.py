@@ -19,7 +19,7 @@ from controlvae import __version__
 from controlvae.errors import UserError, typed
 from controlvae.experiments.codec import from_plain, to_plain
 from controlvae.experiments.experiment import Experiment
-from controlvae.experiments.files import PART, write_text
+from controlvae.experiments.files import PART, write_json
 
 _LOGGED = ("step", "kl", "beta", "reconstruction")  # numbers that every line of a log has
 _TAIL = 1 << 16  # bytes: a line of the log is hardly ever longer
@@ -100,7 +100,7 @@ class RunFolder:
             "command": command,
             "versions": {"python": platform.python_version(), **_versions()},
         }
-        write_text(self.experiment_file, json.dumps(content, indent=2) + "\n")
+        write_json(self.experiment_file, content)
 
     def withdraw(self) -> None:
         """Takes a run that never began away again, and the folder of its seeds where no other is in it."""

@@ -374,6 +374,7 @@ _FIGURES = [
             *(Row(f"KL = 16, steps of {step}", f"shapes2d-control-16-step-{step}") for step in (0.05, 0.1, 0.2)),
             Row("KL = 18 with prices", "shapes2d-priced-18"),
             Row("KL = 18, latents in turn", "shapes2d-in-turn-18"),
+            Row("β-VAE (γ = 100) on KL = 16's terms", "shapes2d-beta-100-matched"),
         ),
         against=_TERMS,
     ),

@@ -38,7 +38,7 @@ class MIG:
     per_factor: dict[str, float] | list[float]  # by name where names were given
     mutual_information: list[list[float]]  # nats, (factors, latents); a sampled one may fall a little below 0
     entropies: list[float]  # of the factors, nats: the most there is to tell
-    estimator: str  # which one, over how many examples, with which settings
+    estimator: str  # which one, over how many examples, with which settings; what follows a semicolon is a remark
 
 
 def mig(codes: Any, factors: Any, *, bins: int = 20, factor_names: Sequence[str] | None = None) -> MIG:

@@ -30,7 +30,8 @@ def rmig(
 
     with z in equal bins from -4 to 4, and :math:`Q(b \mid x)` the posterior's density at the centre of bin b, made to
     add up to 1. A posterior whose density stays below 1e-5 at every centre (too narrow for the bins, or outside them)
-    is put into the bin of its mean whole. Nothing is drawn, so the same posteriors give the same number: for dSprites
+    is put into the bin of its mean whole; one broader than all bins is not, as it is in their code, where σ is beyond
+    40,000. Nothing is drawn, so the same posteriors give the same number: for dSprites
     take all images and all five factors.
 
     Args:
@@ -52,7 +53,7 @@ def rmig(
     measured = [factor_information(part.numpy()) for part in joint.split(counts)]
     estimator = f"RMIG with {bins} bins on [-4, 4] (Do & Tran 2020), {len(mean):,} examples"
     if (outside := (mean.abs() > _HIGH).double().mean().item()) > 0.01:
-        estimator += f", {outside:.0%} of the means outside the bins and counted at their edge"
+        estimator += f"; {outside:.0%} of the means outside the bins and counted at their edge"
     return gap([row for row, _ in measured], [entropy for _, entropy in measured], factor_names, estimator)
 
 

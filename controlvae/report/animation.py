@@ -8,26 +8,28 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from controlvae.experiments.files import writing
+from controlvae.report.pictures import step_words
 from controlvae.report.trained import Trained
 from controlvae.report.traversal import Traversal, signed, traverse
 
 _FRAMES, _MILLISECONDS = 60, 50
 _CELL, _PAD, _LABEL, _SLIDER = 128, 14, 38, 48  # pixels
 _ACROSS = 5  # pictures in a line
-MOST = 10  # latents shown: more make a file too large for a page
+_MOST = 10  # latents shown: more make a file too large for a page
 _GREYS = 16  # fewer greys, smaller file: edges of shapes are all the grey there is
 _INK, _QUIET = 40, 120
 
 
-def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: float = 3.0, rows: int = MOST) -> Path:
+def animate(run: Trained, path: Path, *, image: str | int | None = None, reach: float = 3.0, rows: int = _MOST) -> Path:
     """Writes the GIF of a run's latents of largest KL, `rows` of them and ten at most."""
     # A cosine comes to rest at both ends, and its way back is its way there: half the frames are decoded.
     values = -reach * np.cos(math.pi * np.arange(_FRAMES // 2 + 1) / (_FRAMES // 2))
-    shown = traverse(run, image, values, min(rows, MOST))
+    shown = traverse(run, image, values, min(rows, _MOST))
     there = [_frame(shown, column, reach) for column in range(len(values))]
     frames = there + there[-2:0:-1]
     with writing(path) as beside:
-        frames[0].save(beside, save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0)
+        said = step_words(run.step).encode()
+        frames[0].save(beside, save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0, comment=said)
     return path
 
 

@@ -57,7 +57,8 @@ class ScoreFile:
     def words(self) -> str:
         """`20,000 of 20,000 examples, factors shape (no quantity), x`"""
         found = self.metrics()
-        return f"{found['examples']:,} of {found['available']:,} examples, factors {found['factors']}"
+        factors = "none" if found["factors"] == _NO_FACTORS else found["factors"]
+        return f"{found['examples']:,} of {found['available']:,} examples, factors {factors}"
 
 
 def score_files(path: Path) -> list[ScoreFile]:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from controlvae import __version__
 from controlvae.control.logarithmic import Logarithmic
-from controlvae.experiments import PRESETS, Experiment, RunFolder, to_plain
+from controlvae.experiments import PRESETS, Experiment, RunFolder, apart, to_plain
 from controlvae.experiments.experiment import HELD
 from controlvae.experiments.files import write_text
 from controlvae.report.figures import (
@@ -28,11 +28,9 @@ from controlvae.report.figures import (
 from controlvae.report.information import information_figure, latent_factors, naming
 from controlvae.report.markup import number, warning
 from controlvae.report.number_tables import BIASED, biased, image_table, number_table, score_table
-from controlvae.report.pictures import as_written
+from controlvae.report.pictures import as_written, drawn_at
 from controlvae.report.responses import perplexities, responses_section
 from controlvae.report.troubles import warnings_of
-from controlvae.training.checkpoint import latest_step, written_at
-from controlvae.training.loop import identity
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -107,9 +105,9 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
     names = [experiment.name for experiment in experiments]
     if len(set(names)) == len(names):
         return names
-    methods = {(e.name, identity(replace(e, training=replace(e.training, seed=0)))) for e in experiments}
+    firsts = {e.name: e for e in reversed(experiments)}
     seeded = [f"{e.name}, seed {e.training.seed}" for e in experiments]
-    if len(methods) == len(set(names)) and len(set(seeded)) == len(seeded):
+    if len(set(seeded)) == len(seeded) and not any(apart(firsts[e.name], e) for e in experiments):
         return seeded
     return [str(folder.path) for folder in folders]
 
@@ -118,22 +116,10 @@ def _side_by_side(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """Reconstructions of all runs one below the other, samples beside each other: where one look takes them in."""
     rows = []
     for files, words in _COMPARED.items():
-        found = [(name, f, path) for name, f in zip(names, folders, strict=True) for path in _pictures(f, files)]
-        rows.append("".join(_picture(path, f"{name}. {words}{_age(path, f)}") for name, f, path in found))
+        found = [(name, path) for name, f in zip(names, folders, strict=True) for path in sorted(f.figures.glob(files))]
+        rows.append("".join(_picture(path, f"{name}. {words}") for name, path in found))
     strips, grids = rows
     return f'<h2>Pictures side by side</h2>{strips}<div class="beside">{grids}</div>' if strips or grids else ""
-
-
-def _pictures(folder: RunFolder, files: str) -> list[Path]:
-    return sorted(folder.figures.glob(files))
-
-
-def _age(path: Path, folder: RunFolder) -> str:
-    """What to say of a picture that was drawn before the weights were what they are."""
-    written = written_at(folder.checkpoints)
-    if written is None or path.stat().st_mtime >= written:
-        return ""
-    return f" This file is older than the checkpoint of step {latest_step(folder.checkpoints):,}: draw it anew."
 
 
 def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
@@ -154,7 +140,7 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
     if (heat := information_figure(metrics)) is not None:
         parts.append(_drawing(heat, "Mutual information of each factor with each latent; latents are ordered by KL."))
     for files, words in ({**_COMPARED, **_OWN} if alone else _OWN).items():
-        parts += [_picture(path, words + _age(path, folder)) for path in _pictures(folder, files)]
+        parts += [_picture(path, words) for path in sorted(folder.figures.glob(files))]
     if "text" in metrics:
         parts.append(_sentences(metrics["text"]))
     if "dialog" in metrics:
@@ -205,7 +191,10 @@ def _commands(folders: Sequence[RunFolder]) -> str:
 
 
 def _picture(path: Path, caption: str) -> str:
-    encoded, words = base64.b64encode(path.read_bytes()).decode(), html.escape(caption)
+    """A picture of a run's folder; where it says of which step it is, so do its words: others may be of a later one."""
+    step = drawn_at(path)
+    encoded = base64.b64encode(path.read_bytes()).decode()
+    words = html.escape(caption if step is None else f"{caption} At step {step:,}.")
     source = f'<img alt="{words}" src="data:image/{path.suffix[1:]};base64,{encoded}">'
     return f"<figure>{source}<figcaption>{words}</figcaption></figure>"
 

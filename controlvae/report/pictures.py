@@ -8,6 +8,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from PIL import Image
 
 from controlvae.errors import UserError
 from controlvae.experiments.files import writing
@@ -15,6 +16,7 @@ from controlvae.report.trained import Trained, on_unseen_examples, picture_model
 
 CELL = 0.44  # inches a picture takes up, its gap included
 _GAP = 1 / 16  # between pictures, as a share of their size
+_STEP = "controlvae step "  # how the comment in a picture's file begins
 
 
 def as_written(figure: Figure) -> None:
@@ -23,15 +25,33 @@ def as_written(figure: Figure) -> None:
         text.set_parse_math(False)
 
 
-def save_figure(figure: Figure, path: Path | str) -> Path:
-    """Writes a figure finely enough to print."""
+def save_figure(figure: Figure, path: Path | str, *, step: int | None = None) -> Path:
+    """Writes a figure finely enough to print; a PNG with the step that it is of, where that is given."""
     path = Path(path)
     if not path.suffix:  # matplotlib would add one, and the file be another
         raise UserError(f"cannot write {path}: give it an ending, such as {path.name or 'picture'}.png")
     as_written(figure)
+    said = {"Comment": step_words(step)} if step is not None and path.suffix.lower() == ".png" else None
     with writing(path) as beside:
-        figure.savefig(beside, dpi=300, bbox_inches="tight", facecolor="white")
+        figure.savefig(beside, dpi=300, bbox_inches="tight", facecolor="white", metadata=said)
     return path
+
+
+def step_words(step: int) -> str:
+    """What a picture's file says of the weights it was made with."""
+    return f"{_STEP}{step}"
+
+
+def drawn_at(path: Path) -> int | None:
+    """The step of the weights that a picture was made with, where its file says so."""
+    try:
+        with Image.open(path) as picture:
+            said = picture.info.get("Comment") or picture.info.get("comment") or ""
+    except OSError:
+        return None
+    said = said.decode(errors="replace") if isinstance(said, bytes) else said
+    number = said.removeprefix(_STEP)
+    return int(number) if number != said and number.isdecimal() else None
 
 
 @torch.no_grad()

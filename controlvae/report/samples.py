@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from controlvae.errors import UserError
 from controlvae.experiments.files import writing
 from controlvae.report.chosen import Chosen, chosen
-from controlvae.report.pictures import CELL, channels_last, draw_grid, mosaic
+from controlvae.report.pictures import CELL, channels_last, draw_grid, mosaic, step_words
 from controlvae.report.trained import Trained, decoded, picture_model, prior_codes, some_examples
 
 _SMALLEST = 64  # pixels a picture is shown with; smaller ones are enlarged by a whole number
@@ -28,12 +28,16 @@ def samples(run: Trained, count: int = 64, *, seed: int = 0, columns: int | None
     return whole.repeat(enlarge, 0).repeat(enlarge, 1)
 
 
-def save_pixels(pixels: np.ndarray, path: Path) -> Path:
-    """Writes a picture as it is, pixel by pixel."""
+def save_pixels(pixels: np.ndarray, path: Path, *, step: int | None = None) -> Path:
+    """Writes a picture as it is, pixel by pixel; a PNG with the step that it is of, where that is given."""
     from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
+    said = PngInfo()
+    if step is not None:
+        said.add_text("Comment", step_words(step))
     with writing(path) as beside:
-        Image.fromarray(pixels).save(beside)
+        Image.fromarray(pixels).save(beside, pnginfo=said)  # which other kinds of files leave out
     return path
 
 

@@ -51,11 +51,11 @@ class Cell:
         return f"{ours} ({paper}, {self.mean - self.printed.mean:+.{digits}f})"
 
 
-class How(NamedTuple):
+class WorkedOut(NamedTuple):
     """How a score was worked out: scores that differ in this do not compare."""
 
     estimator: str
-    factors: tuple[str, ...]
+    factors: tuple[str, ...]  # empty where a measurement of long ago does not say
 
 
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
@@ -69,7 +69,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     notes: list[str] = []
     first = next(name for name, path in table.columns.items() if "per_factor" not in path)
     by_method: dict[str, tuple[float, ...]] = {}  # numbers of the first column that is of all factors
-    worked_out: dict[str, dict[How, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
+    worked_out: dict[str, dict[WorkedOut, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
     for row in table.rows:
         measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
         for one, metrics in measured:
@@ -79,8 +79,10 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
             notes += _notes(table, row, one, metrics, runs)
             for score, methods in worked_out.items():  # scores say what they were worked out from
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
+                    estimator, _, remark = scored["estimator"].partition("; ")
                     factors = scored.get("per_factor") or entry(metrics, "ground_truth.names") or ()
-                    methods.setdefault(How(scored["estimator"], tuple(factors)), []).append(row.method)
+                    methods.setdefault(WorkedOut(estimator, tuple(sorted(factors))), []).append(row.method)
+                    notes += [f"{row.method}, seed {seed_of(one)}: {remark}."] if remark else []
         own = any(_not_the_presets(row, one) for one, _ in measured)
         cells = []
         for name, path in table.columns.items():
@@ -91,6 +93,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
                 by_method[row.method] = found
         lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(cells)} |")
     spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
+    worked_out = {score: _joined(methods) for score, methods in worked_out.items()}
     alike = worked_out[table.columns[first].partition(".")[0]]
     apart = _differences_note(first, by_method, list(alike.values()))
     notes = [spread, apart, table.note, *_estimators(worked_out.values()), *notes]
@@ -180,13 +183,24 @@ def _span(values: Sequence[int]) -> str:
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def _estimators(worked_out: Collection[Mapping[How, list[str]]]) -> list[str]:
+def _joined(methods: Mapping[WorkedOut, list[str]]) -> dict[WorkedOut, list[str]]:
+    """Those that do not say their factors go with others of their estimator, where all of those are alike."""
+    joined: dict[WorkedOut, list[str]] = {}
+    for how, of in methods.items():
+        others = [one for one in methods if one.estimator == how.estimator and one.factors]
+        to = others[0] if not how.factors and len(others) == 1 else how
+        joined.setdefault(to, []).extend(of)
+    return joined
+
+
+def _estimators(worked_out: Collection[Mapping[WorkedOut, list[str]]]) -> list[str]:
     """How each score was worked out; where not all methods share that, whose it was."""
     lines = []
     for methods in worked_out:
         several = len({how.factors for how in methods}) > 1
         for how, of in methods.items():
-            words = f"{how.estimator}, of the factors {', '.join(how.factors)}" if several else how.estimator
+            of_factors = f", of the factors {', '.join(how.factors)}" if several and how.factors else ""
+            words = how.estimator + of_factors
             lines.append(f"{words}." if len(methods) == 1 else f"{'; '.join(dict.fromkeys(of))}: {words}.")
     if any(len(methods) > 1 for methods in worked_out):
         lines.append(

@@ -117,8 +117,8 @@ def draw_traversal(axis: Axes, shown: Traversal, *, fontsize: float = 8, stacked
     """The grid on an axis. `stacked` sets a KL below a long name; every so many columns have their value below."""
     between = ["\n" if stacked and "," in name else "  " for name in shown.names()]
     rows = [f"{name}{gap}{kl:.2f} nats" for name, gap, kl in zip(shown.names(), between, shown.kl, strict=True)]
-    apart = float(np.ptp(shown.values)) / max(1, len(shown.values) - 1)  # of two neighbours
-    digits = 1 if apart >= 0.1 else 2 if apart >= 0.01 else 3
+    gaps = np.abs(np.diff(shown.values))
+    digits = 1 if (gaps >= 0.1).all() else 2 if (gaps >= 0.01).all() else 3
     columns = [signed(value, digits) if place % every == 0 else "" for place, value in enumerate(shown.values)]
     draw_grid(axis, shown.pictures, rows, columns, fontsize=fontsize)
 

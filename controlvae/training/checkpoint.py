@@ -108,12 +108,6 @@ def has_whole(folder: Path, step: int) -> bool:
     return True
 
 
-def written_at(folder: Path) -> float | None:
-    """When the newest checkpoint was written, in seconds since the epoch."""
-    step = latest_step(folder)
-    return None if step is None else (folder / f"step-{step:010d}" / _STATE).stat().st_mtime
-
-
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
