@@ -35,7 +35,7 @@ from controlvae.report import evaluate, images, importance, interpolation, open_
 from controlvae.report.chosen import chosen
 from controlvae.report.evaluate import suffices
 from controlvae.report.information import information_figure
-from controlvae.report.pictures import channels_last
+from controlvae.report.pictures import channels_last, drawn_at
 from controlvae.report.trained import on_test_examples, prior_codes, some_examples
 from controlvae.report.traversal import traverse
 from controlvae.report.troubles import warnings_of
@@ -390,6 +390,7 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     with pytest.warns(UserWarning, match="without its factors"):
         evaluate_run(run.folder.path, torch.device("cpu"), None)
     assert run.folder.metrics_file.read_bytes() == measured  # what it has is kept
+    assert drawn_at(run.folder.figures / "traversal.png") == run.step
     with pytest.warns(UserWarning, match=r"without its factors: no file or folder .*factors\.csv"):
         opened = open_run(run.folder)
     assert (len(opened.examples), opened.examples.factors) == (60, None)

@@ -103,8 +103,8 @@ def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
 def _in_turn(groups: Sequence[Group], how: training.How, again: str, made: bool = False) -> list[Diverged | UserError]:
     """Trains group after group while there is time. Returns what was said of those that could not go on.
 
-    One that diverges leaves the others to go on. So does one that cannot begin, unless the command has `made` the runs
-    and they are all of one kind.
+    One that diverges leaves the others to go on. So does one that cannot begin, unless the command has `made` the runs:
+    what it lacks, they all do.
     """
     deadline = time.monotonic() + how.time_limit
     failed: list[Diverged | UserError] = []

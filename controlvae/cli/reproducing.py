@@ -142,14 +142,15 @@ def _check_one_method(name: str, path: Path, scored: Sequence[ScoreFile], traine
         raise UserError(f"{path} holds runs and scored codes, of which {name!r} can be one; name the files of either")
     seeds: dict[int, RunFolder] = {}
     for folder in trained:
-        first = next(iter(seeds.values()), folder)
-        differing = apart(first.experiment(), folder.experiment())
-        other = first if differing else seeds.get(_seed(folder))
-        if other is not None and other is not folder:
-            why = f"differ in {', '.join(differing)}" if differing else f"are both seed {_seed(folder)}"
-            advice = f"give each a name of its own, as in --beside {f'{name} 1={other.path}'!r}"
-            raise UserError(f"{other.path} and {folder.path} {why}, so {name!r} cannot be both; {advice}")
-        seeds[_seed(folder)] = folder
+        first, twin = trained[0], seeds.setdefault(_seed(folder), folder)
+        if differing := apart(first.experiment(), folder.experiment()):
+            other, why = first, f"differ in {', '.join(differing)}"
+        elif twin is not folder:
+            other, why = twin, f"are both seed {_seed(folder)}"
+        else:
+            continue
+        advice = f"give each a name of its own, as in --beside {f'{name} 1={other.path}'!r}"
+        raise UserError(f"{other.path} and {folder.path} {why}, so {name!r} cannot be both; {advice}")
 
 
 def _wanted(result: PaperResult, only: Sequence[str]) -> list[str]:

@@ -96,7 +96,7 @@ def evaluate_run(
     place: str = "",
     iwae: bool = True,
 ) -> None:
-    """Metrics and pictures of a run, into its folder. What is there stays if no poorer, or if its data is gone.
+    """Metrics and pictures of a run, into its folder. What is there stays if no poorer, or its data is gone.
 
     What was measured thoroughly is so measured again. `iwae` says whether that bound will be looked at.
     """
@@ -104,21 +104,21 @@ def evaluate_run(
     try:
         opened = open_measured(folder, device, root)
         must_have_examples(opened)
-        if factors_before(folder) is not None and opened.examples.factors is None:
-            raise UserError("its table of factors is not there to measure it anew")
     except UserError as error:
         if folder.evaluated_step() != latest_step(folder.checkpoints):
             raise
         print(f"controlvae: {path}: measured before, kept: {error}", file=sys.stderr)
         return
-    kept = opened.folder.metrics()
-    if kept is not None and kept["step"] == opened.step and kept.get("thorough"):
+    kept = folder.metrics()
+    kept = kept if kept is not None and kept["step"] == opened.step else None
+    if kept is not None and kept.get("thorough"):
         opened = replace(opened, thorough=True)
-    if kept is not None and report.suffices(kept, opened.step, examples, fid, device, iwae=iwae):
+    lost = factors_before(folder) is not None and opened.examples.factors is None  # scores cannot be worked out anew
+    if kept is not None and (lost or report.suffices(kept, opened.step, examples, fid, device, iwae=iwae)):
         asked = [] if fid is None else ["--fid", fid]
-        anew = typed("evaluate", path, *asked)
-        print(f"controlvae: {path}: measured before, kept; anew with: {anew}", file=sys.stderr)
-        _draw_information(opened.folder, kept)
+        anew = "" if lost else f"; anew with: {typed('evaluate', path, *asked)}"
+        print(f"controlvae: {path}: measured before, kept{anew}", file=sys.stderr)
+        _draw_information(folder, kept)
     else:
         evaluate(opened, examples, fid, place=place)
     if isinstance(opened.examples, Pictures):  # sentences are in metrics.json
