@@ -474,6 +474,17 @@ def test_scores_of_other_factors_are_not_compared(tmp_path):
     assert [f"{name} +" in compared for name in names] == [True, True, False, False]  # what does not say is the one way
 
 
+def test_numbers_of_one_column_have_as_many_decimals(tmp_path):
+    runs = {}
+    for name, kl in (("shapes2d-laptop", 13.514), ("shapes2d-laptop-vae", 8.6104)):
+        runs[name] = [RunFolder(tmp_path / name)]
+        runs[name][0].create(preset(name), "")
+        runs[name][0].metrics_file.write_text(json.dumps({"step": 9, "kl": kl, "mig_sampled": {"score": 0.12345}}))
+    rows = [line.split(" | ") for line in write_table(TABLES["table-laptop"], runs, tmp_path).splitlines()]
+    found = {row[0]: (row[3], row[-1]) for row in rows if len(row) > 3 and row[3].startswith("0")}
+    assert found == {"| ControlVAE (set point 10)": ("0.1235", "13.51 |"), "| VAE": ("0.1235", "8.61 |")}
+
+
 def test_settings_that_not_all_methods_have_make_no_run(tmp_path):
     done = within("reproduce", "table-laptop", "--set", "control.target=5", "--runs", "runs", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -28,6 +28,7 @@ from controlvae.metrics.arrays import (
 from controlvae.metrics.mig_cells import add_cells
 
 _FEW_PAIRS = 2**22  # of draws and encoders: a host adds so many up one by one
+REMARK = "; "  # in the words of an estimator: before what is said of these codes alone
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class MIG:
     per_factor: dict[str, float] | list[float]  # by name where names were given
     mutual_information: list[list[float]]  # nats, (factors, latents); a sampled one may fall a little below 0
     entropies: list[float]  # of the factors, nats: the most there is to tell
-    estimator: str  # which one, over how many examples, with which settings; what follows a semicolon is a remark
+    estimator: str  # which one, over how many examples, with which settings; what follows REMARK is one
 
 
 def mig(codes: Any, factors: Any, *, bins: int = 20, factor_names: Sequence[str] | None = None) -> MIG:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from controlvae.metrics.arrays import at_least, check_enough, classes
-from controlvae.metrics.mig import MIG, factor_information, gap, gaussians
+from controlvae.metrics.mig import MIG, REMARK, factor_information, gap, gaussians
 
 _LOW, _HIGH = -4.0, 4.0  # the range of z that is divided into bins
 _BROAD = 2 * math.log(_HIGH - _LOW)  # the logarithm of the variance of a posterior as broad as all bins
@@ -53,7 +53,7 @@ def rmig(
     measured = [factor_information(part.numpy()) for part in joint.split(counts)]
     estimator = f"RMIG with {bins} bins on [-4, 4] (Do & Tran 2020), {len(mean):,} examples"
     if (outside := (mean.abs() > _HIGH).double().mean().item()) > 0.01:
-        estimator += f"; {outside:.0%} of the means outside the bins and counted at their edge"
+        estimator += f"{REMARK}{outside:.0%} of the means outside the bins and counted at their edge"
     return gap([row for row, _ in measured], [entropy for _, entropy in measured], factor_names, estimator)
 
 

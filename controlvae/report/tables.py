@@ -1,7 +1,7 @@
 """A table of the paper filled in from run folders: mean ± sd over seeds beside what was printed, and the difference."""
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from controlvae.experiments import Experiment, RunFolder, changed, differences, 
 from controlvae.experiments.files import write_csv, write_text
 from controlvae.experiments.folder import entry, look_up
 from controlvae.experiments.paper import PaperTable, Printed, Row
+from controlvae.metrics.mig import REMARK
 from controlvae.report.codes import ScoreFile
 from controlvae.report.images import fid_words
 from controlvae.report.spread import difference, sample_sd
@@ -37,18 +38,19 @@ class Cell:
         """The sample standard deviation over seeds."""
         return sample_sd(self.values) if len(self.values) > 1 else None
 
-    def words(self) -> str:
-        """`0.5479 ± 0.0270 (paper 0.5628 ± 0.0222, -0.0149)`"""
+    def words(self, digits: int) -> str:
+        """`0.5479 ± 0.0270 (paper 0.5628 ± 0.0222, -0.0149)`, ours with so many decimals."""
         if len(self.values) == 1 and isinstance(self.values[0], int):
             ours = str(self.values[0])  # a count
         else:
-            ours = "–" if self.mean is None else _pair(self.mean, self.sd)
+            ours = "–" if self.mean is None else _pair(self.mean, self.sd, digits)
         if self.printed is None:
             return ours
-        paper, digits = f"paper {_pair(self.printed.mean, self.printed.sd)}", _digits(self.printed.mean)
+        decimals = _digits(self.printed.mean)
+        paper = f"paper {_pair(self.printed.mean, self.printed.sd, decimals)}"
         if self.mean is None or not self.comparable:
             return f"{ours} ({paper})"
-        return f"{ours} ({paper}, {self.mean - self.printed.mean:+.{digits}f})"
+        return f"{ours} ({paper}, {self.mean - self.printed.mean:+.{decimals}f})"
 
 
 class WorkedOut(NamedTuple):
@@ -58,50 +60,84 @@ class WorkedOut(NamedTuple):
     factors: tuple[str, ...]  # empty where a measurement of long ago does not say
 
 
+Found = Mapping[str, Sequence[tuple[Measured, Mapping[str, Any]]]]  # each method's seeds and what was measured of them
+
+
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
     """Writes `NAME.md` and `NAME.csv` into a folder and returns the Markdown. `runs` holds each row's seeds."""
+    found = {row.method: [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
+             for row in table.rows}  # fmt: skip
     # Settings of one's own stand beside the title, which is of the paper's.
     heading = f"**{titled(table, runs)}**"
     lines = [line for words in (heading, *other_settings(table.rows, runs)) for line in (words, "")]
-    lines.append(f"| method | seeds | steps | {' | '.join(table.columns)} |")
-    lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
-    sheet: list[list[Any]] = []
-    notes: list[str] = []
-    first = next(name for name, path in table.columns.items() if "per_factor" not in path)
-    by_method: dict[str, tuple[float, ...]] = {}  # numbers of the first column that is of all factors
-    worked_out: dict[str, dict[WorkedOut, list[str]]] = {path.partition(".")[0]: {} for path in table.columns.values()}
-    for row in table.rows:
-        measured = [(one, metrics) for one in runs.get(row.key, []) if (metrics := one.metrics())]
-        for one, metrics in measured:
-            numbers = [metrics.get("step"), *(look_up(metrics, path) for path in table.columns.values())]
-            beside = (entry(metrics, path) for path in table.more.values())
-            sheet.append([row.method, row.preset, seed_of(one), *numbers, *beside])
-            notes += _notes(table, row, one, metrics, runs)
-            for score, methods in worked_out.items():  # scores say what they were worked out from
-                if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
-                    estimator, _, remark = scored["estimator"].partition("; ")
-                    factors = scored.get("per_factor") or entry(metrics, "ground_truth.names") or ()
-                    methods.setdefault(WorkedOut(estimator, tuple(sorted(factors))), []).append(row.method)
-                    notes += [f"{row.method}, seed {seed_of(one)}: {remark}."] if remark else []
-        own = any(_not_the_presets(row, one) for one, _ in measured)
-        cells = []
-        for name, path in table.columns.items():
-            found = tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
-            fewer = f" ({len(found)} of {len(measured)} seeds)" if 0 < len(found) < len(measured) else ""
-            cells.append(Cell(found, row.printed.get(name), comparable=not own).words() + fewer)
-            if name == first:
-                by_method[row.method] = found
-        lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(cells)} |")
-    spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
-    worked_out = {score: _joined(methods) for score, methods in worked_out.items()}
-    alike = worked_out[table.columns[first].partition(".")[0]]
-    apart = _differences_note(first, by_method, list(alike.values()))
-    notes = [spread, apart, table.note, *_estimators(worked_out.values()), *notes]
-    lines += [line for note in dict.fromkeys(notes) if note for line in ("", note)]
+    lines += _rows(table, found)
+    lines += [line for note in dict.fromkeys(_below(table, found, runs)) if note for line in ("", note)]
     text = "\n".join(lines) + "\n"
     write_text(out / f"{table.name}.md", text)
+    sheet = [
+        [row.method, row.preset, seed_of(one), metrics.get("step")]
+        + [look_up(metrics, path) for path in table.columns.values()]
+        + [entry(metrics, path) for path in table.more.values()]
+        for row in table.rows
+        for one, metrics in found[row.method]
+    ]
     write_csv(out / f"{table.name}.csv", ["method", "preset", "seed", "step", *table.columns, *table.more], sheet)
     return text
+
+
+def _rows(table: PaperTable, found: Found) -> list[str]:
+    """The table's head and a line for each method; all numbers of ours in a column have as many decimals."""
+    columns: list[list[str]] = []
+    for name, path in table.columns.items():
+        cells = [_cell(row, name, path, found[row.method]) for row in table.rows]
+        digits = min((_digits(cell.mean) for cell in cells if cell.mean is not None), default=0)
+        counts = [(len(cell.values), len(found[row.method])) for row, cell in zip(table.rows, cells, strict=True)]
+        fewer = [f" ({some} of {all_} seeds)" if 0 < some < all_ else "" for some, all_ in counts]
+        columns.append([cell.words(digits) + more for cell, more in zip(cells, fewer, strict=True)])
+    lines = [f"| method | seeds | steps | {' | '.join(table.columns)} |"]
+    lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
+    for row, words in zip(table.rows, zip(*columns, strict=True), strict=True):
+        measured = found[row.method]
+        lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(words)} |")
+    return lines
+
+
+def _cell(row: Row, column: str, path: str, measured: Sequence[tuple[Measured, Mapping[str, Any]]]) -> Cell:
+    own = any(_not_the_presets(row, one) for one, _ in measured)
+    return Cell(_numbers(measured, path), row.printed.get(column), comparable=not own)
+
+
+def _numbers(measured: Sequence[tuple[Measured, Mapping[str, Any]]], path: str) -> tuple[float, ...]:
+    """What stands at a path of each seed's metrics, where anything does."""
+    return tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
+
+
+def _below(table: PaperTable, found: Found, runs: Mapping[str, Sequence[Measured]]) -> list[str]:
+    """What is said below a table: how methods differ, how scores were worked out, what must be known of a run."""
+    first = next(name for name, path in table.columns.items() if "per_factor" not in path)
+    by_method = {method: _numbers(measured, table.columns[first]) for method, measured in found.items()}
+    spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
+    worked_out = _worked_out({path.partition(".")[0]: None for path in table.columns.values()}, found)
+    alike = worked_out[table.columns[first].partition(".")[0]]
+    lines = [spread, _differences_note(first, by_method, list(alike.values())), table.note]
+    lines += _estimators(worked_out.values())
+    for row in table.rows:
+        for one, metrics in found[row.method]:
+            lines += _notes(table, row, one, metrics, runs)
+    return lines
+
+
+def _worked_out(scores: Iterable[str], found: Found) -> dict[str, dict[WorkedOut, list[str]]]:
+    """For each score the ways it was worked out, and whose seeds were: a method is there once for each."""
+    ways: dict[str, dict[WorkedOut, list[str]]] = {score: {} for score in scores}
+    for method, measured in found.items():
+        for _, metrics in measured:
+            for score, methods in ways.items():
+                if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
+                    estimator, _, _ = scored["estimator"].partition(REMARK)
+                    factors = scored.get("per_factor") or entry(metrics, "ground_truth.names") or ()
+                    methods.setdefault(WorkedOut(estimator, tuple(sorted(factors))), []).append(method)
+    return {score: _joined(methods) for score, methods in ways.items()}
 
 
 def _differences_note(column: str, by_method: Mapping[str, Sequence[float]], alike: Sequence[Sequence[str]]) -> str:
@@ -214,6 +250,9 @@ def _notes(
 ) -> list[str]:
     """What the numbers of one run were measured on, and whether it is what its row says."""
     notes, columns = [], set(table.columns.values())
+    for score in dict.fromkeys(path.partition(".")[0] for path in table.columns.values()):
+        remark = str(entry(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
+        notes += [f"{row.method}, seed {seed_of(one)}: {remark}."] if remark else []
     if "elbo" in columns and "elbo" in metrics:
         on = so_many(metrics["examples"], metrics["split"])
         notes.append(f"ELBO: nats per example, {on}, reconstruction: {metrics['likelihood']}.")
@@ -306,9 +345,8 @@ def _changed_settings(folder: RunFolder, other: Experiment) -> list[str]:
     return [path for path in changed(folder.experiment(), other) if path not in wording]
 
 
-def _pair(mean: float, sd: float | None) -> str:
+def _pair(mean: float, sd: float | None, digits: int) -> str:
     """`0.5628 ± 0.0222`, or `-372.10 ± 0.64`, or `6270 ± 41`."""
-    digits = _digits(mean)
     return f"{mean:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
 
 
