@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from command import ended_after, within
@@ -9,6 +10,7 @@ from tiny import TINY, newest, stopped_run, weights
 
 from controlvae.experiments import RunFolder
 from controlvae.report.troubles import warnings_of
+from controlvae.training import checkpoint
 
 
 def ramp(stop):
@@ -78,11 +80,33 @@ def test_branches_of_seeds_stand_together_or_are_not_made(tmp_path):
     assert within("resume", tmp_path / "branch", "--device", "cpu", cwd=tmp_path).returncode == 0
     assert len(ahead) == 2
     assert {newest(tmp_path / "branch" / f"seed-{seed}").name for seed in (1, 2)} == {"step-0000000080"}
+    shutil.rmtree(ahead[-1])
+    for one, step in ((behind, 50), (ahead, 70)):  # trained on by themselves, from what they have in common
+        checkpoint.save(one[0].parent, replace(checkpoint.load(one[0].parent)[0], step=step))
+    done = within("branch", run, tmp_path / "none", *longer, cwd=tmp_path)
+    assert (done.returncode, "stand apart, at steps 50, 70: branch them one by one" in done.stderr) == (2, True)
     shutil.rmtree(run / "seed-2" / "checkpoint")
     done = within("branch", run, tmp_path / "none", *longer, cwd=tmp_path)
     assert done.returncode == 2
     assert not (tmp_path / "none").exists()
     assert "lies within" in within("branch", run, run / "more", *longer, cwd=tmp_path).stderr
+
+
+def test_of_branches_that_the_disk_does_not_take_none_is_left(parent, tmp_path, monkeypatch):
+    shutil.copytree(parent, tmp_path / "seeds" / "one")
+    shutil.copytree(parent, tmp_path / "seeds" / "two")
+    save, taken = checkpoint.save, []
+
+    def full(folder, saved):
+        taken.append(folder)
+        if len(taken) == 2:
+            raise OSError(28, "No space left on device")
+        save(folder, saved)
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    done = within("branch", tmp_path / "seeds", tmp_path / "new", "--set", "training.steps=900", cwd=tmp_path)
+    assert (done.returncode, "No space left on device; make room and branch again" in done.stderr) == (1, True)
+    assert not list((tmp_path / "new").rglob("*.json"))
 
 
 def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_given_another(tmp_path):

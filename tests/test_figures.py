@@ -409,6 +409,7 @@ def test_pictures_say_which_step_they_are_of_and_a_page_tells(trained, tmp_path)
     ]
     assert [drawn_at(path) for path in paths] == [7, 7, 7]
     assert drawn_at(save_pixels(samples(earlier), tmp_path / "bare.png")) is None
+    trained.folder.figures.mkdir(exist_ok=True)
     shutil.copy(paths[0], trained.folder.figures / "traversal.gif")
     within("report", trained.folder.path, "--device", "cpu", "--out", tmp_path / "page.html", cwd=tmp_path)
     page = (tmp_path / "page.html").read_text()

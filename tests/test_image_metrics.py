@@ -22,7 +22,7 @@ from torch.distributions import Bernoulli, Normal
 
 from controlvae.cli import training
 from controlvae.cli.main import app
-from controlvae.cli.runs import evaluate_run
+from controlvae.cli.runs import evaluate_new, evaluate_run
 from controlvae.cli.wanted import wanted
 from controlvae.data.load import load
 from controlvae.errors import UserError
@@ -395,6 +395,16 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
         opened = open_run(run.folder)
     assert (len(opened.examples), opened.examples.factors) == (60, None)
     assert len(on_test_examples(opened).examples) == 20
+
+
+def test_pictures_that_a_kill_left_out_are_made_up_for(photographs, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(photographs.folder.path, folder.path)
+    evaluate_new([folder], torch.device("cpu"), None)
+    measured, last = folder.metrics_file.read_bytes(), folder.figures / "traversal.png"
+    last.unlink()  # which is drawn when all else is done
+    evaluate_new([folder], torch.device("cpu"), None)
+    assert (drawn_at(last), folder.metrics_file.read_bytes()) == (photographs.step, measured)
 
 
 def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photographs, monkeypatch):

@@ -396,6 +396,48 @@ def test_a_group_that_diverges_leaves_the_others_to_go_on(tmp_path, rates, statu
     assert RunFolder(tmp_path / "batch 16").events()[-1]["event"] == ("diverged" if status else "finished")
 
 
+def test_a_run_that_cannot_be_read_leaves_the_others_to_go_on(three, apart):
+    for file in (apart / "seed-3" / "checkpoint").rglob("tensors.safetensors"):
+        file.write_bytes(b"")
+    (apart / "wider" / "experiment.json").write_text("{")
+    done = within("resume", apart, "--device", "cpu", cwd=apart)
+    assert done.returncode == 2
+    assert all(f"controlvae: {words}" in done.stderr for words in ("no good checkpoint in", f"{apart / 'wider'}"))
+    for name in ("seed-1", "seed-2"):
+        assert_same_run(three / name, apart / name)
+
+
+def test_a_run_that_was_stopped_ahead_of_others_is_not_put_back(three, tmp_path):
+    home = tmp_path / "seeds"
+    with ended_after(20):
+        assert within("train", *SHORT, "--seeds", 2, "--run", home, cwd=tmp_path).returncode == 0
+    behind = int(newest(home / "seed-2").name[5:])
+    with ended_after(behind + 1):
+        assert within("resume", home / "seed-1", "--device", "cpu", cwd=tmp_path).returncode == 0
+    ahead = int(newest(home / "seed-1").name[5:])
+    assert (home / "seed-1" / "checkpoint" / f"step-{behind:010d}").is_dir()  # which it could go back to
+    done = within("resume", home, "--device", "cpu", cwd=tmp_path)
+    assert [f"from step {step}" in done.stderr for step in (behind, ahead)] == [True, True], done.stderr
+    for name in ("seed-1", "seed-2"):
+        assert_same_run(three / name, home / name)
+
+
+def test_runs_that_others_train_on_meanwhile_are_grouped_anew(three, apart, monkeypatch):
+    resume = training.resume
+
+    def meanwhile(folders, *words):
+        monkeypatch.setattr(training, "resume", resume)
+        with ended_after(50):
+            assert within("resume", apart / "seed-3", "--device", "cpu", cwd=apart).returncode == 0
+        resume(folders, *words)
+
+    monkeypatch.setattr(training, "resume", meanwhile)
+    done = within("resume", apart, "--device", "cpu", cwd=apart)
+    assert done.returncode == 0, done.stderr
+    for name in ("seed-1", "seed-2", "seed-3", "wider"):
+        assert_same_run(three / name, apart / name)
+
+
 def test_runs_whose_data_is_not_there_are_left_as_they_are_and_others_go_on(tmp_path):
     for batch in (4, 8):
         one = override(preset("text-quick"), ['data=TextFile("gone.txt")', f"training.batch={batch}"])

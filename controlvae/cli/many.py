@@ -10,7 +10,7 @@ from typing import NamedTuple
 import typer
 
 from controlvae.cli import training
-from controlvae.errors import Diverged, UserError, typed
+from controlvae.errors import Diverged, RunError, UserError, typed
 from controlvae.experiments import Experiment, RunFolder, find_runs
 from controlvae.training.checkpoint import has_whole
 from controlvae.training.engines import shared_settings
@@ -31,7 +31,7 @@ def seed_folders(
     for one, folder in zip(planned.experiments, planned.folders, strict=True):
         try:
             if not folder.experiment_file.is_file():
-                folder.create(one, command)
+                folder.create(one, command, option)
             elif _numbers_of(folder.experiment()) != _numbers_of(one):
                 if folder.events() or in_training(folder):
                     raise UserError(
@@ -55,7 +55,7 @@ def runs_in(path: Path) -> list[RunFolder]:
 
 def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
     """Trains what is not at its end yet, group by group, until all is done or the time is up."""
-    failed = _in_turn(list(side_by_side(folders)), how, again="the same command", made=True)
+    failed, _ = _in_turn(folders, how, again="the same command", made=True)
     if failed and not any(folder.records() for folder in folders):
         raise failed[-1]
 
@@ -63,15 +63,21 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
 def resume(path: Path, how: training.How) -> None:
     """Goes on with the run at a path, or with all runs below it: where one engine cannot, group by group."""
     folders = find_runs(path)
-    groups = list(side_by_side(folders)) if len(folders) > 1 else []
-    if len(groups) < 2:
+    if len(folders) == 1 or _are_one_group(folders):
         training.resume(folders, how)
         return
-    failed = _in_turn(groups, how, again=typed("resume", path, *how.root_words))
+    failed, tried = _in_turn(folders, how, again=typed("resume", path, *how.root_words))
     if any(isinstance(error, UserError) for error in failed):
         raise typer.Exit(2)
-    if len(failed) == len(groups):  # all diverged, as was said
+    if failed and len(failed) == tried:  # as was said of each
         raise typer.Exit(1)
+
+
+def _are_one_group(folders: Sequence[RunFolder]) -> bool:
+    try:
+        return len(list(side_by_side(folders))) < 2
+    except UserError:  # one of them cannot be read: the others may go on
+        return False
 
 
 class Group(NamedTuple):
@@ -84,7 +90,8 @@ class Group(NamedTuple):
 def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
     """Groups of runs alike but in seed and control, and at the same step; of those alike the furthest behind first.
 
-    Killed between two models' checkpoints, of which each keeps two, those ahead still have the one of those behind.
+    Killed between two models' checkpoints, of which each keeps two, those ahead still have the one of those behind and
+    go back to it. What was stopped where it stands does not.
     """
     alike: dict[str, dict[RunFolder, int]] = {}
     for folder in folders:
@@ -93,39 +100,65 @@ def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
     for stand in alike.values():
         while stand:
             behind = min(stand.values())
-            together = [one for one, step in stand.items() if step == behind or has_whole(one.checkpoints, behind)]
+            together = [one for one, step in stand.items() if step == behind or _goes_back_to(one, behind)]
             for start in range(0, len(together), _MOST_AT_ONCE):
                 yield Group(behind, together[start : start + _MOST_AT_ONCE])
             for one in together:
                 del stand[one]
 
 
-def _in_turn(groups: Sequence[Group], how: training.How, again: str, made: bool = False) -> list[Diverged | UserError]:
-    """Trains group after group while there is time. Returns what was said of those that could not go on.
+def _goes_back_to(folder: RunFolder, step: int) -> bool:
+    """Whether a run was killed, and has a checkpoint of a step it may go back to."""
+    last = next((event["event"] for event in reversed(folder.events())), None)
+    return last not in ("stopped", "finished", "diverged") and has_whole(folder.checkpoints, step)
+
+
+def _in_turn(
+    folders: Sequence[RunFolder], how: training.How, again: str, made: bool = False
+) -> tuple[list[RunError | UserError], int]:
+    """Trains group after group while there is time. Returns what was said of those that failed, and the number tried.
 
     One that diverges leaves the others to go on. So does one that cannot begin, unless the command has `made` the runs:
-    what it lacks, they all do.
+    what it lacks, they all do. Groups are made anew each time: others may have trained some of them meanwhile.
     """
-    deadline = time.monotonic() + how.time_limit
-    failed: list[Diverged | UserError] = []
-    for done, (step, together) in enumerate(groups):
+    deadline, done = time.monotonic() + how.time_limit, 0
+    failed: list[RunError | UserError] = []
+    waiting = list(folders) if made else _readable(folders, failed)
+    while groups := list(side_by_side(waiting)):
         left = deadline - time.monotonic()
         if left <= 0:
-            typer.echo(f"no time for {len(groups) - done} of {len(groups)} groups of runs; go on with: {again}")
+            typer.echo(f"no time for {len(groups)} of {done + len(groups)} groups of runs; go on with: {again}")
             break
+        step, together = groups[0]
         names = ", ".join(dict.fromkeys(folder.experiment().name for folder in together))
         runs = f"{len(together)} runs side by side" if len(together) > 1 else "1 run"
-        place = f"{done + 1} of {len(groups)}: " if len(groups) > 1 else ""
+        place = f"{done + 1} of {done + len(groups)}: " if done + len(groups) > 1 else ""
         typer.echo(f"{place}{names}: {runs}, from step {step:,}", err=True)
+        waiting = [folder for folder in waiting if folder not in together]
+        done += 1
         try:
             training.resume(together, how._replace(time_limit=left), again, made)
         except typer.Exit as leave:
             if leave.exit_code:  # Ctrl-C: what is there is resumable
                 raise
-        except (Diverged, UserError) as error:
-            if made and isinstance(error, UserError):
+        except (RunError, UserError) as error:
+            if made and not isinstance(error, Diverged):
                 raise
             typer.echo(f"controlvae: {error}", err=True)
             failed.append(error.with_traceback(None))  # which would keep the engine alive
         gc.collect()  # an engine and its compiled steps know each other, and the next group needs their memory
-    return failed
+    return failed, done
+
+
+def _readable(folders: Sequence[RunFolder], failed: list[RunError | UserError]) -> list[RunFolder]:
+    """Those whose settings and checkpoints can be read; what is wrong with the others is said, and added."""
+    readable = []
+    for folder in folders:
+        try:
+            folder.experiment()
+            training.goes_on_from(folder)
+            readable.append(folder)
+        except UserError as error:
+            typer.echo(f"controlvae: {error}", err=True)
+            failed.append(error)
+    return readable

@@ -19,11 +19,13 @@ from controlvae.control.collapse import says_nothing
 from controlvae.data.examples import Pictures
 from controlvae.errors import FactorsError, UserError, typed
 from controlvae.experiments import RunFolder
+from controlvae.experiments.data import PictureSettings
 from controlvae.experiments.folder import entry, look_up
 from controlvae.report import Trained, open_run, save_figure
 from controlvae.report.importance import IMPORTANCE_SAMPLES
 from controlvae.report.information import information_figure
 from controlvae.report.markup import number
+from controlvae.report.pictures import drawn_at
 from controlvae.report.responses import EACH, LATEST
 from controlvae.report.trained import must_have_examples
 from controlvae.training.checkpoint import latest_step
@@ -128,6 +130,12 @@ def evaluate_run(
         save_figure(report.traversals(opened), figures / "traversal.png", step=step)
 
 
+def _has_pictures(folder: RunFolder, step: int) -> bool:
+    """Whether those of this step are there; the traversal is drawn last."""
+    pictures = isinstance(folder.experiment().data, PictureSettings)
+    return not pictures or drawn_at(folder.figures / "traversal.png") == step
+
+
 def evaluate_new(
     folders: Iterable[RunFolder], device: torch.device, root: Path | None, fid: int | None = None, *, iwae: bool = True
 ) -> None:
@@ -136,7 +144,9 @@ def evaluate_new(
         folder
         for folder in folders
         if (step := latest_step(folder.checkpoints)) is not None
-        and not report.suffices(folder.metrics(), step, EXAMPLES, fid, device, iwae=iwae)
+        and not (
+            _has_pictures(folder, step) and report.suffices(folder.metrics(), step, EXAMPLES, fid, device, iwae=iwae)
+        )
     ]
     for done, folder in enumerate(due):
         try:

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -155,6 +156,10 @@ def branch_off(parents: Sequence[RunFolder], home: Path, to: Path, sets: list[st
     if home.resolve() in to.resolve().parents:
         raise UserError(f"{to} lies within {home}, which it would become a part of; choose another folder")
     starts = beginnings(parents)
+    stand = [checkpoint.latest_whole_step(parent.checkpoints) or 0 for parent in parents]
+    if starts[0].saved.step < min(stand):  # where a kill between two checkpoints leaves that of the one behind
+        steps = ", ".join(f"{step:,}" for step in sorted(set(stand)))
+        raise UserError(f"the runs in {home} stand apart, at steps {steps}: branch them one by one")
     experiments = [override(parent.experiment(), sets) for parent in parents]
     children = [RunFolder(to / parent.path.relative_to(home)) for parent in parents]
     if len(parents) > 1 and any(new.training.seed != old.experiment().training.seed
@@ -165,8 +170,13 @@ def branch_off(parents: Sequence[RunFolder], home: Path, to: Path, sets: list[st
         must_fit(start, experiment)
         for line in start.notes:
             print(f"controlvae: {start.run.path}: {line}; using the one before it", file=sys.stderr)
-    for start, child, experiment in zip(starts, children, experiments, strict=True):
-        branch(start, child, experiment, command)
+    try:
+        for start, child, experiment in zip(starts, children, experiments, strict=True):
+            branch(start, child, experiment, command)
+    except BaseException:
+        for child in children:  # all were free
+            shutil.rmtree(child.path, ignore_errors=True)
+        raise
     again = typed("resume", to)
     typer.echo(f"{to} stands where {home} does, at step {starts[0].saved.step:,}; train it with: {again}")
 

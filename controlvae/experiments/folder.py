@@ -84,11 +84,12 @@ class RunFolder:
         if self.path.is_file():
             raise UserError(f"{self.path} is a file; {else_do}")
         if self.path.exists() and any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
-            raise UserError(f"{self.path} is not empty; {else_do}, or: {typed('resume', self.path)}")
+            there = f", or: {typed('resume', self.path)}" if self.experiment_file.is_file() else ""
+            raise UserError(f"{self.path} is not empty; {else_do}{there}")
 
-    def create(self, experiment: Experiment, command: str) -> None:
-        """Makes the folder and writes everything needed to run it again."""
-        self.must_be_free()
+    def create(self, experiment: Experiment, command: str, option: str = "--run") -> None:
+        """Makes the folder and writes everything needed to run it again. `option` is how a command takes another."""
+        self.must_be_free(f"choose another {option}")
         self.write(experiment, command)
 
     def write(self, experiment: Experiment, command: str) -> None:
@@ -105,7 +106,7 @@ class RunFolder:
     def withdraw(self) -> None:
         """Takes a run that never began away again, and the folder of its seeds where no other is in it."""
         with contextlib.suppress(OSError):
-            for file in (self.experiment_file, self.log_file, self.events_file, self.lock_file):
+            for file in (self.log_file, self.events_file, self.lock_file, self.experiment_file):  # a run to the last
                 file.unlink(missing_ok=True)
             for folder in (self.path, self.path.parent):
                 folder.rmdir()

@@ -85,9 +85,7 @@ def branch(start: Beginning, child: RunFolder, experiment: Experiment, command: 
         child.write(experiment, command)
     except (OSError, RunError) as error:
         why = getattr(error, "strerror", None) or "the disk takes no more"
-        raise RunError(
-            f"cannot make the run folder {child.path}: {why}; delete it, make room and branch again"
-        ) from None
+        raise RunError(f"cannot make the run folder {child.path}: {why}; make room and branch again") from None
     finally:
         shutil.rmtree(made.path, ignore_errors=True)
 

@@ -13,12 +13,13 @@ def require_tensorboard() -> None:
 
 
 class TensorBoard:
-    """TensorBoard event files in the run folder."""
+    """TensorBoard event files in the run folder. Points of steps that a crash took back are dropped."""
 
     def __init__(self, folder: RunFolder) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder.path / "tensorboard"))
+        last = folder.last_record()
+        self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=last["step"] + 1 if last else 0)
 
     def write(self, record: dict[str, Any]) -> None:
         for name, value in record.items():

@@ -104,11 +104,11 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"the checkpoint in {run.folder.path} does not fit its experiment.json: {reason}") from None
+    checkpoint.set_aside(run.folder.checkpoints, saved.step)  # before the log is cut, which they are ahead of
+    checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
     run.journal.rewind(position)
     run.window = [window] if len(window) else []
     run.watch.take_up(saved.numbers)
-    checkpoint.set_aside(run.folder.checkpoints, saved.step)
-    checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
     return _move_again(run, saved.step)
 
 
