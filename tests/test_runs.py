@@ -17,7 +17,7 @@ from tiny import TINY, newest, stopped_run, weights
 from controlvae.cli import many, training
 from controlvae.cli.runs import show_metrics
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder, override, preset
+from controlvae.experiments import RunFolder, find_runs, override, preset
 from controlvae.experiments.recorded import recorded_weight, replayed
 from controlvae.report.troubles import warnings_of
 from controlvae.training import checkpoint, loop
@@ -394,6 +394,16 @@ def test_a_group_that_diverges_leaves_the_others_to_go_on(tmp_path, rates, statu
     assert (done.returncode, done.stderr.count("NaN or infinite")) == (status, 1 + status), done.stderr
     assert "Traceback" not in done.stderr
     assert RunFolder(tmp_path / "batch 16").events()[-1]["event"] == ("diverged" if status else "finished")
+
+
+def test_runs_in_a_folder_are_found_once_whether_they_lie_there_or_are_linked_to(three, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "seeds").symlink_to(three)
+    (home / "again").symlink_to(three / "seed-1")
+    (home / "round").symlink_to(home)
+    found = [folder.path.relative_to(home).as_posix() for folder in find_runs(home)]
+    assert found == ["again", "seeds/seed-2", "seeds/seed-3", "seeds/wider"]
 
 
 def test_a_run_that_cannot_be_read_leaves_the_others_to_go_on(three, apart):

@@ -209,12 +209,25 @@ def mean_between(records: Sequence[Mapping[str, Any]], column: str, start: float
 def find_runs(path: Path) -> list[RunFolder]:
     """The run at a path, or, for a folder of seeds or of runs, all runs inside it."""
     if path.is_dir() and not (path / "experiment.json").is_file():
-        inner = sorted(found.parent for found in path.rglob("experiment.json"))
+        inner = sorted(_runs_below(path))
         if inner:
             return [RunFolder(folder) for folder in inner]
     run = RunFolder(path)
     run.manifest()
     return [run]
+
+
+def _runs_below(path: Path) -> Iterator[Path]:
+    """Each run once, whether it lies there or is linked to."""
+    seen = set()
+    for folder, inner, files in os.walk(path, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:  # links may go round
+            inner.clear()
+            continue
+        seen.add(real)
+        inner.sort()
+        if "experiment.json" in files:
+            yield Path(folder)
 
 
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
