@@ -25,3 +25,11 @@ def stopped_run(run):
     assert done.returncode == 0, done.stderr
     assert "controlvae resume" in done.stdout
     return run
+
+
+def assert_same_run(one, other):
+    assert (one / "log.jsonl").read_bytes() == (other / "log.jsonl").read_bytes()
+    left, right = weights(one), weights(other)
+    assert newest(one).name == newest(other).name
+    assert left.keys() == right.keys()
+    assert all(left[name].equal(right[name]) for name in left)

@@ -63,21 +63,17 @@ def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
 def resume(path: Path, how: training.How) -> None:
     """Goes on with the run at a path, or with all runs below it: where one engine cannot, group by group."""
     folders = find_runs(path)
-    if len(folders) == 1 or _are_one_group(folders):
+    failed: list[RunError | UserError] = []
+    readable = _readable(folders, failed) if len(folders) > 1 else folders
+    if not failed and (len(folders) == 1 or len(list(side_by_side(folders))) < 2):
         training.resume(folders, how)
         return
-    failed, tried = _in_turn(folders, how, again=typed("resume", path, *how.root_words))
+    more, tried = _in_turn(readable, how, again=typed("resume", path, *how.root_words))
+    failed += more
     if any(isinstance(error, UserError) for error in failed):
         raise typer.Exit(2)
     if failed and len(failed) == tried:  # as was said of each
         raise typer.Exit(1)
-
-
-def _are_one_group(folders: Sequence[RunFolder]) -> bool:
-    try:
-        return len(list(side_by_side(folders))) < 2
-    except UserError:  # one of them cannot be read: the others may go on
-        return False
 
 
 class Group(NamedTuple):
@@ -123,7 +119,7 @@ def _in_turn(
     """
     deadline, done = time.monotonic() + how.time_limit, 0
     failed: list[RunError | UserError] = []
-    waiting = list(folders) if made else _readable(folders, failed)
+    waiting = list(folders)
     while groups := list(side_by_side(waiting)):
         left = deadline - time.monotonic()
         if left <= 0:

@@ -60,7 +60,8 @@ class WorkedOut(NamedTuple):
     factors: tuple[str, ...]  # empty where a measurement of long ago does not say
 
 
-Found = Mapping[str, Sequence[tuple[Measured, Mapping[str, Any]]]]  # each method's seeds and what was measured of them
+Seeds = Sequence[tuple[Measured, Mapping[str, Any]]]  # of one method, and what was measured of them
+Found = Mapping[str, Seeds]  # by method
 
 
 def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: Path) -> str:
@@ -87,27 +88,34 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
 
 def _rows(table: PaperTable, found: Found) -> list[str]:
     """The table's head and a line for each method; all numbers of ours in a column have as many decimals."""
-    columns: list[list[str]] = []
-    for name, path in table.columns.items():
-        cells = [_cell(row, name, path, found[row.method]) for row in table.rows]
-        digits = min((_digits(cell.mean) for cell in cells if cell.mean is not None), default=0)
-        counts = [(len(cell.values), len(found[row.method])) for row, cell in zip(table.rows, cells, strict=True)]
-        fewer = [f" ({some} of {all_} seeds)" if 0 < some < all_ else "" for some, all_ in counts]
-        columns.append([cell.words(digits) + more for cell, more in zip(cells, fewer, strict=True)])
     lines = [f"| method | seeds | steps | {' | '.join(table.columns)} |"]
     lines.append(f"| --- | ---: | ---: | {' | '.join('---' for _ in table.columns)} |")
-    for row, words in zip(table.rows, zip(*columns, strict=True), strict=True):
+    rows = [_cells(table, row, found[row.method]) for row in table.rows]
+    digits = [
+        min((_digits(cell.mean) for cell in column if cell.mean is not None), default=0)
+        for column in zip(*rows, strict=True)
+    ]
+    for row, cells in zip(table.rows, rows, strict=True):
         measured = found[row.method]
+        words = [cell.words(places) + _fewer(cell, measured) for cell, places in zip(cells, digits, strict=True)]
         lines.append(f"| {row.method} | {len(measured) or '–'} | {_steps(measured)} | {' | '.join(words)} |")
     return lines
 
 
-def _cell(row: Row, column: str, path: str, measured: Sequence[tuple[Measured, Mapping[str, Any]]]) -> Cell:
+def _cells(table: PaperTable, row: Row, measured: Seeds) -> list[Cell]:
     own = any(_not_the_presets(row, one) for one, _ in measured)
-    return Cell(_numbers(measured, path), row.printed.get(column), comparable=not own)
+    return [
+        Cell(_numbers(measured, path), row.printed.get(name), comparable=not own)
+        for name, path in table.columns.items()
+    ]
 
 
-def _numbers(measured: Sequence[tuple[Measured, Mapping[str, Any]]], path: str) -> tuple[float, ...]:
+def _fewer(cell: Cell, measured: Seeds) -> str:
+    """Where not all seeds have a number, how many do."""
+    return f" ({len(cell.values)} of {len(measured)} seeds)" if 0 < len(cell.values) < len(measured) else ""
+
+
+def _numbers(measured: Seeds, path: str) -> tuple[float, ...]:
     """What stands at a path of each seed's metrics, where anything does."""
     return tuple(value for _, metrics in measured if (value := look_up(metrics, path)) is not None)
 
@@ -117,14 +125,23 @@ def _below(table: PaperTable, found: Found, runs: Mapping[str, Sequence[Measured
     first = next(name for name, path in table.columns.items() if "per_factor" not in path)
     by_method = {method: _numbers(measured, table.columns[first]) for method, measured in found.items()}
     spread = "± is the sample standard deviation over seeds." if any(len(own) > 1 for own in by_method.values()) else ""
-    worked_out = _worked_out({path.partition(".")[0]: None for path in table.columns.values()}, found)
-    alike = worked_out[table.columns[first].partition(".")[0]]
+    worked_out = _worked_out(_scores(table), found)
+    alike = worked_out[_score(table.columns[first])]
     lines = [spread, _differences_note(first, by_method, list(alike.values())), table.note]
     lines += _estimators(worked_out.values())
     for row in table.rows:
         for one, metrics in found[row.method]:
             lines += _notes(table, row, one, metrics, runs)
     return lines
+
+
+def _score(path: str) -> str:
+    """What a column is a number of: `rmig` of `rmig.per_factor.x`."""
+    return path.partition(".")[0]
+
+
+def _scores(table: PaperTable) -> list[str]:
+    return list(dict.fromkeys(map(_score, table.columns.values())))
 
 
 def _worked_out(scores: Iterable[str], found: Found) -> dict[str, dict[WorkedOut, list[str]]]:
@@ -204,7 +221,7 @@ def _not_the_presets(row: Row, one: Measured) -> list[str]:
     return [] if row.preset is None or isinstance(one, ScoreFile) else _differences(one, row.preset)
 
 
-def _steps(measured: Sequence[tuple[Measured, Mapping[str, Any]]]) -> str:
+def _steps(measured: Seeds) -> str:
     """`1,500,000`; `57 of 120` where training has not come to its end; of several seeds, the least and the most."""
     came = [
         (metrics["step"], one.experiment().training.steps) for one, metrics in measured if isinstance(one, RunFolder)
@@ -250,7 +267,7 @@ def _notes(
 ) -> list[str]:
     """What the numbers of one run were measured on, and whether it is what its row says."""
     notes, columns = [], set(table.columns.values())
-    for score in dict.fromkeys(path.partition(".")[0] for path in table.columns.values()):
+    for score in _scores(table):
         remark = str(entry(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
         notes += [f"{row.method}, seed {seed_of(one)}: {remark}."] if remark else []
     if "elbo" in columns and "elbo" in metrics:
