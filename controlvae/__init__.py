@@ -1,57 +1,99 @@
-"""A thermostat for variational autoencoders: say how many nats the latent code carries, and the KL weight follows.
+"""A thermostat for variational autoencoders: set the KL in nats, and a controller moves its weight.
 
-The names below load on first use, so that `controlvae --help` starts without importing torch.
+Names load on first use, so that `controlvae --help` starts without importing torch.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors
-    from controlvae import control, data, experiments, metrics, models, objectives, report, training
-    from controlvae.control import (
+    from controlvae import diagnostics, distributions, lab, laws, metrics, paper, simulation, tuning
+    from controlvae.controller import Controller
+    from controlvae.diagnostics.health import Health
+    from controlvae.laws import (
         PI,
         PID,
         Auto,
         Capacity,
         Constant,
-        Controller,
         Cyclical,
         Geco,
         LagrangeMultiplier,
         Linear,
-        Plant,
         Points,
         Sigmoid,
         Staircase,
         TuningWarning,
-        advise,
-        gain_bound,
-        kp_limit,
-        measure_target,
-        simulate,
-        target_range,
     )
-    from controlvae.metrics import Health
+    from controlvae.simulation import Plant, simulate
+    from controlvae.tuning import advise, gain_bound, kp_limit, measure_target, target_range
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
+_MODULES = (
+    "diagnostics",
+    "distributions",
+    "integrations",
+    "lab",
+    "laws",
+    "metrics",
+    "paper",
+    "simulation",
+    "tuning",
+)
+_HOMES = {
+    "Controller": "controller",
+    "Health": "diagnostics.health",
+    "Plant": "simulation",
+    "simulate": "simulation",
+    "advise": "tuning",
+    "gain_bound": "tuning",
+    "kp_limit": "tuning",
+    "measure_target": "tuning",
+    "target_range": "tuning",
+}  # every other public name is a law
 __all__ = [
-    "PI", "PID", "Auto", "Capacity", "Constant", "Controller", "Cyclical", "Geco", "Health", "LagrangeMultiplier",
-    "Linear", "Plant", "Points", "Sigmoid", "Staircase", "TuningWarning", "__version__", "advise", "control", "data",
-    "experiments", "gain_bound", "kp_limit", "measure_target", "metrics", "models", "objectives", "report", "simulate",
-    "target_range", "training",
-]  # fmt: skip
-_ROOMS = ("control", "experiments", "data", "models", "objectives", "training", "metrics", "report")
+    "PI",
+    "PID",
+    "Auto",
+    "Capacity",
+    "Constant",
+    "Controller",
+    "Cyclical",
+    "Geco",
+    "Health",
+    "LagrangeMultiplier",
+    "Linear",
+    "Plant",
+    "Points",
+    "Sigmoid",
+    "Staircase",
+    "TuningWarning",
+    "__version__",
+    "advise",
+    "diagnostics",
+    "distributions",
+    "gain_bound",
+    "kp_limit",
+    "lab",
+    "laws",
+    "measure_target",
+    "metrics",
+    "paper",
+    "simulate",
+    "simulation",
+    "target_range",
+    "tuning",
+]
 
 
-if not TYPE_CHECKING:  # a checker would believe that it knows every name
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
 
     def __getattr__(name: str) -> Any:
-        if name in _ROOMS:
+        if name in _MODULES:
             return importlib.import_module(f"controlvae.{name}")
         if name in __all__:
-            room = "metrics" if name == "Health" else "control"
-            return getattr(importlib.import_module(f"controlvae.{room}"), name)
+            return getattr(importlib.import_module(f"controlvae.{_HOMES.get(name, 'laws')}"), name)
         raise AttributeError(f"module 'controlvae' has no attribute {name!r}")
 
 

@@ -1,5 +1,5 @@
 """`python -m controlvae`, the same as `controlvae`."""
 
-from controlvae.cli.main import main
+from controlvae.lab.cli.main import main
 
 main()

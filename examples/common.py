@@ -29,9 +29,17 @@ class Trace(NamedTuple):
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
 
-        figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(6, 4.5), layout="constrained")
+        figure, (above, below) = plt.subplots(
+            2, 1, sharex=True, figsize=(6, 4.5), layout="constrained"
+        )
         above.plot(self.kl, linewidth=0.8, label="KL")
-        above.axhline(self.target, color="black", linestyle="--", linewidth=0.8, label=f"target {self.target:g}")
+        above.axhline(
+            self.target,
+            color="black",
+            linestyle="--",
+            linewidth=0.8,
+            label=f"target {self.target:g}",
+        )
         above.set(ylabel=f"KL ({units})", ylim=(0, 2.5 * self.target))
         above.legend()
         below.plot(self.beta, linewidth=0.8, color="tab:orange")
@@ -42,11 +50,20 @@ class Trace(NamedTuple):
         print(f"KL {self.end():.2f} over the last fifth, target {self.target:g}; figure in {path}")
 
 
-def arguments(given: Sequence[str] | None, about: str | None, steps: int = 2_000) -> argparse.Namespace:
+def arguments(
+    given: Sequence[str] | None, about: str | None, steps: int = 2_000
+) -> argparse.Namespace:
     """`--steps N` and `--out figure.png`."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--steps", type=int, default=steps, help="optimiser steps (default %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("kl.png"), help="where the figure goes (default %(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=steps, help="optimiser steps (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("kl.png"),
+        help="where the figure goes (default %(default)s)",
+    )
     return parser.parse_args(given)
 
 

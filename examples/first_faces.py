@@ -19,7 +19,9 @@ NAME = "celeba_10k_89x109.npz"
 def opened(place: Path) -> tuple[list[str], Callable[[str], bytes]]:
     """The names of its pictures in order, and how to read one."""
     if place.is_dir():
-        return sorted(path.name for path in place.glob("*.jpg")), lambda name: (place / name).read_bytes()
+        return sorted(path.name for path in place.glob("*.jpg")), lambda name: (
+            place / name
+        ).read_bytes()
     archive = zipfile.ZipFile(place)
     return sorted(name for name in archive.namelist() if name.endswith(".jpg")), archive.read
 
@@ -32,8 +34,12 @@ def halved(data: bytes) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("faces", type=Path, help="img_align_celeba.zip, or the folder of its pictures")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "faces", type=Path, help="img_align_celeba.zip, or the folder of its pictures"
+    )
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=Path("data/celeba"), help="a folder")
     given = parser.parse_args()
@@ -44,7 +50,11 @@ def main() -> None:
         parser.error(f"{given.faces} holds {len(names):,} .jpg files, fewer than {given.count:,}")
     files = [halved(read(name)) for name in names[: given.count]]
     given.out.mkdir(parents=True, exist_ok=True)
-    np.savez(given.out / NAME, jpg=np.frombuffer(b"".join(files), np.uint8), offsets=np.cumsum([0, *map(len, files)]))
+    np.savez(
+        given.out / NAME,
+        jpg=np.frombuffer(b"".join(files), np.uint8),
+        offsets=np.cumsum([0, *map(len, files)]),
+    )
     print(given.out / NAME)
 
 

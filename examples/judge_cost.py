@@ -13,7 +13,8 @@ from unittest.mock import patch
 import torch
 
 import controlvae as cv
-from controlvae.control import Law, replay
+from controlvae import _cuda_graph as replay
+from controlvae.laws import Law
 
 LAWS = (cv.PI(18.0), cv.Auto(18.0))
 
@@ -41,7 +42,10 @@ def judge(law: Law, steps: int = 2_000) -> Iterator[tuple[str, float]]:
     if torch.cuda.is_available():
         kl = torch.tensor(17.0, device="cuda")
         with patch.object(replay, "_PLAIN", 1 << 60):
-            yield "a tensor on the GPU, one operation at a time", cost(partial(cv.Controller(law).step, kl), steps)
+            yield (
+                "a tensor on the GPU, one operation at a time",
+                cost(partial(cv.Controller(law).step, kl), steps),
+            )
         yield "a tensor on the GPU, replayed", cost(partial(cv.Controller(law).step, kl), steps)
         asked = cv.Controller(law)
         yield "its item()", cost(lambda: asked.step(kl.item()), steps)

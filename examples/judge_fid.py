@@ -22,12 +22,18 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from controlvae.experiments import RunFolder
+from controlvae.lab.evaluation.inception_weights import load_inception
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.loaded import (
+    Trained,
+    decoded,
+    on_test_examples,
+    open_run,
+    prior_codes,
+    some_examples,
+)
 from controlvae.metrics import fid
-from controlvae.metrics.inception import Inception
-from controlvae.metrics.inception_weights import load_inception
-from controlvae.report import open_run
-from controlvae.report.trained import Trained, decoded, on_test_examples, prior_codes, some_examples
+from controlvae.metrics.image.inception import Inception
 
 BATCH = 100
 Made = Callable[[Trained, Tensor], Iterator[Tensor]]
@@ -67,8 +73,10 @@ def pictures(run: Trained, chosen: Tensor) -> Iterator[Tensor]:
 
 
 MADE: dict[str, Made] = {
-    "samples": samples, "reconstructions": reconstructions, "drawn reconstructions": drawn_reconstructions,
-}  # fmt: skip
+    "samples": samples,
+    "reconstructions": reconstructions,
+    "drawn reconstructions": drawn_reconstructions,
+}
 
 
 def as_is(x: Tensor) -> Tensor:
@@ -76,7 +84,9 @@ def as_is(x: Tensor) -> Tensor:
 
 
 def smaller(size: int) -> Callable[[Tensor], Tensor]:
-    return lambda x: F.interpolate(x, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
+    return lambda x: F.interpolate(
+        x, size=(size, size), mode="bilinear", antialias=True, align_corners=False
+    )
 
 
 def through_jpeg(x: Tensor) -> Tensor:
@@ -84,7 +94,9 @@ def through_jpeg(x: Tensor) -> Tensor:
     back = []
     for picture in (x.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy():
         file = io.BytesIO()
-        Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture).save(file, "JPEG", quality=75)
+        Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture).save(
+            file, "JPEG", quality=75
+        )
         back.append(np.asarray(Image.open(file)).reshape(picture.shape))
     return torch.from_numpy(np.stack(back)).permute(0, 3, 1, 2).to(x.device) / 255
 
@@ -109,7 +121,9 @@ def judge(path: Path, count: int, size: int, device: torch.device) -> Iterator[F
     network = load_inception(root=trained.root).to(device)
     ways = {"as trained": as_is, f"at {size}x{size}": smaller(size), "through JPEG": through_jpeg}
     chosen = {part: some_examples(run, min(count, run.available)) for part, run in parts.items()}
-    references = {part: features(network, pictures(run, chosen[part]), ways) for part, run in parts.items()}
+    references = {
+        part: features(network, pictures(run, chosen[part]), ways) for part, run in parts.items()
+    }
     first = next(iter(parts))  # reconstructions are of the test part where there is one
     for what, make in MADE.items():
         made = features(network, make(parts[first], chosen[first]), ways)
@@ -119,10 +133,14 @@ def judge(path: Path, count: int, size: int, device: torch.device) -> Iterator[F
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, help="run folders of pictures")
     parser.add_argument("--pictures", type=int, default=10_000, help="of each set")
-    parser.add_argument("--size", type=int, default=32, help="what the pictures were before they were made larger")
+    parser.add_argument(
+        "--size", type=int, default=32, help="what the pictures were before they were made larger"
+    )
     parser.add_argument("--out", type=Path, default=Path("fids.csv"))
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -137,7 +155,9 @@ def main() -> None:
     heads = ["made", "against", "way", *map(str, given.runs)]
     print(f"\n| {' | '.join(heads)} |\n| --- | --- | --- |{' ---: |' * len(given.runs)}")
     for kind in dict.fromkeys(one[1:4] for one in found):
-        print(f"| {' | '.join(kind)} | {' | '.join(scores.get((str(run), *kind), '–') for run in given.runs)} |")
+        print(
+            f"| {' | '.join(kind)} | {' | '.join(scores.get((str(run), *kind), '–') for run in given.runs)} |"
+        )
 
 
 if __name__ == "__main__":

@@ -31,11 +31,12 @@ from common import SmallVAE, Trace, binary_vectors
 from torch import Tensor
 
 import controlvae as cv
-from controlvae.control import Law
-from controlvae.data.load import load
-from controlvae.experiments import CIFAR10, Shapes2D, preset
-from controlvae.training import EagerEngine, make_engine
-from controlvae.training.measurements import columns
+from controlvae.lab.config import CIFAR10, Shapes2D, preset
+from controlvae.lab.data.registry import load
+from controlvae.lab.engines.eager import EagerEngine
+from controlvae.lab.engines.measurements import columns
+from controlvae.lab.engines.select import make_engine
+from controlvae.laws import Law
 
 Of = tuple[str, str, int]  # whose trace it is: the training, the law, the seed
 Train = Callable[[Sequence[tuple[Law, int]]], Iterator[Trace]]
@@ -46,7 +47,9 @@ class Task(NamedTuple):
 
     target: float
     train: Train
-    window: int = 50  # steps in a running mean: a batch's KL scatters by more than the bands are wide
+    window: int = (
+        50  # steps in a running mean: a batch's KL scatters by more than the bands are wide
+    )
 
 
 LAWS: dict[str, Callable[[float], Law]] = {
@@ -80,11 +83,18 @@ def ours(name: str, steps: int, data: CIFAR10 | None = None, **changes: Any) -> 
     def train(law: Law, seed: int) -> Trace:
         experiment = preset(name)
         experiment = replace(
-            experiment, control=law, data=data or experiment.data, model=replace(experiment.model, **changes),
+            experiment,
+            control=law,
+            data=data or experiment.data,
+            model=replace(experiment.model, **changes),
             training=replace(experiment.training, seed=seed, steps=steps, batch=32),
-        )  # fmt: skip
-        rows = EagerEngine([experiment], _examples(experiment.data), torch.device("cpu")).advance(steps)[:, 0]
-        kl, beta = (rows[:, columns(experiment).index(column)].tolist() for column in ("kl", "beta"))
+        )
+        rows = EagerEngine([experiment], _examples(experiment.data), torch.device("cpu")).advance(
+            steps
+        )[:, 0]
+        kl, beta = (
+            rows[:, columns(experiment).index(column)].tolist() for column in ("kl", "beta")
+        )
         return Trace(law.target, kl, beta)
 
     return one_by_one(train)
@@ -96,14 +106,18 @@ def side_by_side(name: str, steps: int) -> Train:
     def train(runs: Sequence[tuple[Law, int]]) -> Iterator[Trace]:
         like = preset(name)
         experiments = [
-            replace(like, control=law, training=replace(like.training, seed=seed, steps=steps)) for law, seed in runs
+            replace(like, control=law, training=replace(like.training, seed=seed, steps=steps))
+            for law, seed in runs
         ]
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         engine = make_engine(experiments, _examples(like.data).to(device), device)
         rows = torch.cat([engine.advance(100) for _ in range(steps // 100)])
         for number, (law, _) in enumerate(runs):
             names = columns(experiments[number])
-            yield Trace(law.target, *(rows[:, number, names.index(name)].tolist() for name in ("kl", "beta")))
+            yield Trace(
+                law.target,
+                *(rows[:, number, names.index(name)].tolist() for name in ("kl", "beta")),
+            )
 
     return train
 
@@ -129,21 +143,31 @@ def diffusers_autoencoder(law: Law, seed: int, steps: int = 1_000) -> Trace:
 
     torch.manual_seed(seed)
     model = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
-        block_out_channels=(8, 8), layers_per_block=1, norm_num_groups=4, latent_channels=4, sample_size=16,
-    )  # fmt: skip
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        block_out_channels=(8, 8),
+        layers_per_block=1,
+        norm_num_groups=4,
+        latent_channels=4,
+        sample_size=16,
+    )
 
     def losses(x: Tensor) -> tuple[Tensor, Tensor]:
         x = 2 * F.avg_pool2d(x, 2) - 1
         posterior = model.encode(x).latent_dist
-        return (model.decode(posterior.sample()).sample - x).square().sum() / len(x), posterior.kl().mean()
+        return (model.decode(posterior.sample()).sample - x).square().sum() / len(
+            x
+        ), posterior.kl().mean()
 
     batches = _pictures(CIFAR10(32, images=2_000), 16, steps)
     return _loop(law, losses, batches, torch.optim.Adam(model.parameters(), lr=1e-3))
 
 
 def _loop(
-    law: Law, losses: Callable[[Tensor], tuple[Tensor, Tensor]], batches: Iterator[Tensor], optimiser: torch.optim.Adam
+    law: Law,
+    losses: Callable[[Tensor], tuple[Tensor, Tensor]],
+    batches: Iterator[Tensor],
+    optimiser: torch.optim.Adam,
 ) -> Trace:
     control, trace = cv.Controller(law), Trace(law.target, [], [])
     for x in batches:
@@ -173,7 +197,11 @@ TASKS = {
     "AutoencoderKL": Task(27.0, one_by_one(diffusers_autoencoder)),
     "text-quick": Task(4.0, ours("text-quick", 1_200)),
     "cifar10": Task(25.0, ours("cifar10-control-145", 2_000, CIFAR10(32, images=20_000))),
-    "ptb": Task(3.0, ours("ptb-control-3", 1_000, latents=32, width=64, blocks=1, heads=4, inner=128), window=200),
+    "ptb": Task(
+        3.0,
+        ours("ptb-control-3", 1_000, latents=32, width=64, blocks=1, heads=4, inner=128),
+        window=200,
+    ),
 }
 FOR_A_GPU = {
     "cifar10-128": Task(145.0, side_by_side("cifar10-control-145", 5_000)),
@@ -200,35 +228,52 @@ class Verdict(NamedTuple):
 
 def running_mean(values: Sequence[float], window: int) -> tuple[np.ndarray, np.ndarray]:
     """The mean of each `window` steps in a row, and the last of them."""
-    return np.arange(window, len(values) + 1), np.convolve(values, np.full(window, 1 / window), mode="valid")
+    return np.arange(window, len(values) + 1), np.convolve(
+        values, np.full(window, 1 / window), mode="valid"
+    )
 
 
 def verdict(task: str, law: str, seed: int, trace: Trace, window: int) -> Verdict:
     """What running means say; an untrained model has no KL, so a response starts from zero."""
     steps, means = running_mean(trace.kl, window)
     wide, narrow = (
-        cv.metrics.step_response(means, trace.target, steps=steps, start=0.0, band=band) for band in (0.05, 0.02)
+        cv.metrics.step_response(means, trace.target, steps=steps, start=0.0, band=band)
+        for band in (0.05, 0.02)
     )
     last = np.array(trace.beta[-len(trace.beta) // 10 :])
     time = np.arange(len(last))
     noise = (last - np.polyval(np.polyfit(time, last, 1), time)).std() / last.mean()
     return Verdict(
-        task, law, seed, len(trace.kl), wide.settling_time, narrow.settling_time, wide.overshoot,
-        wide.steady_state_error, float(noise),
-    )  # fmt: skip
+        task,
+        law,
+        seed,
+        len(trace.kl),
+        wide.settling_time,
+        narrow.settling_time,
+        wide.overshoot,
+        wide.steady_state_error,
+        float(noise),
+    )
 
 
 def judge(
-    tasks: Mapping[str, Task], laws: Mapping[str, Callable[[float], Law]], seeds: Sequence[int], folder: Path,
+    tasks: Mapping[str, Task],
+    laws: Mapping[str, Callable[[float], Law]],
+    seeds: Sequence[int],
+    folder: Path,
     kept: Path | None = None,
-) -> list[Verdict]:  # fmt: skip
+) -> list[Verdict]:
     """Trains every task under every law with every seed. Traces in the folder `kept` are not trained again."""
     traces: dict[Of, Trace] = {}
     for name, task in tasks.items():
         all_of = [(name, law, seed) for seed in seeds for law in laws]
         traces |= {of: trace for of in all_of if (trace := _found(kept, of))}
         missing = [of for of in all_of if of not in traces]
-        trained = task.train([(laws[law](task.target), seed) for _, law, seed in missing]) if missing else iter(())
+        trained = (
+            task.train([(laws[law](task.target), seed) for _, law, seed in missing])
+            if missing
+            else iter(())
+        )
         for of, trace in zip(missing, trained, strict=True):
             traces[of] = trace
             _keep(kept, of, trace)
@@ -257,7 +302,9 @@ def _keep(kept: Path | None, of: Of, trace: Trace) -> None:
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
         whole = _file(kept, of)
-        part = whole.with_suffix(".part.npz")  # a kill in mid-writing leaves nothing that looks whole
+        part = whole.with_suffix(
+            ".part.npz"
+        )  # a kill in mid-writing leaves nothing that looks whole
         np.savez(part, **trace._asdict())
         part.replace(whole)
 
@@ -268,7 +315,10 @@ def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
     for task, law in dict.fromkeys((v.task, v.law) for v in verdicts):
         runs = [v for v in verdicts if (v.task, v.law) == (task, law)]
-        overshoot, noise = (statistics.median(getattr(v, name) for v in runs) for name in ("overshoot", "beta_noise"))
+        overshoot, noise = (
+            statistics.median(getattr(v, name) for v in runs)
+            for name in ("overshoot", "beta_noise")
+        )
         worst = max((v.steady_state_error for v in runs), key=abs)
         middle = statistics.median(abs(v.steady_state_error) for v in runs)
         yield (
@@ -280,7 +330,9 @@ def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
 def _median(runs: Sequence[Verdict], name: str) -> str:
     """A run that has not settled counts as longer than it was."""
     times = [getattr(run, name) for run in runs]
-    middle = statistics.median(run.steps + 1 if time is None else time for run, time in zip(runs, times, strict=True))
+    middle = statistics.median(
+        run.steps + 1 if time is None else time for run, time in zip(runs, times, strict=True)
+    )
     settled = sum(time is not None for time in times)
     return (f"> {runs[0].steps:,}" if middle > runs[0].steps else f"{middle:,.0f}") + (
         "" if settled == len(runs) else f" ({settled} of {len(runs)})"
@@ -294,11 +346,19 @@ def draw(traces: Mapping[Of, Trace], tasks: Mapping[str, Task], path: Path) -> N
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    laws, wide, tall = list(dict.fromkeys(law for _, law, _ in traces)), min(len(tasks), 4), -(-len(tasks) // 4)
+    laws, wide, tall = (
+        list(dict.fromkeys(law for _, law, _ in traces)),
+        min(len(tasks), 4),
+        -(-len(tasks) // 4),
+    )
     figure, axes = plt.subplots(
-        2 * tall, wide, squeeze=False, figsize=(3.4 * wide, 4.8 * tall), layout="constrained",
+        2 * tall,
+        wide,
+        squeeze=False,
+        figsize=(3.4 * wide, 4.8 * tall),
+        layout="constrained",
         height_ratios=[3, 2] * tall,
-    )  # fmt: skip
+    )
     pairs = {task: axes[2 * (k // 4) : 2 * (k // 4) + 2, k % 4] for k, task in enumerate(tasks)}
     for blank in axes[-2:, (len(tasks) - 1) % 4 + 1 :].flatten():
         blank.axis("off")
@@ -307,7 +367,12 @@ def draw(traces: Mapping[Of, Trace], tasks: Mapping[str, Task], path: Path) -> N
         number = laws.index(law)
         steps, means = running_mean(trace.kl, tasks[task].window)
         above.semilogx(steps, means / trace.target, f"C{number}", linewidth=0.7)
-        below.loglog(np.arange(1, len(trace.beta) + 1), np.maximum(trace.beta, 1e-4), f"C{number}", linewidth=0.7)
+        below.loglog(
+            np.arange(1, len(trace.beta) + 1),
+            np.maximum(trace.beta, 1e-4),
+            f"C{number}",
+            linewidth=0.7,
+        )
         above.set(title=f"{task}, {trace.target:g} nats", ylim=(0, 2.5), xlim=(10, len(trace.kl)))
         above.axhline(1.0, color="black", linestyle="--", linewidth=0.7)
         below.set(xlabel="step", xlim=(10, len(trace.kl)))
@@ -321,19 +386,38 @@ def draw(traces: Mapping[Of, Trace], tasks: Mapping[str, Task], path: Path) -> N
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     every = TASKS | FOR_A_GPU
-    parser.add_argument("--tasks", nargs="+", choices=every, default=list(TASKS), metavar="TASK", help="; ".join(every))
-    parser.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW", help="; ".join(LAWS))
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        choices=every,
+        default=list(TASKS),
+        metavar="TASK",
+        help="; ".join(every),
+    )
+    parser.add_argument(
+        "--laws", nargs="+", choices=LAWS, default=list(LAWS), metavar="LAW", help="; ".join(LAWS)
+    )
     parser.add_argument("--seeds", type=int, default=5, help="how many (default %(default)s)")
     parser.add_argument(
-        "--out", type=Path, default=Path("judged"), help="the folder of CSV and figure (default %(default)s)"
+        "--out",
+        type=Path,
+        default=Path("judged"),
+        help="the folder of CSV and figure (default %(default)s)",
     )
-    parser.add_argument("--kept", type=Path, help="a folder of traces: one that is there is not trained again")
+    parser.add_argument(
+        "--kept", type=Path, help="a folder of traces: one that is there is not trained again"
+    )
     options = parser.parse_args(given)
     warnings.simplefilter("ignore", cv.TuningWarning)
     torch.set_num_threads(1)
-    picked = {name: every[name] for name in options.tasks}, {name: LAWS[name] for name in options.laws}
+    picked = (
+        {name: every[name] for name in options.tasks},
+        {name: LAWS[name] for name in options.laws},
+    )
     print(*table(judge(*picked, range(1, options.seeds + 1), options.out, options.kept)), sep="\n")
 
 

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from controlvae.training.stacked import products
+from controlvae.lab.engines.stacked import ops as products
 
 BATCH = 64
 BF16 = products.Arithmetic("bf16")
@@ -39,25 +39,51 @@ class Product(NamedTuple):
 
 
 LAYERS = ((1, 32, 32), (32, 32, 16), (32, 64, 8), (64, 64, 4))
-PRODUCTS = [Product(operation, *layer) for operation in ("gather", "spread", "outer") for layer in LAYERS]
+PRODUCTS = [
+    Product(operation, *layer) for operation in ("gather", "spread", "outer") for layer in LAYERS
+]
 
 
 def configs(product: Product) -> Iterator[dict[str, int]]:
     """Tiles that may be worth a try."""
-    wide_large, wide_small = products._padded(4 * product.large), products._padded(4 * product.small)
+    wide_large, wide_small = (
+        products._padded(4 * product.large),
+        products._padded(4 * product.small),
+    )
     tiles = sorted({min(tile, wide_large) for tile in (64, 128)})
     match product.operation, products._few(product.large):
         case "gather", _:
-            depths = sorted({min(depth, products._padded(16 * product.large)) for depth in (64, 128, 256)})
-            shapes = {"ROWS": (64, 128, 256), "TILE": (products._tile(product.small),), "DEPTH": depths}
+            depths = sorted(
+                {min(depth, products._padded(16 * product.large)) for depth in (64, 128, 256)}
+            )
+            shapes = {
+                "ROWS": (64, 128, 256),
+                "TILE": (products._tile(product.small),),
+                "DEPTH": depths,
+            }
         case "spread", _:
-            shapes = {"ROWS": (64, 128), "TILE": tiles, "DEPTH": (64, wide_small), "TURNS": (1, 2, 4, 8)}
+            shapes = {
+                "ROWS": (64, 128),
+                "TILE": tiles,
+                "DEPTH": (64, wide_small),
+                "TURNS": (1, 2, 4, 8),
+            }
         case _, True:
-            shapes = {"ROWS": (64, 128, 256), "SLICE": (products._padded(16 * product.large),),
-                      "TILE": (products._tile(product.small),)}  # fmt: skip
+            shapes = {
+                "ROWS": (64, 128, 256),
+                "SLICE": (products._padded(16 * product.large),),
+                "TILE": (products._tile(product.small),),
+            }
         case _, False:
-            shapes = {"ROWS": (32, 64), "SLICE": tiles, "TILE": sorted({min(tile, wide_small) for tile in (64, 128)})}
-    shapes |= {"num_warps": (4, 8), "num_stages": (2, 3, 4) if product.operation == "gather" else (2, 3)}
+            shapes = {
+                "ROWS": (32, 64),
+                "SLICE": tiles,
+                "TILE": sorted({min(tile, wide_small) for tile in (64, 128)}),
+            }
+    shapes |= {
+        "num_warps": (4, 8),
+        "num_stages": (2, 3, 4) if product.operation == "gather" else (2, 3),
+    }
     if product.operation == "outer":
         shapes["num_stages"] = (3, 4)
     for values in itertools.product(*shapes.values()):
@@ -74,8 +100,12 @@ def parts(product: Product, config: dict[str, int], models: int) -> list[int]:
     own = products.parts(product.large, product.small, models, BF16)
     if products._few(product.large):
         return sorted({own, 64, 128, 256})
-    tiles = triton.cdiv(4 * product.large, config["SLICE"]) * triton.cdiv(4 * product.small, config["TILE"])
-    return sorted({own, *(count for count in (2, 4, 8, 16, 32, 64) if 100 <= tiles * count * models <= 600)})
+    tiles = triton.cdiv(4 * product.large, config["SLICE"]) * triton.cdiv(
+        4 * product.small, config["TILE"]
+    )
+    return sorted(
+        {own, *(count for count in (2, 4, 8, 16, 32, 64) if 100 <= tiles * count * models <= 600)}
+    )
 
 
 class Case:
@@ -88,12 +118,18 @@ class Case:
         def tensor(*shape: int) -> Tensor:
             return torch.randn(models, *shape, device=GPU, generator=draw).bfloat16()
 
-        self.large, self.small = tensor(BATCH, 2 * size, 2 * size, large), tensor(BATCH, size, size, small)
+        self.large, self.small = (
+            tensor(BATCH, 2 * size, 2 * size, large),
+            tensor(BATCH, size, size, small),
+        )
         self.weight = tensor(4, 4, large, small)
 
     def grads(self, count: int) -> tuple[Tensor, ...]:
         models, *sizes = self.weight.shape
-        shapes = ((models, count, *sizes), (models, products.large_bias_parts(sizes[2], count), sizes[2]))
+        shapes = (
+            (models, count, *sizes),
+            (models, products.large_bias_parts(sizes[2], count), sizes[2]),
+        )
         return tuple(torch.full(shape, torch.nan, device=GPU) for shape in shapes)
 
     def launch(self, grads: tuple[Tensor, ...] = ()) -> Tensor:
@@ -113,14 +149,22 @@ class Case:
             case "gather":
                 return (F.conv2d(large, weight, stride=2, padding=1) * (small > 0)).movedim(1, -1)
             case "spread":
-                return (F.conv_transpose2d(small, weight, stride=2, padding=1) * (large > 0)).movedim(1, -1)
-        return torch.nn.grad.conv2d_weight(large, weight.shape, small, stride=2, padding=1).permute(2, 3, 1, 0)
+                return (
+                    F.conv_transpose2d(small, weight, stride=2, padding=1) * (large > 0)
+                ).movedim(1, -1)
+        return torch.nn.grad.conv2d_weight(large, weight.shape, small, stride=2, padding=1).permute(
+            2, 3, 1, 0
+        )
 
     def error(self, grads: tuple[Tensor, ...]) -> float:
         """Of the first model, relative."""
         got, expected = self.launch(grads)[0].float(), self.expected()
         found = (got.sum(0) if grads else got, expected)
-        pairs = [found, (grads[1][0].sum(0), self.large[0].float().sum((0, 1, 2)))] if grads else [found]
+        pairs = (
+            [found, (grads[1][0].sum(0), self.large[0].float().sum((0, 1, 2)))]
+            if grads
+            else [found]
+        )
         return max(((got - right).norm() / right.norm()).item() for got, right in pairs)
 
 
@@ -175,13 +219,17 @@ def judge(product: Product, models: int, own: dict[str, int]) -> list[dict[str, 
                 print(f"wrong by {error}: {product}, {config}, {count} parts", file=sys.stderr)
                 continue
             shown = {"models": models, **product._asdict(), "parts": count, "µs": time(case, grads)}
-            usual = product.operation != "outer" or count == products.parts(product.large, product.small, models, BF16)
+            usual = product.operation != "outer" or count == products.parts(
+                product.large, product.small, models, BF16
+            )
             found.append({**shown, "own": config == own and usual, **config})
     return sorted(found, key=lambda row: row["µs"])
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     asked.add_argument("--models", default="1,5,15,25")
     asked.add_argument("--operations", default="gather,spread,outer")
     asked.add_argument("--out", default="tiles.csv")
@@ -197,12 +245,21 @@ def main() -> None:
     with open(options.out, "w", newline="") as file:
         writer = csv.DictWriter(file, [*shown, *sizes])
         writer.writeheader()
-        for models, product in itertools.product(map(int, options.models.split(",")), chosen(options.operations)):
-            found = judge(product, models, own(product.operation, product.large, product.small, models, BF16))
+        for models, product in itertools.product(
+            map(int, options.models.split(",")), chosen(options.operations)
+        ):
+            found = judge(
+                product, models, own(product.operation, product.large, product.small, models, BF16)
+            )
             writer.writerows(found)
             file.flush()
             for row in found[:3]:
-                print(*(f"{key}={value:.1f}" if key == "µs" else f"{key}={value}" for key, value in row.items()))
+                print(
+                    *(
+                        f"{key}={value:.1f}" if key == "µs" else f"{key}={value}"
+                        for key, value in row.items()
+                    )
+                )
 
 
 if __name__ == "__main__":

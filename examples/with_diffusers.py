@@ -26,16 +26,22 @@ def main(given: Sequence[str] | None = None) -> Trace:
     options = arguments(given, __doc__, steps=600)
     torch.manual_seed(0)
     vae = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
-        block_out_channels=(8, 8), norm_num_groups=4, latent_channels=4, sample_size=16,
-    )  # fmt: skip
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        block_out_channels=(8, 8),
+        norm_num_groups=4,
+        latent_channels=4,
+        sample_size=16,
+    )
     optimiser = torch.optim.Adam(vae.parameters(), lr=2e-3)
     control = cv.Controller(cv.Auto(target=3.0, reach_in=200))
     trace = Trace(3.0, [], [])
     for _ in range(options.steps):
         pictures = discs(8)
         posterior = vae.encode(pictures).latent_dist
-        recon = (vae.decode(posterior.sample()).sample - pictures).abs().mean()  # any units: Auto finds the scale
+        recon = (
+            (vae.decode(posterior.sample()).sample - pictures).abs().mean()
+        )  # any units: Auto finds the scale
         rate = nats_per_latent_pixel(posterior)
         loss = recon + control.step(rate) * rate
         optimiser.zero_grad()

@@ -32,11 +32,21 @@ def main(given: Sequence[str] | None = None) -> Trace:
     data = [{"x": row} for row in torch.from_numpy(binary_vectors())]
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
-            folder, max_steps=options.steps, per_device_train_batch_size=128, learning_rate=0.01, logging_steps=1,
-            lr_scheduler_type="constant", save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
-        )  # fmt: skip
+            folder,
+            max_steps=options.steps,
+            per_device_train_batch_size=128,
+            learning_rate=0.01,
+            logging_steps=1,
+            lr_scheduler_type="constant",
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+        )
         torch.manual_seed(0)
-        trainer = ControlledTrainer(Model(), settings, train_dataset=data, law=cv.Auto(target=8.0, reach_in=500))
+        trainer = ControlledTrainer(
+            Model(), settings, train_dataset=data, law=cv.Auto(target=8.0, reach_in=500)
+        )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     lines = [line for line in trainer.state.log_history if "kl" in line]

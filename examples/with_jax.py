@@ -30,9 +30,11 @@ def train(data: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
     """KL and weight of every step."""
     first, second, key = jax.random.split(jax.random.key(0), 3)
     weights = {
-        "encoder": jax.random.normal(first, (64, 16)) / 8, "encoder_bias": jnp.zeros(16),
-        "decoder": jax.random.normal(second, (8, 64)) / 8, "decoder_bias": jnp.zeros(64),
-    }  # fmt: skip
+        "encoder": jax.random.normal(first, (64, 16)) / 8,
+        "encoder_bias": jnp.zeros(16),
+        "decoder": jax.random.normal(second, (8, 64)) / 8,
+        "decoder_bias": jnp.zeros(64),
+    }
     zeros = jax.tree.map(jnp.zeros_like, weights)
 
     def step(carry: Any, at: jax.Array) -> Any:
@@ -49,7 +51,9 @@ def train(data: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
         slope = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, slope, gradients)
         square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, square, gradients)
         rate = RATE * jnp.sqrt(1 - 0.999 ** (at + 1.0)) / (1 - 0.9 ** (at + 1.0))  # Adam
-        weights = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) + 1e-8), weights, slope, square)
+        weights = jax.tree.map(
+            lambda w, m, v: w - rate * m / (jnp.sqrt(v) + 1e-8), weights, slope, square
+        )
         return (weights, (slope, square), control), (kl, control.beta)
 
     _, trace = jax.lax.scan(step, (weights, (zeros, zeros), init(LAW)), jnp.arange(steps))

@@ -28,7 +28,9 @@ class VAE(keras.Model):
         mean, log_variance = ops.split(self.encoder(x), 2, axis=1)
         kl = ops.sum(mean**2 + ops.exp(log_variance) - 1 - log_variance, axis=1) / 2
         self.control(kl, training=training)  # adds β · KL to the loss
-        return self.decoder(mean + ops.exp(log_variance / 2) * keras.random.normal(ops.shape(mean), seed=self.noise))
+        return self.decoder(
+            mean + ops.exp(log_variance / 2) * keras.random.normal(ops.shape(mean), seed=self.noise)
+        )
 
 
 def summed_cross_entropy(x: Any, logits: Any) -> Any:
@@ -56,7 +58,14 @@ def main(given: Sequence[str] | None = None) -> Trace:
     model = VAE(cv.Auto(target=8.0, reach_in=500))
     model.compile(keras.optimizers.Adam(0.01), loss=summed_cross_entropy)
     epochs = max(1, options.steps * 128 // len(data))
-    model.fit(data, data, batch_size=128, epochs=epochs, callbacks=[Recorder(model.control, trace)], verbose=0)
+    model.fit(
+        data,
+        data,
+        batch_size=128,
+        epochs=epochs,
+        callbacks=[Recorder(model.control, trace)],
+        verbose=0,
+    )
     trace.draw(options.out)
     return trace
 

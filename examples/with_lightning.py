@@ -49,9 +49,15 @@ def main(given: Sequence[str] | None = None) -> Trace:
     loader = DataLoader(torch.from_numpy(binary_vectors()), batch_size=64, shuffle=True)
     control, recorder = KLControl(cv.Auto(target=8.0, reach_in=500)), Recorder(8.0)
     trainer = Trainer(
-        max_steps=options.steps, max_epochs=-1, accumulate_grad_batches=2, callbacks=[control, recorder],
-        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-    )  # fmt: skip
+        max_steps=options.steps,
+        max_epochs=-1,
+        accumulate_grad_batches=2,
+        callbacks=[control, recorder],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+    )
     trainer.fit(Module(), loader)
     recorder.trace.draw(options.out)
     return recorder.trace

@@ -36,13 +36,19 @@ def main(given: Sequence[str] | None = None) -> Trace:
     recorder = Recorder(8.0)
     with tempfile.TemporaryDirectory() as folder:
         settings = BaseTrainerConfig(
-            folder, num_epochs=max(1, options.steps * 128 // len(data)), per_device_train_batch_size=128,
-            learning_rate=1e-3, no_cuda=True,
-        )  # fmt: skip
+            folder,
+            num_epochs=max(1, options.steps * 128 // len(data)),
+            per_device_train_batch_size=128,
+            learning_rate=1e-3,
+            no_cuda=True,
+        )
         trainer = ControlledTrainer(
-            model, BaseDataset(data, torch.zeros(len(data))), training_config=settings, callbacks=[recorder],
+            model,
+            BaseDataset(data, torch.zeros(len(data))),
+            training_config=settings,
+            callbacks=[recorder],
             law=cv.Auto(target=8.0, reach_in=500),
-        )  # fmt: skip
+        )
         recorder.controller = trainer.controller
         trainer.train()
     recorder.trace.draw(options.out)

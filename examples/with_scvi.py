@@ -29,10 +29,15 @@ def main(given: Sequence[str] | None = None) -> Trace:
     model = scvi.model.SCVI(data, n_hidden=64, n_latent=8)
     model._training_plan_cls = ControlledTrainingPlan
     model.train(
-        max_epochs=max(1, options.steps * 128 // data.n_obs), train_size=1.0, accelerator="cpu",
-        plan_kwargs={"law": cv.Auto(target=12.0, reach_in=500)}, enable_progress_bar=False,
-    )  # fmt: skip
-    kl, beta = (model.history[name].iloc[:, 0].tolist() for name in ("kl_local_train", "control/kl_weight"))
+        max_epochs=max(1, options.steps * 128 // data.n_obs),
+        train_size=1.0,
+        accelerator="cpu",
+        plan_kwargs={"law": cv.Auto(target=12.0, reach_in=500)},
+        enable_progress_bar=False,
+    )
+    kl, beta = (
+        model.history[name].iloc[:, 0].tolist() for name in ("kl_local_train", "control/kl_weight")
+    )
     trace = Trace(12.0, kl, beta)
     trace.draw(options.out, units="nats per cell", time="epoch")
     return trace

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import time
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 class Browser:
@@ -17,7 +19,9 @@ class Browser:
         self._answers, self._asks, self._number, self._session = read, write, 0, None
         self.complaints = []  # of the page's own script
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         self._ask("Runtime.enable")
 
     def _ask(self, method, **parameters):
@@ -46,7 +50,9 @@ class Browser:
 
     def run(self, script):
         """The value of an expression in the page."""
-        answer = self._ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self._ask(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -54,7 +60,9 @@ class Browser:
         """Until an expression is true."""
         deadline = time.monotonic() + seconds
         while not (value := self.run(script)):
-            assert time.monotonic() < deadline, f"{script} never came true: {self.run('document.body.innerText')}"
+            assert time.monotonic() < deadline, (
+                f"{script} never came true: {self.run('document.body.innerText')}"
+            )
             time.sleep(0.05)
         return value
 
@@ -65,7 +73,9 @@ def browser(profile):
     (theirs_in, asks), (answers, theirs_out) = os.pipe(), os.pipe()
     options = "--headless --no-sandbox --disable-gpu --no-first-run --remote-debugging-pipe"
     line = f"exec {CHROMIUM} {options} --user-data-dir={profile} 3<&{theirs_in} 4>&{theirs_out}"
-    process = subprocess.Popen(["bash", "-c", line], pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        ["bash", "-c", line], pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL
+    )
     for end in (theirs_in, theirs_out):
         os.close(end)
     try:

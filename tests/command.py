@@ -28,8 +28,8 @@ def ended_after(step):
 
     A limit in seconds ends it at another step on every machine, and on a slow one before there is any to speak of.
     """
-    from controlvae.cli import training
-    from controlvae.training import loop
+    from controlvae.lab.cli import training
+    from controlvae.lab.training import loop
 
     ended = []
 
@@ -40,7 +40,10 @@ def ended_after(step):
 
         return loop.train(runs, engine, **{**how, "stop": stop})
 
-    with mock.patch.object(training, "train", train), mock.patch.object(loop._Saving, "due", return_value=True):
+    with (
+        mock.patch.object(training, "train", train),
+        mock.patch.object(loop._Saving, "due", return_value=True),
+    ):
         yield
     assert ended
 
@@ -48,7 +51,7 @@ def ended_after(step):
 _STOPPING = """
 import sys
 from command import ended_after
-from controlvae.cli.main import main
+from controlvae.lab.cli.main import main
 with ended_after(int(sys.argv.pop(1))):
     main()
 """
@@ -68,7 +71,7 @@ def _ended(line, options):
 
 def within(*words, cwd):
     """The same without a process of its own, whose imports take seconds: for all but kills and Ctrl-C."""
-    from controlvae.cli.main import main
+    from controlvae.lab.cli.main import main
 
     out, err, interrupt = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGINT)
     try:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-torch.set_num_threads(1)  # tiny networks: a second thread gains nothing, and beside a busy process it costs a lot
+torch.set_num_threads(
+    1
+)  # tiny networks: a second thread gains nothing, and beside a busy process it costs a lot
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,19 +1,34 @@
 """Small settings of everything the stacked engine trains, for the interpreter and for a GPU."""
 
-from controlvae.experiments import preset
-from controlvae.training.measurements import columns
+from controlvae.lab.config import preset
+from controlvae.lab.engines.measurements import columns
 
 TINY = [
-    "data.images=64", "training.batch=4", "model.channels=(4,4,4)", "training.precision=fp32", "model.latents=3",
-]  # fmt: skip
+    "data.images=64",
+    "training.batch=4",
+    "model.channels=(4,4,4)",
+    "training.precision=fp32",
+    "model.latents=3",
+]
 OBJECTIVES = {
     "elbo": ["model.hidden=16"],
-    "free bits, falling rate": ["model.hidden=16", "objective.free_bits=0.1", "control=Constant(0.5)",
-                                "optimiser.rate=Points((1,3),(1e-2,1e-4))"],
-    "prices, delayed": ["model.hidden=16", "objective.prices=(1,Points((1,3),(3,2)))", "training.delayed=true"],
+    "free bits, falling rate": [
+        "model.hidden=16",
+        "objective.free_bits=0.1",
+        "control=Constant(0.5)",
+        "optimiser.rate=Points((1,3),(1e-2,1e-4))",
+    ],
+    "prices, delayed": [
+        "model.hidden=16",
+        "objective.prices=(1,Points((1,3),(3,2)))",
+        "training.delayed=true",
+    ],
     "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],
     "beta-tc": ["model.hidden=16", "objective=BetaTC()", "control=Constant(6)"],
-    "batch norm, learnt variance": ["model=ImageVAE(3,(4,4,4))", "objective.likelihood=Gaussian(0.05,learnt=true)"],
-}  # fmt: skip
+    "batch norm, learnt variance": [
+        "model=ImageVAE(3,(4,4,4))",
+        "objective.likelihood=Gaussian(0.05,learnt=true)",
+    ],
+}
 # The columns of a row that are the law's own, and small.
 STEERING = [columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]

@@ -8,9 +8,9 @@ import pytest
 from command import ended_after, within
 from tiny import TINY, newest, stopped_run, weights
 
-from controlvae.experiments import RunFolder
-from controlvae.report.troubles import warnings_of
-from controlvae.training import checkpoint
+from controlvae.lab.reports.warnings import warnings_of
+from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.folder import RunFolder
 
 
 def ramp(stop):
@@ -21,7 +21,15 @@ def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_
     """Two ramps that part at step 200, after the branch: up to there they are the same experiment."""
     train = ["train", "shapes2d-quick", *TINY]
     within(*train, *ramp(5.0), "--run", tmp_path / "whole", cwd=tmp_path)
-    within(*train, *ramp(9.0), "--set", "training.steps=190", "--run", tmp_path / "beginning", cwd=tmp_path)
+    within(
+        *train,
+        *ramp(9.0),
+        "--set",
+        "training.steps=190",
+        "--run",
+        tmp_path / "beginning",
+        cwd=tmp_path,
+    )
     settings = ["--set", "control.target.stop=5", "--set", "training.steps=400"]
     done = within("branch", tmp_path / "beginning", tmp_path / "branch", *settings, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -59,7 +67,12 @@ def parent(tmp_path_factory):
     ],
 )
 def test_a_branch_that_its_checkpoint_cannot_serve_is_refused(parent, tmp_path, settings, message):
-    words = ["branch", parent, tmp_path / "branch", *(word for one in settings for word in ("--set", one))]
+    words = [
+        "branch",
+        parent,
+        tmp_path / "branch",
+        *(word for one in settings for word in ("--set", one)),
+    ]
     done = within(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
@@ -69,22 +82,37 @@ def test_a_branch_that_its_checkpoint_cannot_serve_is_refused(parent, tmp_path, 
 
 def test_branches_of_seeds_stand_together_or_are_not_made(tmp_path):
     """One seed is a checkpoint ahead, as a kill between two saves leaves it; then one has none at all."""
-    run, settings = tmp_path / "seeds", ["--set", "training.steps=60", "--set", "training.log_every=20"]
-    done = within("train", "shapes2d-quick", *TINY, *settings, "--seeds", "2", "--run", run, cwd=tmp_path)
+    run, settings = (
+        tmp_path / "seeds",
+        ["--set", "training.steps=60", "--set", "training.log_every=20"],
+    )
+    done = within(
+        "train", "shapes2d-quick", *TINY, *settings, "--seeds", "2", "--run", run, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
-    behind, ahead = (sorted((run / f"seed-{seed}" / "checkpoint").glob("step-*")) for seed in (1, 2))
+    behind, ahead = (
+        sorted((run / f"seed-{seed}" / "checkpoint").glob("step-*")) for seed in (1, 2)
+    )
     shutil.rmtree(behind[-1])
     longer = ["--set", "training.steps=80"]
     done = within("branch", run, tmp_path / "branch", *longer, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert within("resume", tmp_path / "branch", "--device", "cpu", cwd=tmp_path).returncode == 0
     assert len(ahead) == 2
-    assert {newest(tmp_path / "branch" / f"seed-{seed}").name for seed in (1, 2)} == {"step-0000000080"}
+    assert {newest(tmp_path / "branch" / f"seed-{seed}").name for seed in (1, 2)} == {
+        "step-0000000080"
+    }
     shutil.rmtree(ahead[-1])
-    for one, step in ((behind, 50), (ahead, 70)):  # trained on by themselves, from what they have in common
+    for one, step in (
+        (behind, 50),
+        (ahead, 70),
+    ):  # trained on by themselves, from what they have in common
         checkpoint.save(one[0].parent, replace(checkpoint.load(one[0].parent)[0], step=step))
     done = within("branch", run, tmp_path / "none", *longer, cwd=tmp_path)
-    assert (done.returncode, "stand apart, at steps 50, 70: branch them one by one" in done.stderr) == (2, True)
+    assert (
+        done.returncode,
+        "stand apart, at steps 50, 70: branch them one by one" in done.stderr,
+    ) == (2, True)
     shutil.rmtree(run / "seed-2" / "checkpoint")
     done = within("branch", run, tmp_path / "none", *longer, cwd=tmp_path)
     assert done.returncode == 2
@@ -104,13 +132,23 @@ def test_of_branches_that_the_disk_does_not_take_none_is_left(parent, tmp_path, 
         save(folder, saved)
 
     monkeypatch.setattr(checkpoint, "save", full)
-    done = within("branch", tmp_path / "seeds", tmp_path / "new", "--set", "training.steps=900", cwd=tmp_path)
-    assert (done.returncode, "No space left on device; make room and branch again" in done.stderr) == (1, True)
+    done = within(
+        "branch", tmp_path / "seeds", tmp_path / "new", "--set", "training.steps=900", cwd=tmp_path
+    )
+    assert (
+        done.returncode,
+        "No space left on device; make room and branch again" in done.stderr,
+    ) == (1, True)
     assert not list((tmp_path / "new").rglob("*.json"))
 
 
-def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_given_another(tmp_path):
-    run, looks = tmp_path / "run", ["--set", "training.validation=32", "--set", "training.validate_every=21"]
+def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_given_another(
+    tmp_path,
+):
+    run, looks = (
+        tmp_path / "run",
+        ["--set", "training.validation=32", "--set", "training.validate_every=21"],
+    )
     with ended_after(100):
         done = within("train", "shapes2d-quick", *TINY, *looks, "--run", run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -118,11 +156,16 @@ def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_
     assert within("resume", run, "--device", "cpu", cwd=tmp_path).returncode == 0
     best = sorted((run / "best").glob("step-*"))[-1].name
     further = ["--set", "training.steps=420"]
-    for name, setting, target in (("same", "control.ki=0.002", 5.0), ("other", "control.target=7", 7.0)):
+    for name, setting, target in (
+        ("same", "control.ki=0.002", 5.0),
+        ("other", "control.target=7", 7.0),
+    ):
         child = tmp_path / name
         done = within("branch", run, child, *further, "--set", setting, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert [path.name for path in (child / "best").iterdir()] == [best]
         assert within("resume", child, "--device", "cpu", cwd=tmp_path).returncode == 0
         assert RunFolder(child).last_record()["target"] == target
-        assert any("moved by hand" in line for line in warnings_of(RunFolder(child))) == (target == 5.0)
+        assert any("moved by hand" in line for line in warnings_of(RunFolder(child))) == (
+            target == 5.0
+        )

@@ -73,7 +73,9 @@ def test_a_weight_kept_for_backward_survives_later_steps():
     kl = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
     losses = [control.step(kl) * kl, control.beta * kl, control.step(kl) * kl]
     sum(losses).backward()
-    assert kl.grad.item() == pytest.approx(sum(loss.item() for loss in losses) / 20.0)  # each weight, as it was
+    assert kl.grad.item() == pytest.approx(
+        sum(loss.item() for loss in losses) / 20.0
+    )  # each weight, as it was
 
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
@@ -107,11 +109,15 @@ def test_resuming_changes_nothing(law, kind):
     first, second = cv.Controller(law), cv.Controller(law)
     begun = [first.step(kind(x)) for x in TRACE[:6]]
     saved = first.state_dict()
-    [first.step(kind(x)) for x in TRACE[6:]]  # a saved state is a copy: the run going on must not change it
+    [
+        first.step(kind(x)) for x in TRACE[6:]
+    ]  # a saved state is a copy: the run going on must not change it
     if kind is float:
         saved = json.loads(json.dumps(saved))
     second.load_state_dict(saved)
-    assert [float(b) for b in begun + [second.step(kind(x)) for x in TRACE[6:]]] == [float(b) for b in expected]
+    assert [float(b) for b in begun + [second.step(kind(x)) for x in TRACE[6:]]] == [
+        float(b) for b in expected
+    ]
 
 
 def test_a_vector_of_models_can_be_saved_before_its_first_step():
@@ -142,9 +148,14 @@ def test_a_new_target_moves_beta_by_the_integral_alone(law, kind):
 
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
-@pytest.mark.parametrize("kind", [np.float32, np.array, torch.tensor, lambda x: torch.tensor(x, requires_grad=True)])
+@pytest.mark.parametrize(
+    "kind", [np.float32, np.array, torch.tensor, lambda x: torch.tensor(x, requires_grad=True)]
+)
 def test_a_target_of_any_kind_leaves_the_state_as_it_was(kind):
-    for law in (cv.LagrangeMultiplier(kind(18.0), alpha=1e-4, beta_init=0.9), cv.Capacity(kind(18.0))):
+    for law in (
+        cv.LagrangeMultiplier(kind(18.0), alpha=1e-4, beta_init=0.9),
+        cv.Capacity(kind(18.0)),
+    ):
         control = cv.Controller(law)
         plain = cv.Controller(type(law)(**{**vars(law), "target": 18.0}))
         assert [control.step(18.01) for _ in range(500)] == [plain.step(18.01) for _ in range(500)]
@@ -202,13 +213,18 @@ def test_accumulation_moves_once_per_optimiser_step(kind):
 def path(request, monkeypatch):
     """Tensors as they are taken on the host, and as operations, which is what a GPU sees."""
     if request.param == "device":
-        monkeypatch.setattr("controlvae.control.controller._on_the_host", lambda value, block: None)
+        monkeypatch.setattr("controlvae.controller._on_the_host", lambda value, block: None)
 
 
 @pytest.mark.usefixtures("path")
-@pytest.mark.parametrize(("kind", "models"), [(float, None), (torch.tensor, None), (torch.tensor, 1)])
+@pytest.mark.parametrize(
+    ("kind", "models"), [(float, None), (torch.tensor, None), (torch.tensor, 1)]
+)
 def test_a_window_ends_early_where_it_is_said_to(kind, models):
-    whole, parts = cv.Controller(cv.PI(18.0)), cv.Controller(cv.PI(18.0), models=models, accumulate=4)
+    whole, parts = (
+        cv.Controller(cv.PI(18.0)),
+        cv.Controller(cv.PI(18.0), models=models, accumulate=4),
+    )
     for _ in range(3):  # epochs of ten micro-batches: windows of four, four and two
         for window in ([30.0, 28.0, 26.0, 24.0], [31.0, 29.0, 27.0, 25.0], [20.0, 22.0]):
             before = float(parts.beta)
@@ -226,13 +242,20 @@ def test_on_the_host_a_tensor_is_a_number(law):
     for x in TRACE:
         weight = tensors.step(torch.tensor(x, dtype=torch.float64))
         assert weight.item() == numbers.step(x)
-        assert vector.step(torch.tensor([x], dtype=torch.float64)).item() == pytest.approx(weight.item(), rel=1e-12)
-    assert {name: float(value) for name, value in tensors.state_dict().items()} == numbers.state_dict()
+        assert vector.step(torch.tensor([x], dtype=torch.float64)).item() == pytest.approx(
+            weight.item(), rel=1e-12
+        )
+    assert {
+        name: float(value) for name, value in tensors.state_dict().items()
+    } == numbers.state_dict()
 
 
 @pytest.mark.usefixtures("path")
 def test_a_state_that_a_gradient_needs_is_not_overwritten_unseen():
-    control, kl = cv.Controller(cv.PI(18.0)), torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
+    control, kl = (
+        cv.Controller(cv.PI(18.0)),
+        torch.tensor(20.0, dtype=torch.float64, requires_grad=True),
+    )
     control.step(kl)
     loss = control.state.beta * kl
     control.step(torch.tensor(300.0))
@@ -268,7 +291,9 @@ def test_it_shows_how_it_was_made_and_a_target_that_was_moved():
 def test_a_delayed_weight_is_the_one_of_the_batch_before(kind):
     prompt, late = (cv.Controller(cv.PI(target=3.0), delayed=delayed) for delayed in (False, True))
     first = float(late.beta)
-    weights = [(float(prompt.step(kind(kl))), float(late.step(kind(kl)))) for kl in (1.0, 9.0, 2.0, 5.0)]
+    weights = [
+        (float(prompt.step(kind(kl))), float(late.step(kind(kl)))) for kl in (1.0, 9.0, 2.0, 5.0)
+    ]
     at_once, after = zip(*weights, strict=True)
     assert after == pytest.approx((first, *at_once[:-1]))
 
@@ -294,7 +319,11 @@ def test_a_bad_micro_batch_spoils_its_own_step_alone(bad):
 
 
 def test_a_controller_first_used_in_inference_goes_on_in_training():
-    control, several, other = cv.Controller(cv.PI(8.0)), cv.Controller(cv.PI(8.0), models=2), cv.Controller(cv.PI(8.0))
+    control, several, other = (
+        cv.Controller(cv.PI(8.0)),
+        cv.Controller(cv.PI(8.0), models=2),
+        cv.Controller(cv.PI(8.0)),
+    )
     with torch.inference_mode():
         control.step(torch.tensor(30.0))
         beta = several.beta
@@ -310,7 +339,10 @@ def test_a_controller_first_used_in_inference_goes_on_in_training():
 
 def test_a_weight_too_large_for_float16_is_the_largest_there_is():
     control = cv.Controller(cv.Constant(1e6))
-    assert control.step(torch.tensor(3.0, dtype=torch.float16)).item() == torch.finfo(torch.float16).max
+    assert (
+        control.step(torch.tensor(3.0, dtype=torch.float16)).item()
+        == torch.finfo(torch.float16).max
+    )
 
 
 def test_each_model_is_given_a_target_that_its_law_can_hold():
@@ -324,7 +356,9 @@ def test_each_model_is_given_a_target_that_its_law_can_hold():
 def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
     laws = [cv.PI(9.0), cv.PI(9.0), cv.Auto(9.0), cv.PID(9.0)]
     together, alone = cv.Controller(laws), [cv.Controller(law) for law in laws]
-    for step, measured in enumerate(20 * torch.rand(60, 4, generator=torch.Generator().manual_seed(1))):
+    for step, measured in enumerate(
+        20 * torch.rand(60, 4, generator=torch.Generator().manual_seed(1))
+    ):
         if moved := {20: 1, 40: 2}.get(step):
             together.set_target(5.0, moved)
             alone[moved].set_target(5.0)
@@ -344,11 +378,17 @@ def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
         (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole"),
         (lambda c: cv.Controller(None), "law must be a law"),
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
-        (lambda c: c.load_state_dict(cv.Controller(cv.Auto(18.0)).state_dict()), "another kind of law"),
+        (
+            lambda c: c.load_state_dict(cv.Controller(cv.Auto(18.0)).state_dict()),
+            "another kind of law",
+        ),
         (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
         (lambda c: c.set_target(3.0, 0), "no model 0"),
         (lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(3.0, -1), "no model -1"),
-        (lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(torch.ones(3)), "one for each of 2 models"),
+        (
+            lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(torch.ones(3)),
+            "one for each of 2 models",
+        ),
         (lambda c: cv.Capacity(float("inf")), "zero or positive and below .*, got inf"),
         (lambda c: c.set_target(cv.Linear(1.0, 2.0, 10)), "a ramp is given to the law"),
         (lambda c: cv.Auto(8.0, beta_init=None), "a weight to start around"),
@@ -361,7 +401,10 @@ def test_misuse_says_what_to_do(call, message):
 
 def test_a_python_step_costs_less_than_five_microseconds():
     control = cv.Controller(cv.PI(18.0))
-    tries = (min(timeit.repeat(lambda: control.step(17.0), number=500, repeat=200)) / 500 for _ in range(20))
+    tries = (
+        min(timeit.repeat(lambda: control.step(17.0), number=500, repeat=200)) / 500
+        for _ in range(20)
+    )
     assert any(best < 5e-6 for best in tries)  # the machine may be busy
 
 
@@ -383,7 +426,10 @@ dist.destroy_process_group()
 @pytest.mark.parametrize("kind", ["float", "tensor"])
 def test_every_rank_ends_with_the_same_beta(tmp_path, kind):
     ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path / "store"), kind], stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), str(tmp_path / "store"), kind],
+            stdout=subprocess.PIPE,
+        )
         for rank in range(2)
     ]
     betas = [float(rank.communicate(timeout=120)[0]) for rank in ranks]

@@ -19,20 +19,26 @@ from command import ONE_THREAD, command, controlvae, ended_after, within
 from PIL import Image
 
 import controlvae as cv
-from controlvae.dashboard.logs import Tail
-from controlvae.dashboard.views import Models, code_of
-from controlvae.dashboard.watch import Watch
-from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder, override, preset
-from controlvae.experiments.asked import ask_target
-from controlvae.report import open_run
-from controlvae.report.trained import decoded
-from controlvae.training import Run, restore, train
-from controlvae.training.engines import make_engine
+from controlvae.lab.config import override, preset
+from controlvae.lab.dashboard.log_tail import Tail
+from controlvae.lab.dashboard.model_views import Models, code_of
+from controlvae.lab.dashboard.run_list import Watch
+from controlvae.lab.data.registry import load
+from controlvae.lab.engines.select import make_engine
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.loaded import decoded, open_run
+from controlvae.lab.runs.requests import ask_target
+from controlvae.lab.training.loop import Run, restore, train
 
-SMALL = ["training.steps=60", "training.batch=16", "training.log_every=5", "data.images=256", "model.channels=(4,4,4)",
-         "model.hidden=16"]  # fmt: skip
+SMALL = [
+    "training.steps=60",
+    "training.batch=16",
+    "training.log_every=5",
+    "data.images=256",
+    "model.channels=(4,4,4)",
+    "model.hidden=16",
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,16 @@ def trained(tmp_path_factory):
     words = [word for text in SMALL for word in ("--set", text)]
     for name, ending in (("ended", contextlib.nullcontext()), ("stopped", ended_after(40))):
         with ending:
-            done = within("train", "shapes2d-quick", *words, "--device", "cpu", "--run", root / "some" / name, cwd=root)
+            done = within(
+                "train",
+                "shapes2d-quick",
+                *words,
+                "--device",
+                "cpu",
+                "--run",
+                root / "some" / name,
+                cwd=root,
+            )
         assert done.returncode == 0, done.stderr
     return root
 
@@ -51,7 +66,9 @@ def trained(tmp_path_factory):
 def served(root):
     """The address of the page over a folder, and its process."""
     line = command("dashboard", root, "--no-open", "--port", "0")
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD)
+    process = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD
+    )
     try:
         yield process.stdout.readline().split(": ")[1].split()[0].rstrip("/"), process
     finally:
@@ -90,15 +107,18 @@ def test_the_stream_tells_what_the_folders_hold(trained, page):
         kind, content = next(told)
         assert kind == "runs"
         assert {each["run"]: each["state"] for each in content["runs"]} == {
-            "some/ended": "finished", "some/stopped": "stopped"
-        }  # fmt: skip
+            "some/ended": "finished",
+            "some/stopped": "stopped",
+        }
         kind, content = next(told)
     records = RunFolder(trained / "some" / "ended").records()
     assert kind == "log"
     assert content["columns"]["step"] == [record["step"] for record in records]
     assert content["columns"]["kl"] == pytest.approx([record["kl"] for record in records], rel=1e-4)
     for latent, values in enumerate(content["columns"]["latents"]):
-        assert values == pytest.approx([record["kl_per_latent"][latent] for record in records], rel=1e-4)
+        assert values == pytest.approx(
+            [record["kl_per_latent"][latent] for record in records], rel=1e-4
+        )
 
 
 def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
@@ -129,9 +149,13 @@ def test_a_damaged_folder_does_not_hide_the_others_and_folders_come_and_go(train
     (tmp_path / "odd" / "events.jsonl").write_text('{"event": "target moved"}\n')
     (tmp_path / "strange" / "metrics.json").write_text('{"step": 1, "test": "x"}')
     last = RunFolder(good).records()[-1]
-    (tmp_path / "infinite" / "log.jsonl").write_text(json.dumps({**last, "kl": float("inf"), "target": None}) + "\n")
+    (tmp_path / "infinite" / "log.jsonl").write_text(
+        json.dumps({**last, "kl": float("inf"), "target": None}) + "\n"
+    )
     watch = Watch(tmp_path)
-    seen = {run["run"]: run for run in json.loads(json.dumps(watch.look(), allow_nan=False))}  # as a browser reads it
+    seen = {
+        run["run"]: run for run in json.loads(json.dumps(watch.look(), allow_nan=False))
+    }  # as a browser reads it
     assert {name for name, run in seen.items() if "error" in run} == {"torn", "odd", "strange"}
     assert seen["good"]["latest"]["kl"] == last["kl"]
     shutil.rmtree(tmp_path / "torn")
@@ -160,7 +184,9 @@ def test_the_picture_of_a_code_is_the_decoders(trained, page):
     run = open_run(RunFolder(trained / "some" / "ended"))
     wanted = decoded(run, torch.tensor([code]))[0, 0].numpy()
     assert np.abs(shown[..., 0] / 255 - wanted).max() <= 0.5 / 255 + 1e-6
-    assert [each["kl"] for each in found["latents"]] == sorted((each["kl"] for each in found["latents"]), reverse=True)
+    assert [each["kl"] for each in found["latents"]] == sorted(
+        (each["kl"] for each in found["latents"]), reverse=True
+    )
 
 
 def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, monkeypatch):
@@ -169,7 +195,7 @@ def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, mo
 
     models, folder = Models(None, torch.device("cpu")), RunFolder(trained / "some" / "ended")
     with monkeypatch.context() as moved:
-        moved.setattr("controlvae.report.trained.load", missing)
+        moved.setattr("controlvae.lab.runs.loaded.load", missing)
         for example in (None, 3):
             with pytest.raises(UserError, match="they have moved"):
                 code_of(models.at(folder), example)
@@ -182,7 +208,10 @@ def test_a_run_is_shown_in_a_line_whatever_its_law_and_its_scores(tmp_path):
     folder.create(replace(preset("shapes2d-quick"), control=played), "")
     folder.metrics_file.write_text("{")  # torn
     (shown,) = Watch(tmp_path).look()
-    assert shown["law"] == "Points(steps=(0, ... 100 numbers ..., 99), values=(5, ... 100 numbers ..., 104))"
+    assert (
+        shown["law"]
+        == "Points(steps=(0, ... 100 numbers ..., 99), values=(5, ... 100 numbers ..., 104))"
+    )
     assert any("metrics.json" in line for line in shown["warnings"])
 
 
@@ -196,8 +225,12 @@ def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):
     assert status(post("some/stopped", b'{"target": 9}', **{"Content-Type": "text/plain"})) == 415
     for target in (b"-9", b'"9"', b"NaN", b"true", b"1" + b"0" * 400):
         assert status(post("some/stopped", b'{"target": ' + target + b"}", **json_kind)) == 400
-    assert [status(post("some/stopped", body, **json_kind)) for body in (b"9", b"{", b" " * 10_000)] == [400, 400, 413]
-    assert status(post("some/ended", b'{"target": 9}', **json_kind)) == 400  # nothing is left to train
+    assert [
+        status(post("some/stopped", body, **json_kind)) for body in (b"9", b"{", b" " * 10_000)
+    ] == [400, 400, 413]
+    assert (
+        status(post("some/ended", b'{"target": 9}', **json_kind)) == 400
+    )  # nothing is left to train
     shutil.copytree(trained / "some" / "stopped", tmp_path / "outside")
     assert status(post(f"../{tmp_path.name}/outside", b'{"target": 9}', **json_kind)) == 404
     assert status(f"{page}/picture?run=some/ended&code=1,2") == 400
@@ -230,11 +263,17 @@ def test_in_a_browser_what_one_holds_on_to_stays_while_a_log_grows(trained, page
             tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
             tab.run("window.held = [...document.querySelectorAll('.run, .chart canvas')]; 0")
             last = RunFolder(growing).last_record()
-            last |= {"step": last["step"] + 5, "kl": 123.0, "kl_per_latent": last["kl_per_latent"][::-1]}
+            last |= {
+                "step": last["step"] + 5,
+                "kl": 123.0,
+                "kl_per_latent": last["kl_per_latent"][::-1],
+            }
             with (growing / "log.jsonl").open("a") as log:
                 log.write(json.dumps(last) + "\n")
             tab.wait("document.querySelector('#runs').innerText.includes('KL 123 / 18')")
-            tab.wait("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+            tab.wait(
+                "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+            )
             assert tab.run("window.held.every((each) => each.isConnected)")
             assert tab.complaints == []
     finally:
@@ -242,21 +281,29 @@ def test_in_a_browser_what_one_holds_on_to_stays_while_a_log_grows(trained, page
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(trained, page, tmp_path):
+def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(
+    trained, page, tmp_path
+):
     with browser(tmp_path / "profile") as tab:
         tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["some/stopped", "some/ended"])))
         tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
         last = RunFolder(trained / "some" / "stopped").last_record()
-        assert f"KL {last['kl']:.4g} / 18" in tab.run("document.querySelector('#runs').innerText").replace("\n", " ")
+        assert f"KL {last['kl']:.4g} / 18" in tab.run(
+            "document.querySelector('#runs').innerText"
+        ).replace("\n", " ")
         tab.wait("document.querySelector('img.whole')?.naturalWidth > 0")
         before = tab.run("document.querySelector('img.whole').src")
-        tab.run("(() => { const s = document.querySelector('.latent input'); s.value = 2.5;"
-                " s.dispatchEvent(new Event('input')); })()")  # fmt: skip
+        tab.run(
+            "(() => { const s = document.querySelector('.latent input'); s.value = 2.5;"
+            " s.dispatchEvent(new Event('input')); })()"
+        )
         tab.wait(
             f"document.querySelector('img.whole').complete && document.querySelector('img.whole').src !== {before!r}"
         )
-        tab.run("document.querySelector('.steer input[type=number]').value = 7;"
-                "document.querySelector('.steer button').click()")  # fmt: skip
+        tab.run(
+            "document.querySelector('.steer input[type=number]').value = 7;"
+            "document.querySelector('.steer button').click()"
+        )
         tab.wait("document.querySelector('.steer output').innerText.includes('when it is resumed')")
         assert tab.complaints == []
     asked = trained / "some" / "stopped" / "asked.json"
@@ -267,7 +314,9 @@ def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(
 def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):
     """Two seeds of a run, and the engine that trains them."""
     settings = [*SMALL, f"control={law}"]
-    experiments = [override(preset("shapes2d-quick"), [*settings, f"training.seed={seed}"]) for seed in (1, 2)]
+    experiments = [
+        override(preset("shapes2d-quick"), [*settings, f"training.seed={seed}"]) for seed in (1, 2)
+    ]
     folders = [RunFolder(root / f"seed-{seed}") for seed in (1, 2)]
     for experiment, folder in zip(experiments, folders, strict=True):
         folder.create(experiment, "")
@@ -310,7 +359,8 @@ def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "law"), [("{", "PI(9.0)"), ('{"target": -4}', "PI(9.0)"), ('{"target": 4}', "Constant(1.0)")]
+    ("text", "law"),
+    [("{", "PI(9.0)"), ('{"target": -4}', "PI(9.0)"), ('{"target": 4}', "Constant(1.0)")],
 )
 def test_a_request_that_makes_no_sense_is_refused_and_training_goes_on(tmp_path, text, law):
     runs, engine = two_runs(tmp_path, law)

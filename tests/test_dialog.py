@@ -13,33 +13,51 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import controlvae as cv
-from controlvae.cli.chatting import chat
-from controlvae.data import switchboard
-from controlvae.data.buckets import BucketOrder
-from controlvae.data.dialog import Names, Utterance, as_examples
-from controlvae.data.load import load
-from controlvae.data.small_talk import draw_dialogs, small_talk
-from controlvae.data.vocabulary import BOS, EOS, PAD, UNK
+from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError
-from controlvae.experiments import Adam, RunFolder, override, preset
-from controlvae.experiments.paper import paper_result
-from controlvae.models import DialogVAE, Posterior
-from controlvae.models.dialog import UtteranceReader
-from controlvae.objectives import gaussian_kl
-from controlvae.objectives.text import act_nll, bag_of_words, sequence_nll, words_nll
-from controlvae.report import evaluate, open_run, samples, write_report
-from controlvae.report.responses import write_examples
-from controlvae.report.tables import write_table
-from controlvae.training.eager import EagerEngine, Network
+from controlvae.lab.cli.chat import chat
+from controlvae.lab.config import Adam, override, preset
+from controlvae.lab.data.bucketing import BucketOrder
+from controlvae.lab.data.registry import load
+from controlvae.lab.data.text import switchboard
+from controlvae.lab.data.text.dialogs import Names, Utterance, as_examples
+from controlvae.lab.data.text.synthetic_dialog import draw_dialogs, small_talk
+from controlvae.lab.data.text.vocabulary import BOS, EOS, PAD, UNK
+from controlvae.lab.engines.eager import EagerEngine, Network
+from controlvae.lab.evaluation.evaluate import evaluate
+from controlvae.lab.models import DialogVAE
+from controlvae.lab.models.dialog_vae import UtteranceReader
+from controlvae.lab.objectives.text import act_nll, bag_of_words, sequence_nll, words_nll
+from controlvae.lab.plots.samples import samples
+from controlvae.lab.reports.page import write_report
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.loaded import open_run
+from controlvae.paper.dialog_examples import write_examples
+from controlvae.paper.printed import paper_result
+from controlvae.paper.tables import write_table
 
 TALK = [
-    {"A": {"age": 50, "education": " 3", "sex": ' "MALE"'}, "B": {"age": 20, "education": " 9", "sex": ' "FEMALE"'},
-     "topic": ' "PETS"', "utts": [["A", "It's a cat", ["statement", []]], ["A", "you know?", ["question", []]],
-                                  ["B", "uh-huh", ["yes", [0.1]]], ["A", "  ", ["statement", []]],
-                                  ["B", "a very very old cat", ["statement", []]]]},
+    {
+        "A": {"age": 50, "education": " 3", "sex": ' "MALE"'},
+        "B": {"age": 20, "education": " 9", "sex": ' "FEMALE"'},
+        "topic": ' "PETS"',
+        "utts": [
+            ["A", "It's a cat", ["statement", []]],
+            ["A", "you know?", ["question", []]],
+            ["B", "uh-huh", ["yes", [0.1]]],
+            ["A", "  ", ["statement", []]],
+            ["B", "a very very old cat", ["statement", []]],
+        ],
+    },
     {"topic": "rain", "utts": [["B", "rain"], ["A", "a cat", "statement"]]},
-]  # fmt: skip
-TINY = ["data.dialogs=60", "training.steps=40", "training.log_every=5", "training.batch=16", "model.context=16"]
+]
+TINY = [
+    "data.dialogs=60",
+    "training.steps=40",
+    "training.log_every=5",
+    "training.batch=16",
+    "model.context=16",
+]
 
 
 def dialogs(path, *objects):
@@ -52,8 +70,12 @@ def small(examples, acts=True, bag=True):
     names = examples.names
     sizes = {"latents": 4, "embedding": 6, "utterance": 5, "context": 7, "hidden": 8, "labels": 3}
     model = DialogVAE(
-        len(names.words), len(names.topics), len(names.acts) if acts else 0, **sizes, bag_of_words=bag
-    ).eval()  # fmt: skip
+        len(names.words),
+        len(names.topics),
+        len(names.acts) if acts else 0,
+        **sizes,
+        bag_of_words=bag,
+    ).eval()
     with torch.no_grad():  # as they start, its choices are nearly even
         for parameter in model.parameters():
             parameter.mul_(8)
@@ -77,16 +99,33 @@ def test_words_are_those_of_nltks_tokenizer():
 def test_a_response_has_what_was_said_before_it_and_by_whom(tmp_path):
     read = dialogs(tmp_path / "d.jsonl", *TALK)
     examples = as_examples(read, Names.of(read), 2, 4, "here", "all")
-    assert len(examples) == 4  # an utterance without words was not said, and a first one answers nothing
+    assert (
+        len(examples) == 4
+    )  # an utterance without words was not said, and a first one answers nothing
     x = examples.batch(torch.arange(4))
     shown = [[examples.words(row) for row in rows if row[0] != PAD] for rows in x.context]
     assert shown == [["it ' s a"], ["it ' s a", "you know ?"], ["you know ?", "uh - huh"], ["rain"]]
-    assert [examples.words(row) for row in x.response] == ["you know ?", "uh - huh", "a very very old", "a cat"]
+    assert [examples.words(row) for row in x.response] == [
+        "you know ?",
+        "uh - huh",
+        "a very very old",
+        "a cat",
+    ]
     assert x.floors.tolist() == [[1, 0], [0, 0], [0, 1], [0, 0]]
-    assert [examples.names.acts[act] for act in x.act] == ["question", "yes", "statement", "statement"]
+    assert [examples.names.acts[act] for act in x.act] == [
+        "question",
+        "yes",
+        "statement",
+        "statement",
+    ]
     assert [examples.names.topics[topic] for topic in x.topic] == ["pets", "pets", "pets", "rain"]
-    man, woman = torch.tensor([0.5, 1, 0, 1]), torch.tensor([0.2, 0, 1, 0])  # 9 is an education not known
-    assert torch.equal(x.profiles[:3], torch.stack([torch.stack(p) for p in [(man, woman), *[(woman, man)] * 2]]))
+    man, woman = (
+        torch.tensor([0.5, 1, 0, 1]),
+        torch.tensor([0.2, 0, 1, 0]),
+    )  # 9 is an education not known
+    assert torch.equal(
+        x.profiles[:3], torch.stack([torch.stack(p) for p in [(man, woman), *[(woman, man)] * 2]])
+    )
     assert not x.profiles[3].any()
     assert "2 of 6 utterances cut to 4 words" in examples.source
     assert examples.lengths.tolist() == [[5, 4], [5, 4], [4, 5], [2, 3]]
@@ -99,11 +138,17 @@ def test_a_response_has_what_was_said_before_it_and_by_whom(tmp_path):
 
 def test_what_is_asked_is_what_was_said():
     examples = small_talk(3)
-    said = [Utterance(0, switchboard.words_of("does the cook stir the soup ?")), Utterance(1, ["zzz", "who", "knows"])]
+    said = [
+        Utterance(0, switchboard.words_of("does the cook stir the soup ?")),
+        Utterance(1, ["zzz", "who", "knows"]),
+    ]
     x = examples.ask([*said * 3, said[0]], "kitchen")
     assert [examples.words(row) for row in x.context[0]] == [
-        "<UNK> who knows", "does the cook stir the soup ?", "<UNK> who knows", "does the cook stir the soup ?"
-    ]  # fmt: skip
+        "<UNK> who knows",
+        "does the cook stir the soup ?",
+        "<UNK> who knows",
+        "does the cook stir the soup ?",
+    ]
     assert x.floors.tolist() == [[1, 0, 1, 0]]
     assert examples.names.topics[x.topic.item()] == "kitchen"
 
@@ -119,7 +164,9 @@ def test_batches_are_of_like_contexts_and_like_responses(talk):
         assert torch.equal(wide.context[:, :, : widths[0]], narrow.context)
         assert not wide.context[:, :, widths[0] :].any()
         assert torch.equal(wide.response[:, : widths[1]], narrow.response)
-    spread = [talk.lengths[order.indices(step)].float().std(0) for step in range(order.steps_per_epoch)]
+    spread = [
+        talk.lengths[order.indices(step)].float().std(0) for step in range(order.steps_per_epoch)
+    ]
     assert (torch.stack(spread).mean(0) < 0.7 * talk.lengths.float().std(0)).all()
 
 
@@ -133,10 +180,14 @@ def test_small_talk_is_drawn_the_same_each_time_and_no_word_is_strange():
 
 
 def test_a_file_of_dialogs_is_read_zipped_or_not_and_divided_by_dialogs(tmp_path):
-    lines = "\n".join(json.dumps({"utts": [["A", f"word{i}"], ["B", "yes"], ["A", "no"]]}) for i in range(20))
+    lines = "\n".join(
+        json.dumps({"utts": [["A", f"word{i}"], ["B", "yes"], ["A", "no"]]}) for i in range(20)
+    )
     (tmp_path / "d.jsonl").write_text(lines)
     (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    train, test = (switchboard.dialog_file("d.jsonl", part, 0.25, tmp_path) for part in ("train", "test"))
+    train, test = (
+        switchboard.dialog_file("d.jsonl", part, 0.25, tmp_path) for part in ("train", "test")
+    )
     assert (len(train), len(test), test.split) == (30, 10, "test: 5 of 20 dialogs")
     assert train.vocabulary == test.vocabulary
     assert "5 words" in test.source  # the first word of each is new
@@ -167,7 +218,10 @@ def test_switchboard_is_all_there():
     if switchboard.found() == "no file":
         pytest.skip("no Switchboard in the data folders; set CONTROLVAE_DATA")
     test = switchboard.switchboard("test")
-    assert (len(test), len(test.vocabulary)) == (5_481, 10_004)  # as many contexts as the released code samples
+    assert (len(test), len(test.vocabulary)) == (
+        5_481,
+        10_004,
+    )  # as many contexts as the released code samples
     assert "cut to 38 words" in test.source
 
 
@@ -176,7 +230,9 @@ def test_switchboard_is_all_there():
 
 def test_of_switchboards_size_it_is_the_released_network():
     model = DialogVAE(10_002, topics=70, acts=42)
-    second = sum(p.numel() for name, p in model.named_parameters() if "bias_hh" in name)  # torch's GRU has two biases
+    second = sum(
+        p.numel() for name, p in model.named_parameters() if "bias_hh" in name
+    )  # torch's GRU has two biases
     assert sum(p.numel() for p in model.parameters()) - second == 15_809_936
 
 
@@ -190,7 +246,9 @@ def test_an_utterance_is_read_as_torch_reads_packed_ones_both_ways():
         own = reader.back if name.endswith("_reverse") else reader.onward
         parameter.data = getattr(own.gru, name.removesuffix("_reverse")).data
     begun = embedding(nn.functional.pad(tokens, (1, 0), value=BOS))
-    packed = nn.utils.rnn.pack_padded_sequence(begun, [n + 1 for n in lengths], batch_first=True, enforce_sorted=False)
+    packed = nn.utils.rnn.pack_padded_sequence(
+        begun, [n + 1 for n in lengths], batch_first=True, enforce_sorted=False
+    )
     _, last = both(packed)
     assert torch.allclose(reader(tokens, embedding), torch.cat([last[0], last[1]], 1), atol=1e-6)
 
@@ -207,16 +265,22 @@ def test_neither_padding_nor_neighbours_change_anything(talk, acts):
         alone = model.encode(x)
         assert torch.allclose(alone.mean, posterior.mean[one], atol=1e-5)
         assert torch.allclose(alone.prior.mean, posterior.prior.mean[one], atol=1e-5)
-        assert torch.allclose(sequence_nll(model, z[one][None], x, alone.given), cost[one], atol=1e-3)
+        assert torch.allclose(
+            sequence_nll(model, z[one][None], x, alone.given), cost[one], atol=1e-3
+        )
 
 
 def test_the_prior_sees_the_context_and_the_posterior_the_response_and_its_act(talk):
     model, x = small(talk), talk.batch(torch.arange(4))
     plain = model.encode(x)
     for name, changed in {
-        "response": x.response.roll(1, 0), "act": x.act.roll(1), "context": x.context.roll(1, 0), "topic": x.topic + 1,
-        "profiles": x.profiles + 1, "floors": 1 - x.floors,
-    }.items():  # fmt: skip
+        "response": x.response.roll(1, 0),
+        "act": x.act.roll(1),
+        "context": x.context.roll(1, 0),
+        "topic": x.topic + 1,
+        "profiles": x.profiles + 1,
+        "floors": 1 - x.floors,
+    }.items():
         other = model.encode(type(x)(**{**vars(x), name: changed}))
         assert not torch.allclose(other.mean, plain.mean)
         assert torch.equal(other.prior.mean, plain.prior.mean) == (name in ("response", "act"))
@@ -225,14 +289,19 @@ def test_the_prior_sees_the_context_and_the_posterior_the_response_and_its_act(t
 def test_kl_and_densities_are_those_of_torchs_gaussians():
     mean, log_variance, prior_mean, prior_log_variance = torch.randn(4, 5, 3).double()
     posterior = Posterior(mean, log_variance, Posterior(prior_mean, prior_log_variance))
-    q, p = (Normal(m, torch.exp(0.5 * v)) for m, v in ((mean, log_variance), (prior_mean, prior_log_variance)))
+    q, p = (
+        Normal(m, torch.exp(0.5 * v))
+        for m, v in ((mean, log_variance), (prior_mean, prior_log_variance))
+    )
     torch.testing.assert_close(gaussian_kl(posterior), kl_divergence(q, p))
     torch.testing.assert_close(
-        gaussian_kl(posterior._replace(prior=None)), kl_divergence(q, Normal(torch.zeros(5, 3).double(), 1.0))
+        gaussian_kl(posterior._replace(prior=None)),
+        kl_divergence(q, Normal(torch.zeros(5, 3).double(), 1.0)),
     )
     z = torch.randn(2, 5, 3).double()
     torch.testing.assert_close(
-        posterior.log_density(z) - posterior.prior.log_density(z), (q.log_prob(z) - p.log_prob(z)).sum(-1)
+        posterior.log_density(z) - posterior.prior.log_density(z),
+        (q.log_prob(z) - p.log_prob(z)).sum(-1),
     )
 
 
@@ -272,14 +341,19 @@ def test_without_the_true_act_it_builds_on_the_one_it_expects(talk):
 def test_a_bag_of_words_is_paid_for_word_by_word_in_any_order():
     logits, tokens = torch.randn(2, 9), torch.tensor([[4, 5, 5, EOS], [6, EOS, PAD, PAD]])
     odds = torch.softmax(logits, 1)
-    by_hand = [-math.log(odds[0, 4] * odds[0, 5] ** 2 * odds[0, EOS]), -math.log(odds[1, 6] * odds[1, EOS])]
+    by_hand = [
+        -math.log(odds[0, 4] * odds[0, 5] ** 2 * odds[0, EOS]),
+        -math.log(odds[1, 6] * odds[1, EOS]),
+    ]
     assert torch.allclose(bag_of_words(logits, tokens), torch.tensor(by_hand), atol=1e-5)
 
 
 def test_a_gradients_norm_is_clipped():
     network = Network(nn.Linear(3, 2), Adam(clip=0.5), torch.device("cpu"))
     network.descend(100 * network.module(torch.ones(1, 3)).sum())
-    assert nn.utils.get_total_norm([p.grad for p in network.module.parameters()]).item() == pytest.approx(0.5, rel=1e-4)
+    assert nn.utils.get_total_norm(
+        [p.grad for p in network.module.parameters()]
+    ).item() == pytest.approx(0.5, rel=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
@@ -287,10 +361,17 @@ def test_bleu_is_nltks(n):
     nltk = pytest.importorskip("nltk.translate.bleu_score")
     spoken = [list(u.words) for dialog in draw_dialogs(40) for u in dialog.utterances]
     pairs = [*zip(spoken[:100], zip(spoken[100:200], spoken[5:105], strict=True), strict=True)]
-    pairs += [(["a"], [["a"]]), (["a", "b"], [["c"]]), ([], [["a"]]), (["a"] * 5, [["a", "a"], ["a"] * 9])]
+    pairs += [
+        (["a"], [["a"]]),
+        (["a", "b"], [["c"]]),
+        ([], [["a"]]),
+        (["a"] * 5, [["a", "a"], ["a"] * 9]),
+    ]
     ours = cv.metrics.bleu([sentence for sentence, _ in pairs], [others for _, others in pairs], n)
     smooth, weights = nltk.SmoothingFunction().method1, (1 / n,) * n
-    theirs = [nltk.sentence_bleu(list(others), sentence, weights, smooth) for sentence, others in pairs]
+    theirs = [
+        nltk.sentence_bleu(list(others), sentence, weights, smooth) for sentence, others in pairs
+    ]
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -300,7 +381,13 @@ def test_bleu_is_nltks(n):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     place = tmp_path_factory.mktemp("dialog") / "run"
-    words = ["train", "dialog-quick", *(word for pair in TINY for word in ("--set", pair)), "--run", place]
+    words = [
+        "train",
+        "dialog-quick",
+        *(word for pair in TINY for word in ("--set", pair)),
+        "--run",
+        place,
+    ]
     done = within(*words, cwd=place.parent)
     assert done.returncode == 0, done.stderr
     return open_run(RunFolder(place))
@@ -309,7 +396,9 @@ def run(tmp_path_factory):
 def test_training_goes_on_from_a_snapshot_as_if_never_stopped():
     experiment = override(preset("dialog-quick"), TINY)
     examples = load(experiment.data)
-    straight, before, after = (EagerEngine([experiment], examples, torch.device("cpu")) for _ in range(3))
+    straight, before, after = (
+        EagerEngine([experiment], examples, torch.device("cpu")) for _ in range(3)
+    )
     rows = straight.advance(12)
     before.advance(5)
     after.restore(0, 5, before.snapshot(0))
@@ -333,7 +422,9 @@ def test_a_run_over_dialogs_is_evaluated_with_every_perplexity_by_name(run):
 
 
 def test_chat_answers_every_line_the_same_way_each_time(run, monkeypatch, capsys):
-    done = controlvae("chat", run.folder.path, "--device", "cpu", input="does the cook stir the soup ?\n\nzzz\n")
+    done = controlvae(
+        "chat", run.folder.path, "--device", "cpu", input="does the cook stir the soup ?\n\nzzz\n"
+    )
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 10)
     assert "unknown to it: zzz" in done.stderr
     monkeypatch.setattr("sys.stdin", io.StringIO("does the cook stir the soup ?\n\nzzz\n"))
@@ -355,7 +446,13 @@ def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp
     file, place = tmp_path / "talk.jsonl", tmp_path / "run"
     dialogs(file, *(20 * TALK))
     sets = [f"data=DialogFile('{file}')", *TINY[1:]]
-    words = ["train", "dialog-quick", *(word for pair in sets for word in ("--set", pair)), "--run", place]
+    words = [
+        "train",
+        "dialog-quick",
+        *(word for pair in sets for word in ("--set", pair)),
+        "--run",
+        place,
+    ]
     done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     talk = ["chat", place, "--topic", "rain", "--device", "cpu"]
@@ -369,13 +466,20 @@ def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp
 
 
 def test_the_papers_table_and_examples_from_run_folders(tmp_path):
-    sample = {"topic": "pets", "context": ["A: a cat", "B: yes"], "reference": "old | cat", "responses": ["x|y", "z"]}
+    sample = {
+        "topic": "pets",
+        "context": ["A: a cat", "B: yes"],
+        "reference": "old | cat",
+        "responses": ["x|y", "z"],
+    }
     runs = {}
     for name, kl in (("dialog-control-25", 25.2), ("dialog-cost", 16.0)):
         runs[name] = [RunFolder(tmp_path / name / "seed-1")]
         runs[name][0].create(preset(name), "by hand")
         dialog = {"distinct_1": 6_150, "paper_perplexity": 12.5, "samples": [sample]}
-        runs[name][0].metrics_file.write_text(json.dumps({"step": 69_000, "kl": kl, "dialog": dialog}))
+        runs[name][0].metrics_file.write_text(
+            json.dumps({"step": 69_000, "kl": kl, "dialog": dialog})
+        )
     table = write_table(paper_result("table-dialog"), runs, tmp_path)
     assert "| ControlVAE (KL = 25) | 1 | 69,000 | 6150 (paper 6100 ± 60, +50) |" in table
     assert "16.00 (paper 17.00, -1.00)" in table

@@ -13,14 +13,17 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.metrics import mutual_info_score
 
-from controlvae.metrics import dci, mig, mig_histogram, mig_sampled, rmig
-from controlvae.metrics.mig import _add_tiles, histogram_bins
-from controlvae.metrics.mig_cells import add_cells
+from controlvae.metrics import mig_histogram, mig_sampled
+from controlvae.metrics.disentanglement import dci, mig, rmig
+from controlvae.metrics.disentanglement._mig_cpu import add_cells
+from controlvae.metrics.disentanglement.mig import _add_tiles, histogram_bins
 
 Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 BOTH = np.stack([Y1, Y2], 1)
 WITHOUT_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="ij"), -1).reshape(-1, 3)
+GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="ij"), -1).reshape(
+    -1, 3
+)
 
 
 def h(p):
@@ -37,7 +40,9 @@ def posteriors(copies=12, seed=0):
     rng = np.random.default_rng(seed)
     factors = np.tile(GRID, (copies, 1))
     a, b, c = (factors / (GRID.max(0) + 1) * 3 - 1.2).T
-    means = np.stack([a, 1.5 * b, c, b + 0.5 * c, 0 * a], 1) + 0.1 * rng.normal(size=(len(factors), 5))
+    means = np.stack([a, 1.5 * b, c, b + 0.5 * c, 0 * a], 1) + 0.1 * rng.normal(
+        size=(len(factors), 5)
+    )
     return means, rng.uniform(-5, -1, means.shape) * [1, 1, 1, 1, 0.01], factors
 
 
@@ -64,7 +69,9 @@ def test_the_information_itself_is_reported_in_nats():
     result = mig_histogram(np.stack([Y1, Y1 & Y2], 1), BOTH)
     shared = h(1 / 4) - math.log(2) / 2
     assert shared == pytest.approx(0.2157615543)
-    np.testing.assert_allclose(result.mutual_information, [[math.log(2), shared], [0, shared]], atol=1e-12)
+    np.testing.assert_allclose(
+        result.mutual_information, [[math.log(2), shared], [0, shared]], atol=1e-12
+    )
 
 
 def test_histogram_mig_of_a_factor_with_three_values():
@@ -76,15 +83,24 @@ def test_histogram_mig_of_a_factor_with_three_values():
 
 def test_bins_are_those_of_disentanglement_lib():
     assert histogram_bins(np.array([0, 0.1, 0.2, 1]), 20).tolist() == [1, 3, 5, 20]
-    neighbours = np.float32(0.5) + np.float32(6e-8) * np.arange(4, dtype=np.float32)  # of which no bins can be made
+    neighbours = np.float32(0.5) + np.float32(6e-8) * np.arange(
+        4, dtype=np.float32
+    )  # of which no bins can be made
     assert histogram_bins(neighbours.astype(np.float64) * 1e10, 20).tolist() == [1, 7, 14, 20]
-    assert histogram_bins(np.float64(0.5) + np.spacing(0.5) * np.arange(4), 20).tolist() == [1, 1, 1, 1]
+    assert histogram_bins(np.float64(0.5) + np.spacing(0.5) * np.arange(4), 20).tolist() == [
+        1,
+        1,
+        1,
+        1,
+    ]
 
 
 # Closed forms: Gaussian posteriors
 
 
-@pytest.mark.parametrize(("a", "expected"), [(0.5, 0.16074722), (1, 0.48594415), (2, 0.91282229), (3, 0.99444671)])
+@pytest.mark.parametrize(
+    ("a", "expected"), [(0.5, 0.16074722), (1, 0.48594415), (2, 0.91282229), (3, 0.99444671)]
+)
 def test_sampled_mig_of_a_binary_channel_with_gaussian_noise(a, expected):
     factor = np.repeat([0, 1], 8000)[:, None]
     means = np.hstack([a * (2.0 * factor - 1), 0.0 * factor])
@@ -101,20 +117,30 @@ def rmig_of(*means, sigma=1.0, bins=100):
 def test_rmig_in_two_bins():
     assert rmig_of(2, 0, bins=2) == pytest.approx(1 - h(squash(8)) / math.log(2), abs=1e-12)
     assert rmig_of(2, 0, bins=2) == pytest.approx(0.9956456471, abs=1e-10)
-    assert rmig_of(2, 1, bins=2) == pytest.approx((h(squash(4)) - h(squash(8))) / math.log(2), abs=1e-12)
+    assert rmig_of(2, 1, bins=2) == pytest.approx(
+        (h(squash(4)) - h(squash(8))) / math.log(2), abs=1e-12
+    )
     assert rmig_of(2, 1, bins=2) == pytest.approx(0.1256249218, abs=1e-10)
 
 
 @pytest.mark.parametrize(
     ("bins", "expected"),
-    [(4, 0.5265291780), (20, 0.4852968975), (100, 0.4852548288), (200, 0.4852534778), (2000, 0.4852530314)],
+    [
+        (4, 0.5265291780),
+        (20, 0.4852968975),
+        (100, 0.4852548288),
+        (200, 0.4852534778),
+        (2000, 0.4852530314),
+    ],
 )
 def test_rmig_of_a_binary_channel_with_gaussian_noise(bins, expected):
     assert rmig_of(1, 0, bins=bins) == pytest.approx(expected, abs=1e-10)
 
 
 def test_rmig_puts_a_posterior_no_bin_sees_into_the_bin_of_its_mean():
-    assert rmig_of(1.03, 0, sigma=1e-3) == pytest.approx(1, abs=1e-12)  # 30 σ from the nearest centre
+    assert rmig_of(1.03, 0, sigma=1e-3) == pytest.approx(
+        1, abs=1e-12
+    )  # 30 σ from the nearest centre
     assert rmig_of(50, 0) == pytest.approx(1, abs=1e-12)  # out of range: the end bins
     assert rmig_of(0, 0) == pytest.approx(0, abs=1e-12)
     assert rmig_of(1.03, 0, sigma=1e-30) == pytest.approx(1, abs=1e-12)  # the variance has a floor
@@ -137,7 +163,10 @@ def reference_sampled(means, log_variances, factors, draws, seed):
     def entropy(members):
         chosen = members[torch.randperm(len(members), generator=generator).numpy()[:draws]]
         log_q = [
-            [logsumexp(norm.logpdf(z[s, j], means[members, j], sigma[members, j])) for j in range(means.shape[1])]
+            [
+                logsumexp(norm.logpdf(z[s, j], means[members, j], sigma[members, j]))
+                for j in range(means.shape[1])
+            ]
             for s in chosen
         ]
         return math.log(len(members)) - np.mean(log_q, axis=0)
@@ -155,7 +184,9 @@ def test_sampled_mig_equals_its_definition(draws):
     # 17 examples short of a whole grid: values of unequal frequency, which still count the same.
     means, log_variances, factors = (part[:-17] for part in posteriors(6))
     result = mig_sampled(means, log_variances, factors, draws=draws, seed=3)
-    assert result.per_factor == pytest.approx(reference_sampled(means, log_variances, factors, draws, 3), abs=1e-9)
+    assert result.per_factor == pytest.approx(
+        reference_sampled(means, log_variances, factors, draws, 3), abs=1e-9
+    )
 
 
 def test_histogram_mig_equals_its_definition():
@@ -176,13 +207,19 @@ def reference_rmig(means, log_variances, factors, bins):
     for n, j in np.ndindex(*means.shape):
         density = norm.pdf(centres, means[n, j], sigma[n, j])
         if density.max() < 1e-5:
-            cells[n, j, min(max(int(np.searchsorted(edges, means[n, j], side="right")) - 1, 0), bins - 1)] = 1
+            cells[
+                n,
+                j,
+                min(max(int(np.searchsorted(edges, means[n, j], side="right")) - 1, 0), bins - 1),
+            ] = 1
         else:
             cells[n, j] = density / density.sum()
     gaps = []
     for y in factors.T:
         p_y = np.unique(y, return_counts=True)[1] / len(y)
-        joint = np.stack([cells[y == v].sum(0) / len(y) for v in np.unique(y)])  # (values, latents, bins)
+        joint = np.stack(
+            [cells[y == v].sum(0) / len(y) for v in np.unique(y)]
+        )  # (values, latents, bins)
         product = p_y[:, None, None] * joint.sum(0)
         ratio = np.where(joint > 0, joint, 1) / np.where(joint > 0, product, 1)
         ordered = np.sort((joint * np.log(ratio)).sum((0, 2)))
@@ -196,9 +233,13 @@ def test_rmig_equals_its_definition(bins):
     means[::7] *= 6  # some lie outside
     log_variances[::5] -= 9  # some fall between the centres
     log_variances[::50] -= 20  # below the floor
-    means, log_variances, factors = (part[:-17] for part in (means, log_variances, factors))  # unequal frequencies
+    means, log_variances, factors = (
+        part[:-17] for part in (means, log_variances, factors)
+    )  # unequal frequencies
     expected = reference_rmig(means, log_variances, factors, bins)
-    assert rmig(means, log_variances, factors, bins=bins).per_factor == pytest.approx(expected, abs=1e-9)
+    assert rmig(means, log_variances, factors, bins=bins).per_factor == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 # What must not change the number
@@ -219,7 +260,9 @@ def test_order_and_sign_of_latents_and_order_of_examples_change_nothing(name):
     latents, examples = np.array([3, 0, 4, 2, 1]), np.random.default_rng(1).permutation(len(means))
     assert estimate(means[:, latents], log_variances[:, latents], factors).per_factor == expected
     assert estimate(means * [1, -1, -1, 1, -1], log_variances, factors).per_factor == expected
-    assert estimate(means[examples], log_variances[examples], factors[examples]).per_factor == expected
+    assert (
+        estimate(means[examples], log_variances[examples], factors[examples]).per_factor == expected
+    )
     assert estimate(means, log_variances, factors * [7, -2, 3] + 100).per_factor == expected
 
 
@@ -235,7 +278,10 @@ def test_arrays_and_tensors_are_the_same(name):
 @pytest.mark.parametrize("estimate", [mig_sampled, rmig])
 def test_float32_is_enough(estimate):
     means, log_variances, factors = posteriors(24)
-    means, log_variances = (means + 5).astype(np.float32), (log_variances - 4).astype(np.float32)  # narrow, off centre
+    means, log_variances = (
+        (means + 5).astype(np.float32),
+        (log_variances - 4).astype(np.float32),
+    )  # narrow, off centre
     means -= 5 if estimate is rmig else 0
     single = estimate(means, log_variances, factors).mutual_information
     double = estimate(means.astype(float), log_variances.astype(float), factors).mutual_information
@@ -263,11 +309,16 @@ def test_noise_below_zero_counts_as_zero():
 def test_the_record_names_its_estimator_and_its_factors():
     means, log_variances, factors = posteriors()
     names, shares = ("a", "b", "c"), []
-    result = mig_sampled(means, log_variances, factors, draws=100, factor_names=names, progress=shares.append)
+    result = mig_sampled(
+        means, log_variances, factors, draws=100, factor_names=names, progress=shares.append
+    )
     assert list(result.per_factor) == ["a", "b", "c"]
     assert result.score == pytest.approx(np.mean(list(result.per_factor.values())))
     assert np.shape(result.mutual_information) == (3, 5)
-    assert result.estimator == "MIG by sampling (Chen et al. 2018), 360 examples, at most 100 draws per entropy"
+    assert (
+        result.estimator
+        == "MIG by sampling (Chen et al. 2018), 360 examples, at most 100 draws per entropy"
+    )
     assert shares == sorted(shares)
     assert len(shares) == 1 + 2 + 3 + 5
     assert shares[-1] == 1
@@ -278,7 +329,9 @@ def test_the_record_names_its_estimator_and_its_factors():
 def test_tiles_add_up():
     z, scale, shift, peak = torch.randn(4, 2, 2500, dtype=torch.float64).unbind()
     z = z[:, :700]  # with 2500 encoders: three blocks of encoders, two of draws
-    whole = torch.exp2(peak[:, None] - (z[:, :, None] * scale[:, None] + shift[:, None]) ** 2).sum(2)
+    whole = torch.exp2(peak[:, None] - (z[:, :, None] * scale[:, None] + shift[:, None]) ** 2).sum(
+        2
+    )
     torch.testing.assert_close(_add_tiles(z, scale, shift, peak), whole)
 
 
@@ -286,24 +339,38 @@ def test_a_host_that_takes_like_posteriors_together_and_leaves_far_ones_out_adds
     """Latents in use, of no use, of widths from a hundredth to five, and of a few codes alone: against every term."""
     rng = np.random.default_rng(0)
     few = rng.integers(0, 3, 20_000) - 1.0
-    means = np.stack([rng.uniform(-3, 3, 20_000), 0.01 * rng.normal(size=20_000), rng.normal(size=20_000), few])
-    widths = np.stack([np.full(20_000, 0.02), 1 + 0.01 * rng.normal(size=20_000), 0.01 * 500 ** rng.random(20_000),
-                       np.full(20_000, 1e-3)])  # fmt: skip
+    means = np.stack(
+        [rng.uniform(-3, 3, 20_000), 0.01 * rng.normal(size=20_000), rng.normal(size=20_000), few]
+    )
+    widths = np.stack(
+        [
+            np.full(20_000, 0.02),
+            1 + 0.01 * rng.normal(size=20_000),
+            0.01 * 500 ** rng.random(20_000),
+            np.full(20_000, 1e-3),
+        ]
+    )
     draws = rng.permutation(20_000)[:500]
     z = (means + widths * rng.normal(size=means.shape))[:, draws]
     scale = np.sqrt(0.5 / np.log(2)) / widths
-    found = add_cells(*map(torch.from_numpy, (z, scale, -scale * means, -np.log2(widths)))).log().numpy()
+    found = (
+        add_cells(*map(torch.from_numpy, (z, scale, -scale * means, -np.log2(widths))))
+        .log()
+        .numpy()
+    )
     for latent in range(4):
         terms = norm.logpdf(z[latent][:, None], means[latent], widths[latent])
         expected = logsumexp(terms, axis=1) + 0.5 * np.log(2 * np.pi)
-        assert np.abs(found[latent] - expected).max() < 5e-3  # far out, where next to nothing is drawn
+        assert (
+            np.abs(found[latent] - expected).max() < 5e-3
+        )  # far out, where next to nothing is drawn
         assert abs((found[latent] - expected).mean()) < 1e-5  # what an entropy sees
 
 
 KERNEL = """
 import torch
-from controlvae.metrics.mig import _add_tiles
-from controlvae.metrics.mig_kernel import add_densities
+from controlvae.metrics.disentanglement.mig import _add_tiles
+from controlvae.metrics.disentanglement._mig_kernel import add_densities
 parts = [torch.randn(3, 150, generator=torch.Generator().manual_seed(i)) for i in range(4)]
 z = parts[0][:, :70].contiguous()
 torch.testing.assert_close(add_densities(z, *parts[1:]), _add_tiles(z, *parts[1:]).float(), rtol=1e-5, atol=0)
@@ -313,7 +380,9 @@ torch.testing.assert_close(add_densities(z, *parts[1:]), _add_tiles(z, *parts[1:
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_the_kernel_adds_the_same_in_tritons_interpreter():
     interpreted = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", KERNEL], env=interpreted, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL], env=interpreted, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -331,7 +400,7 @@ def test_importing_the_metrics_stays_light():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & {"scipy", "sklearn", "triton"}
-    assert "controlvae.metrics.mig_kernel" not in done.stdout.split()
+    assert "controlvae.metrics.disentanglement._mig_kernel" not in done.stdout.split()
 
 
 # Errors
@@ -363,7 +432,11 @@ BAD = [
 @pytest.mark.parametrize(("part", "change", "message"), BAD)
 def test_every_estimator_says_what_is_wrong(name, part, change, message):
     given = changed(part, change)
-    if part == "means" and name != "histogram" and given["means"].shape != given["log_variances"].shape:
+    if (
+        part == "means"
+        and name != "histogram"
+        and given["means"].shape != given["log_variances"].shape
+    ):
         given["log_variances"] = change(given["log_variances"])
     with pytest.raises(ValueError, match=message):
         ESTIMATORS[name][0](**given)
@@ -385,7 +458,9 @@ def test_settings_are_checked():
         mig_sampled(means, log_variances, factors, draws=0)
     with pytest.raises(ValueError, match=r"\[-60, 60\], got one of size 70"):
         mig_sampled(means, 0 * log_variances - 70, factors)
-    with pytest.raises(ValueError, match="standard deviations from 0, which float32 cannot resolve"):
+    with pytest.raises(
+        ValueError, match="standard deviations from 0, which float32 cannot resolve"
+    ):
         mig_sampled(means.astype(np.float32), 0 * log_variances - 40, factors)
     with pytest.raises(ValueError, match=r"draws must be a whole number, 1 or more, got 100.0"):
         mig_sampled(means, log_variances, factors, draws=100.0)
@@ -399,7 +474,11 @@ def test_settings_are_checked():
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=WITHOUT_CUDA), "cuda:99", "abacus"])
 def test_a_device_that_is_not_here_is_refused(device):
     means, log_variances, factors = posteriors()
-    for score in (mig_sampled, rmig, lambda means, _, factors, device: dci(means, factors, device=device)):
+    for score in (
+        mig_sampled,
+        rmig,
+        lambda means, _, factors, device: dci(means, factors, device=device),
+    ):
         with pytest.raises(ValueError, match=f"device '{device}' is not available here"):
             score(means, log_variances, factors, device=device)
 
@@ -416,7 +495,9 @@ def test_few_examples_a_value_are_warned_of_and_codes_beyond_the_bins_are_counte
     means, factors = rng.normal(size=(600, 2)), rng.integers(0, 40, size=(600, 1))
     means[:, 1] = 0
     for score in (mig_sampled, rmig, lambda means, _, factors: mig_histogram(means, factors)):
-        with pytest.warns(UserWarning, match="a factor of 40 values has 15 examples of each") as caught:
+        with pytest.warns(
+            UserWarning, match="a factor of 40 values has 15 examples of each"
+        ) as caught:
             noise = score(means, np.tile([-9.0, 0.0], (600, 1)), factors)
         assert caught[0].filename == __file__
         assert noise.score > 0.1  # of codes that tell nothing

@@ -12,24 +12,29 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mutual_info_score
 from sklearn.svm import LinearSVC
 
-from controlvae.cli.runs import show_metrics
-from controlvae.data.factors import Factors, read_factors
 from controlvae.errors import UserError
-from controlvae.experiments import Shapes2D
-from controlvae.metrics import beta_vae_score, dci, factor_vae_score, mig_histogram, modularity, sap
-from controlvae.metrics.arrays import learn_and_test
-from controlvae.metrics.boosting import boost
-from controlvae.metrics.dci import importance_scores
-from controlvae.metrics.sap import linear_svm
-from controlvae.metrics.shared_value import _partners, logistic_regression
-from controlvae.report.codes import score_codes
-from controlvae.report.disentangling import disentanglement, scores
+from controlvae.lab.cli.runs import show_metrics
+from controlvae.lab.config import Shapes2D
+from controlvae.lab.data.factors import Factors, read_factors
+from controlvae.lab.evaluation.disentanglement import disentanglement, scores
+from controlvae.lab.evaluation.external_codes import score_codes
+from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram
+from controlvae.metrics._validation import learn_and_test
+from controlvae.metrics.disentanglement import dci, modularity, sap
+from controlvae.metrics.disentanglement._gradient_boosting import boost
+from controlvae.metrics.disentanglement.dci import importance_scores
+from controlvae.metrics.disentanglement.factor_vae import _partners, logistic_regression
+from controlvae.metrics.disentanglement.sap import linear_svm
 
 Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 BOTH = np.stack([Y1, Y2], 1)
-GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="ij"), -1).reshape(-1, 3)
+GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="ij"), -1).reshape(
+    -1, 3
+)
 FACTORS = np.tile(GRID, (20, 1))  # 600 examples
-COPIED = np.hstack([FACTORS[:, [2, 0, 1]] * [0.5, -3.0, 1.0], 0 * FACTORS[:, :1]])  # permuted, scaled, a dead latent
+COPIED = np.hstack(
+    [FACTORS[:, [2, 0, 1]] * [0.5, -3.0, 1.0], 0 * FACTORS[:, :1]]
+)  # permuted, scaled, a dead latent
 
 
 def noisy(seed=0):
@@ -62,10 +67,18 @@ def main_score(result):
         ([[0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0]], 1, 1),  # any order, a dead latent
         ([[1, 1], [1, 1]], 0, 0),
         ([[0, 0], [0, 0]], 0, 0),
-        ([[0.5, 0], [0.5, 0], [0, 1]], 1, 1 - math.log(2) / math.log(3) / 2),  # a factor in two latents
+        (
+            [[0.5, 0], [0.5, 0], [0, 1]],
+            1,
+            1 - math.log(2) / math.log(3) / 2,
+        ),  # a factor in two latents
         ([[1, 1], [0, 0]], 0, 1),  # one latent for both factors
         ([[3, 1], [1, 3]], 0.1887218755, 0.1887218755),  # 1 - h(1/4) / ln 2
-        ([[6, 2], [0, 4]], 8 / 12 * 0.1887218755 + 4 / 12, 1 / 2 + 1 / 2 * (1 - 0.9182958341)),  # rows weigh 8 and 4
+        (
+            [[6, 2], [0, 4]],
+            8 / 12 * 0.1887218755 + 4 / 12,
+            1 / 2 + 1 / 2 * (1 - 0.9182958341),
+        ),  # rows weigh 8 and 4
     ],
 )
 def test_scores_of_importances(importance, disentanglement, completeness):
@@ -76,7 +89,9 @@ def test_copied_factors_are_disentangled_by_every_score():
     perfect = dci(COPIED, FACTORS, factor_names=("a", "b", "c"))
     assert (perfect.disentanglement, perfect.completeness) == pytest.approx((1, 1), abs=1e-6)
     assert perfect.per_factor == {"a": 1, "b": 1, "c": 1}
-    np.testing.assert_allclose(perfect.importance, [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(
+        perfect.importance, [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0]], atol=1e-6
+    )
     assert sap(COPIED, FACTORS, continuous=True).per_factor == pytest.approx([1, 1, 1])
     votes = factor_vae_score(COPIED, FACTORS)
     assert (votes.score, votes.score_learnt, votes.active_latents) == (1, 1, 3)
@@ -92,7 +107,9 @@ def test_a_rotated_code_is_informative_but_not_disentangled():
     assert result.completeness < 0.05
     assert result.informativeness > 0.9
     continuous = sap(codes, y, continuous=True)
-    np.testing.assert_allclose(continuous.predictability, 0.5)  # each latent has half of each factor
+    np.testing.assert_allclose(
+        continuous.predictability, 0.5
+    )  # each latent has half of each factor
     assert continuous.score == pytest.approx(0, abs=1e-12)
     assert modularity(codes, y).score == pytest.approx(0, abs=1e-9)
     assert factor_vae_score(codes, y).score == pytest.approx(0.5, abs=0.05)  # a coin
@@ -124,10 +141,14 @@ def test_the_trees_are_scikit_learns(classes):
     rng = np.random.default_rng(0)
     y = rng.integers(0, classes, 600)
     noise = rng.normal(size=(600, 4))
-    codes = np.round(np.stack([y, y % 2, 0 * y, y], 1) + noise * [1, 0.4, 1, 3], 1)  # fewer than 256 values
+    codes = np.round(
+        np.stack([y, y % 2, 0 * y, y], 1) + noise * [1, 0.4, 1, 3], 1
+    )  # fewer than 256 values
     labels, given = torch.tensor(y[:400]), torch.tensor(codes)
     # Trees of two levels have large nodes, where no two latents split equally well: the same to rounding.
-    theirs = GradientBoostingClassifier(n_estimators=30, max_depth=2, random_state=0).fit(codes[:400], y[:400])
+    theirs = GradientBoostingClassifier(n_estimators=30, max_depth=2, random_state=0).fit(
+        codes[:400], y[:400]
+    )
     ours = boost(given, labels, trees=30, depth=2)
     np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=1e-9)
     assert (ours.predicted[:400].numpy() == theirs.predict(codes[:400])).all()
@@ -139,13 +160,17 @@ def test_the_trees_are_scikit_learns(classes):
     assert (ours.predicted.numpy() == theirs.predict(codes)).mean() > 0.97
 
 
-@pytest.mark.parametrize("rounding", [1e-12, 1e-8])  # less than float32 has; more, near 0, but less than 1e-7
+@pytest.mark.parametrize(
+    "rounding", [1e-12, 1e-8]
+)  # less than float32 has; more, near 0, but less than 1e-7
 def test_codes_equal_up_to_rounding_are_equal_as_in_scikit_learn(rounding):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 600)
     codes = np.round(np.stack([y, y % 2, 0 * y], 1) + rng.normal(size=(600, 3)), 1)
     codes += rounding * rng.normal(size=codes.shape)
-    theirs = GradientBoostingClassifier(n_estimators=30, max_depth=2, random_state=0).fit(codes[:400], y[:400])
+    theirs = GradientBoostingClassifier(n_estimators=30, max_depth=2, random_state=0).fit(
+        codes[:400], y[:400]
+    )
     ours = boost(torch.tensor(codes), torch.tensor(y[:400]), trees=30, depth=2)
     np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=1e-9)
     assert (ours.predicted.numpy() == theirs.predict(codes)).all()
@@ -166,7 +191,9 @@ def test_the_line_is_that_of_linear_svc(shares):
     rng = np.random.default_rng(0)
     y = rng.choice(len(shares), 2_000, p=shares)
     x = 0.7 * y + rng.normal(size=len(y))
-    theirs = LinearSVC(C=0.01, class_weight="balanced", dual=False, tol=1e-10, max_iter=10_000).fit(x[:, None], y)
+    theirs = LinearSVC(C=0.01, class_weight="balanced", dual=False, tol=1e-10, max_iter=10_000).fit(
+        x[:, None], y
+    )
     slope, offset = linear_svm(x, y)
     kept = slice(1, None) if len(shares) == 2 else slice(None)  # it has one line for two classes
     np.testing.assert_allclose(slope[kept], theirs.coef_[:, 0], atol=1e-5)
@@ -180,16 +207,24 @@ def test_sap_of_classes_is_linear_svcs_accuracy():
     assert not set(rows) & set(others)
     gaps = []
     for y in FACTORS.T:
-        machines = [LinearSVC(C=0.01, class_weight="balanced").fit(z[rows, None], y[rows]) for z in codes.T]
-        scores = [m.score(z[others, None], y[others]) for m, z in zip(machines, codes.T, strict=True)]
+        machines = [
+            LinearSVC(C=0.01, class_weight="balanced").fit(z[rows, None], y[rows]) for z in codes.T
+        ]
+        scores = [
+            m.score(z[others, None], y[others]) for m, z in zip(machines, codes.T, strict=True)
+        ]
         gaps.append(sorted(scores)[-1] - sorted(scores)[-2])
-    assert result.per_factor == pytest.approx(gaps, abs=0.011)  # it stops early: two of 200 may differ
+    assert result.per_factor == pytest.approx(
+        gaps, abs=0.011
+    )  # it stops early: two of 200 may differ
 
 
 def test_sap_of_quantities_is_the_gap_between_squared_correlations():
     codes, y = noisy(), FACTORS + 0.25
     ordered = [sorted(np.corrcoef(z, column)[0, 1] ** 2 for z in codes.T) for column in y.T]
-    assert sap(codes, y, continuous=True).per_factor == pytest.approx([s[-1] - s[-2] for s in ordered])
+    assert sap(codes, y, continuous=True).per_factor == pytest.approx(
+        [s[-1] - s[-2] for s in ordered]
+    )
 
 
 def test_the_classifier_is_logistic_regression():
@@ -199,7 +234,9 @@ def test_the_classifier_is_logistic_regression():
     theirs = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x, y)
     weight, offset = logistic_regression(x, y, 3)
     np.testing.assert_allclose(weight.T, theirs.coef_, atol=1e-5)
-    np.testing.assert_allclose(offset - offset.mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-5)
+    np.testing.assert_allclose(
+        offset - offset.mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-5
+    )
 
 
 # References, written plainly
@@ -221,12 +258,16 @@ def test_votes_and_points_equal_their_definitions():
     learnt = LogisticRegression().fit(points[:2_000], factors[:2_000])
     expected = learnt.score(points[2_000:], factors[2_000:])
     assert 0.4 < expected < 0.95
-    assert beta_vae_score(codes, FACTORS, batch=3, learn=2_000).score == pytest.approx(expected, abs=0.03)
+    assert beta_vae_score(codes, FACTORS, batch=3, learn=2_000).score == pytest.approx(
+        expected, abs=0.03
+    )
 
 
 def test_a_partner_is_any_row_with_the_same_value():
     labels = np.array([2, 0, 1, 0, 2, 0])
-    partners = _partners(labels, np.repeat([0, 1, 2], 3_000), np.random.default_rng(0)).reshape(3, 3_000)
+    partners = _partners(labels, np.repeat([0, 1, 2], 3_000), np.random.default_rng(0)).reshape(
+        3, 3_000
+    )
     counts = np.stack([np.bincount(row, minlength=6) for row in partners]) / 3_000
     expected = [[1 / 2, 0, 0, 0, 1 / 2, 0], [0, 1 / 3, 0, 1 / 3, 0, 1 / 3], [0, 0, 1, 0, 0, 0]]
     np.testing.assert_allclose(counts, expected, atol=0.03)
@@ -262,9 +303,9 @@ def test_trees_see_ranks_alone():
 @pytest.mark.parametrize("name", SCORES)
 def test_arrays_and_tensors_are_the_same_and_repeatable(name):
     codes = noisy()
-    assert SCORES[name](torch.from_numpy(codes).requires_grad_(), torch.from_numpy(FACTORS)) == SCORES[name](
-        codes, FACTORS
-    )
+    assert SCORES[name](
+        torch.from_numpy(codes).requires_grad_(), torch.from_numpy(FACTORS)
+    ) == SCORES[name](codes, FACTORS)
 
 
 @pytest.mark.parametrize("name", [name for name in SCORES if name != "modularity"])
@@ -275,8 +316,12 @@ def test_the_seed_chooses(name):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", SCORES)
 def test_codes_on_a_gpu_give_the_same(name):
-    there = main_score(SCORES[name](torch.from_numpy(noisy()).cuda(), torch.from_numpy(FACTORS).cuda()))
-    assert there == pytest.approx(main_score(SCORES[name](noisy(), FACTORS)), abs=0.02 if name == "dci" else 1e-9)
+    there = main_score(
+        SCORES[name](torch.from_numpy(noisy()).cuda(), torch.from_numpy(FACTORS).cuda())
+    )
+    assert there == pytest.approx(
+        main_score(SCORES[name](noisy(), FACTORS)), abs=0.02 if name == "dci" else 1e-9
+    )
 
 
 # Errors
@@ -311,7 +356,8 @@ def test_every_score_says_what_is_wrong(name, change_codes, change_factors, mess
     codes, factors = noisy(), FACTORS
     with pytest.raises(ValueError, match=message):
         SCORES[name](
-            change_codes(codes) if change_codes else codes, change_factors(factors) if change_factors else factors
+            change_codes(codes) if change_codes else codes,
+            change_factors(factors) if change_factors else factors,
         )
 
 
@@ -335,7 +381,9 @@ def test_factors_may_be_words():
 def test_too_few_rows_or_factors_are_refused():
     few = noisy()[[0, 15]], FACTORS[[0, 29]]
     for score in (dci, sap):
-        with pytest.raises(ValueError, match="factor 0 has one value in the 1 examples to learn from"):
+        with pytest.raises(
+            ValueError, match="factor 0 has one value in the 1 examples to learn from"
+        ):
             score(*few)
     for score in (factor_vae_score, beta_vae_score):
         with pytest.raises(ValueError, match="no two examples share one"):
@@ -352,14 +400,21 @@ def test_few_examples_of_each_value_are_warned_of(score):
     rng = np.random.default_rng(0)
     codes, factors = rng.normal(size=(20, 4)), rng.integers(0, 2, size=(20, 2))
     with pytest.warns(UserWarning, match="a factor of 2 values has 10 examples of each"):
-        assert score(codes, factors, learn=1_000, test=500).score > 0.6  # of codes that tell nothing: a coin's is 0.5
+        assert (
+            score(codes, factors, learn=1_000, test=500).score > 0.6
+        )  # of codes that tell nothing: a coin's is 0.5
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score(np.tile(codes, (20, 1)), np.tile(factors, (20, 1)), learn=10, test=10)
 
 
 def test_settings_are_checked():
-    for score, setting in ((dci, "learn"), (sap, "test"), (factor_vae_score, "learn"), (beta_vae_score, "batch")):
+    for score, setting in (
+        (dci, "learn"),
+        (sap, "test"),
+        (factor_vae_score, "learn"),
+        (beta_vae_score, "batch"),
+    ):
         with pytest.raises(ValueError, match=f"{setting} must be 1 or more, got 0"):
             score(noisy(), FACTORS, **{setting: 0})
     with pytest.raises(ValueError, match="batch must be 2 or more, got 1"):
@@ -377,13 +432,21 @@ def test_factors_and_their_names_are_read_from_one_file(tmp_path):
     file = tmp_path / "f.npz"
     np.savez(file, means=noisy(), factors=FACTORS, factor_names=["a", "b", "c"], unordered=["b"])
     found = read_factors(file, None, 600, None)
-    assert (found.names, found.unordered, list(found.levels)) == (("a", "b", "c"), ("b",), ["a", "c"])
+    assert (found.names, found.unordered, list(found.levels)) == (
+        ("a", "b", "c"),
+        ("b",),
+        ["a", "c"],
+    )
     np.testing.assert_array_equal(found.classes, FACTORS)
     assert read_factors(file, "c, b", 600, None).names == ("c", "b")
     assert read_factors(file, "factors", 600, None).names == found.names
     with pytest.raises(UserError, match="did you mean 'factors'"):
         read_factors(file, "facotrs", 600, None)
-    for wrong in ({"factor_names": ["a", "b"]}, {"factor_names": ["a", "b", "a"]}, {"unordered": ["d"]}):
+    for wrong in (
+        {"factor_names": ["a", "b"]},
+        {"factor_names": ["a", "b", "a"]},
+        {"unordered": ["d"]},
+    ):
         np.savez(file, **({"factors": FACTORS, "factor_names": ["a", "b", "c"]} | wrong))
         with pytest.raises(UserError, match=r"must name each column|not among the factors"):
             read_factors(file, None, 600, None)
@@ -409,12 +472,16 @@ class Examples:
 def evaluated(count, **levels):
     model = SimpleNamespace(
         latents=4, encode=lambda x: SimpleNamespace(mean=x, log_variance=torch.full_like(x, -6.0))
-    )  # fmt: skip
+    )
     experiment = SimpleNamespace(data=Shapes2D())  # whose shape the paper's MIG leaves out
     run = SimpleNamespace(
-        examples=Examples(count, **levels), among=None, model=model, experiment=experiment, device=torch.device("cpu"),
+        examples=Examples(count, **levels),
+        among=None,
+        model=model,
+        experiment=experiment,
+        device=torch.device("cpu"),
         thorough=False,
-    )  # fmt: skip
+    )
     return disentanglement(run)
 
 
@@ -434,7 +501,11 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     levels = np.array([1.0, 10.0, 100.0])
     found = evaluated(600, scale=levels)["sap_continuous"]["per_factor"]["scale"]
     second, best = np.sort(
-        [np.corrcoef(levels[FACTORS[:600, 1]], code)[0, 1] ** 2 for code in COPIED[:600].T if code.std()]
+        [
+            np.corrcoef(levels[FACTORS[:600, 1]], code)[0, 1] ** 2
+            for code in COPIED[:600].T
+            if code.std()
+        ]
     )[-2:]
     assert found == pytest.approx(best - second)
     assert best < 0.9
@@ -442,7 +513,10 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     factors = Factors(Examples.factor_names, FACTORS)
     assert factors.among(np.arange(2)).names == ("x",)
     kinds = scores(means, torch.full_like(means, -6.0), factors._replace(unordered=factors.names))
-    assert {name for name, score in kinds.items() if "skipped" in score} == {"mig_sampled", "sap_continuous"}
+    assert {name for name, score in kinds.items() if "skipped" in score} == {
+        "mig_sampled",
+        "sap_continuous",
+    }
     wide = scores(means, torch.full_like(means, 77.0), factors)
     assert "[-60, 60], got one of size 77" in wide["mig_sampled"]["skipped"]
     assert wide["dci"] == scores(means, None, factors)["dci"]
@@ -455,14 +529,18 @@ def test_scores_are_shown_with_the_part_they_are_of(capsys):
     show_metrics("run", parts | found)
     shown = capsys.readouterr().out
     assert "by factor (train: 600 pictures)" in shown
-    assert shown.index("ground truth") < shown.index("split: train: 600 pictures", shown.index("ground truth"))
+    assert shown.index("ground truth") < shown.index(
+        "split: train: 600 pictures", shown.index("ground truth")
+    )
 
 
 def test_a_thorough_score_on_a_cpu_takes_what_a_gpu_would(tmp_path):
     rng = np.random.default_rng(0)
     factor = rng.integers(0, 4, (21_000, 1))
     means = np.hstack([factor - 1.5, rng.normal(size=(21_000, 1))])
-    np.savez(tmp_path / "codes.npz", means=means, log_variances=np.full_like(means, -4.0), factors=factor)
+    np.savez(
+        tmp_path / "codes.npz", means=means, log_variances=np.full_like(means, -4.0), factors=factor
+    )
     for thorough, examples, draws in ((False, "20,000", "1,000"), (True, "21,000", "10,000")):
         _, found = score_codes(tmp_path / "codes.npz", torch.device("cpu"), thorough=thorough)
         assert f"{examples} examples, at most {draws} draws" in found["mig_sampled"]["estimator"]

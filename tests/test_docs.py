@@ -11,7 +11,11 @@ import torch.nn.functional as F
 import controlvae as cv
 
 ROOT = Path(cv.__file__).parent.parent
-PAGES = sorted(page for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")] if "```python" in page.read_text())
+PAGES = sorted(
+    page
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    if "```python" in page.read_text()
+)
 
 
 def examples(page):
@@ -24,7 +28,9 @@ def readers_own():
     data = (torch.rand(4096, 64) < torch.rand(16, 64).repeat(256, 1)).float()
 
     def make_model():
-        return torch.nn.ModuleDict({"encoder": torch.nn.Linear(64, 16), "decoder": torch.nn.Linear(8, 64)})
+        return torch.nn.ModuleDict(
+            {"encoder": torch.nn.Linear(64, 16), "decoder": torch.nn.Linear(8, 64)}
+        )
 
     def batches(steps):
         return (data[torch.randint(len(data), (128,))] for _ in range(steps))
@@ -43,10 +49,18 @@ def readers_own():
 
     model = make_model()
     return {
-        "cv": cv, "torch": torch, "F": F, "make_model": make_model, "batches": batches, "losses": losses,
-        "encode": encode, "decode": decode, "model": model, "loader": list(batches(5)),
+        "cv": cv,
+        "torch": torch,
+        "F": F,
+        "make_model": make_model,
+        "batches": batches,
+        "losses": losses,
+        "encode": encode,
+        "decode": decode,
+        "model": model,
+        "loader": list(batches(5)),
         "optimiser": torch.optim.Adam(model.parameters(), lr=0.01),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -75,7 +89,11 @@ class _Outside(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         for name, value in attributes:
-            if tag != "a" and name in ("src", "href", "srcset") and re.match(r"(https?:)?//", value or ""):
+            if (
+                tag != "a"
+                and name in ("src", "href", "srcset")
+                and re.match(r"(https?:)?//", value or "")
+            ):
                 self.found.append(f"{tag} {name}={value}")
 
 

@@ -10,11 +10,10 @@ import pytest
 
 import controlvae as cv
 from controlvae.errors import UserError
-from controlvae.experiments import (
+from controlvae.lab.config import (
     PRESETS,
     Experiment,
     Grammar,
-    RunFolder,
     TextVAE,
     assignments,
     from_plain,
@@ -22,7 +21,8 @@ from controlvae.experiments import (
     preset,
     to_plain,
 )
-from controlvae.experiments.files import write_text, writing
+from controlvae.lab.io import write_text, writing
+from controlvae.lab.runs.folder import RunFolder
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -38,8 +38,16 @@ def test_json_gives_back_the_same_experiment(name):
         ("control.beta_max=inf", lambda e: e.control.beta_max, math.inf),
         ("control.target.stop=17", lambda e: e.control.target.stop, 17.0),
         ("control.target=20", lambda e: e.control.target, 20.0),
-        ("control=LagrangeMultiplier(20, alpha=0.001)", lambda e: e.control, cv.LagrangeMultiplier(20.0, 0.001)),
-        ("control.target=Linear(1, 18, steps=1_000)", lambda e: e.control.target, cv.Linear(1.0, 18.0, 1000)),
+        (
+            "control=LagrangeMultiplier(20, alpha=0.001)",
+            lambda e: e.control,
+            cv.LagrangeMultiplier(20.0, 0.001),
+        ),
+        (
+            "control.target=Linear(1, 18, steps=1_000)",
+            lambda e: e.control.target,
+            cv.Linear(1.0, 18.0, 1000),
+        ),
         ("training.steps=1e6", lambda e: e.training.steps, 1_000_000),
         ("model.channels=8,8,16,16", lambda e: e.model.channels, (8, 8, 16, 16)),
         ("data.images=none", lambda e: e.data.images, None),
@@ -56,7 +64,10 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
         ("control.target.stpo=1", "did you mean 'stop'"),
         ("control.open_loop=true", "no field of PI 'open_loop'"),
         ("data.path=my.txt", "'data=KIND', KIND one of Images(path=...), TextFile(path=...)"),
-        ("control.gamma=30", "of control have it: --set 'control=KIND', KIND one of Capacity(target=..., gamma=...)"),
+        (
+            "control.gamma=30",
+            "of control have it: --set 'control=KIND', KIND one of Capacity(target=..., gamma=...)",
+        ),
         ("control.ki.deep=1", "plain value"),
         ("training.steps=1.5", "training.steps must be a whole number, got 1.5"),
         ("training.batch=true", "whole number"),
@@ -70,7 +81,10 @@ def test_an_override_takes_the_type_of_its_field(assignment, read, value):
         ("control=PI(**{'target': 3})", "control must be"),
         ("control=Staircase(18, 1, inf, 5)", "step must be a finite number"),
         ("optimiser.rate=inf", "positive and finite"),
-        ("data=TextFile(my.txt)", "(my.txt) cannot be read; put words in quotes, as in 'data=TextFile("),
+        (
+            "data=TextFile(my.txt)",
+            "(my.txt) cannot be read; put words in quotes, as in 'data=TextFile(",
+        ),
         ("control=Auto(18", "control: Auto(18 cannot be read; close every parenthesis"),
     ],
 )
@@ -83,13 +97,23 @@ def test_a_wrong_override_is_refused_with_its_path(assignment, message):
 def test_the_settings_of_a_preset_as_they_are_listed_make_it(name):
     listed = dict(assignments(preset(name)))
     parts = {path for path in listed if any(other.startswith(f"{path}.") for other in listed)}
-    given = [f"{path}={value}" for path, value in listed.items() if path not in parts and "." in path]
+    given = [
+        f"{path}={value}" for path, value in listed.items() if path not in parts and "." in path
+    ]
     assert override(preset(name), given) == preset(name)
 
 
 def test_overrides_hold_together_in_any_order():
-    whole = ["data=Grammar()", "model=TextVAE(8)", "model.width=64", "objective.likelihood=tokens", "control=PI(3)"]
-    found = {override(preset("shapes2d-quick"), list(order)) for order in itertools.permutations(whole)}
+    whole = [
+        "data=Grammar()",
+        "model=TextVAE(8)",
+        "model.width=64",
+        "objective.likelihood=tokens",
+        "control=PI(3)",
+    ]
+    found = {
+        override(preset("shapes2d-quick"), list(order)) for order in itertools.permutations(whole)
+    }
     assert len(found) == 1
     text = found.pop()
     assert (text.data, text.model, text.control) == (Grammar(), TextVAE(8, width=64), cv.PI(3.0))
@@ -139,7 +163,9 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
         beside.write_text("old")
     with pytest.raises(KeyboardInterrupt):
         fail()
-    assert [(file.name, file.read_text()) for file in folder.path.iterdir()] == [("figure.png", "old")]
+    assert [(file.name, file.read_text()) for file in folder.path.iterdir()] == [
+        ("figure.png", "old")
+    ]
     with pytest.raises(UserError, match=r"^cannot write \.: [^\n]*$"), writing(Path()) as beside:
         beside.write_text("a folder is no file")
 

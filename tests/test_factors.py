@@ -7,9 +7,9 @@ import pytest
 from photos import photos, save
 from PIL import Image
 
-from controlvae.data.load import load
 from controlvae.errors import UserError
-from controlvae.experiments import Images
+from controlvae.lab.config import Images
+from controlvae.lab.data.registry import load
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -23,10 +23,20 @@ def three(tmp_path):
 @pytest.mark.parametrize(
     ("table", "factors", "names", "classes"),
     [
-        ("shape,size\nround,10\nflat,9\nround,9\n", "t.csv", ("shape", "size"), [[1, 1], [0, 0], [1, 0]]),
+        (
+            "shape,size\nround,10\nflat,9\nround,9\n",
+            "t.csv",
+            ("shape", "size"),
+            [[1, 1], [0, 0], [1, 0]],
+        ),
         ("size,file\n9,d/c.png\n10,a.png\n9,./b.png\n", "t.csv", ("size",), [[1], [0], [0]]),
         ("a,b,c\n1,x,2\n1,y,3\n2,x,2\n", "t.csv:c,a", ("c", "a"), [[0, 0], [1, 0], [0, 1]]),
-        ('File;"size, cm"\nd/c.png;9\na.png;10\nb.png;9\n', "t.csv", ("size, cm",), [[1], [0], [0]]),
+        (
+            'File;"size, cm"\nd/c.png;9\na.png;10\nb.png;9\n',
+            "t.csv",
+            ("size, cm",),
+            [[1], [0], [0]],
+        ),
         ("a\tb\r\n1\tx\r\n1\ty\r\n2\tx\r\n", "t.csv", ("a", "b"), [[0, 0], [0, 1], [1, 0]]),
         (",a\n0,1\n1,1\n2,2\n", "t.csv", ("a",), [[0], [0], [1]]),  # as pandas writes its index
         ("filename,size\nd/c.png,9\na.png,10\nb.png,9\n", "t.csv:size", ("size",), [[1], [0], [0]]),
@@ -36,7 +46,12 @@ def three(tmp_path):
         ("size\n1,5\n1,5\n2,5\n", "t.csv", ("size",), [[0], [0], [1]]),
         ("label\ncat, big\ndog, small\ncat, big\n", "t.csv", ("label",), [[0], [1], [0]]),
         ('a,"b (1;2;3)"\n1,2\n1,3\n2,2\n', "t.csv", ("a", "b (1;2;3)"), [[0, 0], [0, 1], [1, 0]]),
-        ("file,size\nC:\\me\\c.png,9\nC:\\me\\a.png,10\nC:\\me\\b.png,9\n", "t.csv", ("size",), [[1], [0], [0]]),
+        (
+            "file,size\nC:\\me\\c.png,9\nC:\\me\\a.png,10\nC:\\me\\b.png,9\n",
+            "t.csv",
+            ("size",),
+            [[1], [0], [0]],
+        ),
     ],
 )
 def test_factors_of_a_table_become_class_numbers(three, table, factors, names, classes):
@@ -49,7 +64,9 @@ def test_factors_of_a_table_become_class_numbers(three, table, factors, names, c
 def test_accents_are_one_letter_in_a_table_and_two_on_some_disks(tmp_path):
     names = [unicodedata.normalize("NFD", name) for name in ("a.png", "prüf.png", "über.png")]
     save(tmp_path / "set", photos(3), names)
-    (tmp_path / "t.csv").write_text("file,size\nüber.png,9\nprüf.png,10\na.png,9\n", encoding="utf-8")
+    (tmp_path / "t.csv").write_text(
+        "file,size\nüber.png,9\nprüf.png,10\na.png,9\n", encoding="utf-8"
+    )
     assert load(Images("set", factors="t.csv"), tmp_path).factors.tolist() == [[0], [1], [0]]
 
 
@@ -71,7 +88,9 @@ def test_tables_in_utf_16_are_read_and_others_than_utf_8_are_named(three):
         ("weight", ("3.2", "1.7", "0.4", "2.9"), [0, 0, 1, 1]),
     ],
 )
-def test_numbers_name_pictures_where_their_heading_says_so_and_all_do(tmp_path, heading, cells, size):
+def test_numbers_name_pictures_where_their_heading_says_so_and_all_do(
+    tmp_path, heading, cells, size
+):
     save(tmp_path / "set", photos(4), [f"{number}.png" for number in range(4)])
     rows = [f"{cell},{value}" for cell, value in zip(cells, (1, 1, 2, 2), strict=True)]
     (tmp_path / "t.csv").write_text("\n".join([f"{heading},size", *rows]))
@@ -83,7 +102,10 @@ def test_factors_in_words_are_no_quantities(three):
     examples = load(Images("set", factors="t.csv"), three)
     assert examples.unordered == ("kind",)
     assert examples.factors.tolist() == [[0, 0, 0], [1, 1, 1], [0, 0, 1]]
-    assert {name: values.tolist() for name, values in examples.levels.items()} == {"size": [1.5, 2], "number": [1, 2]}
+    assert {name: values.tolist() for name, values in examples.levels.items()} == {
+        "size": [1.5, 2],
+        "number": [1, 2],
+    }
     (three / "t.csv").write_text("a;b\n0,5;1\n10,25;1\n0,5;2\n")
     assert load(Images("set", factors="t.csv"), three).levels["a"].tolist() == [0.5, 10.25]
 
@@ -99,7 +121,12 @@ def test_rows_without_names_beside_pictures_of_two_orders_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names", [("c.png", "c1.png", "c2.png"), ("0.1.png", "0.15.png", "0.2.png"), ("a1.png", "b10.png", "c2.png")]
+    "names",
+    [
+        ("c.png", "c1.png", "c2.png"),
+        ("0.1.png", "0.15.png", "0.2.png"),
+        ("a1.png", "b10.png", "c2.png"),
+    ],
 )
 def test_names_of_one_order_need_no_column(tmp_path, names):
     for name in names:
@@ -109,7 +136,9 @@ def test_names_of_one_order_need_no_column(tmp_path, names):
 
 
 def test_factors_of_an_array(three):
-    np.savez(three / "t.npz", size=np.array([0.5, 0.1, 0.5]), place=np.array([[3, 4], [5, 4], [3, 9]]))
+    np.savez(
+        three / "t.npz", size=np.array([0.5, 0.1, 0.5]), place=np.array([[3, 4], [5, 4], [3, 9]])
+    )
     examples = load(Images("set", factors="t.npz"), three)
     assert examples.factor_names == ("size", "place 0", "place 1")
     assert examples.factors.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
@@ -121,10 +150,26 @@ def test_factors_of_an_array(three):
     [
         ("a\n1\n2\n", "t.csv", "2 rows under 'a' for 3 pictures"),
         ("file,a\na.png,1\nb.png,2\n", "t.csv", "a row for d/c.png is missing; add it"),
-        ("name,a\na.png,1\nb.png,2\n", "t.csv:a", "by its column 'name': a row for d/c.png is missing"),
-        ("name,a\na.png,1\nb.png,2\nx.png,1\n", "t.csv:a", "by its column 'name': a row for d/c.png is missing"),
-        ("file,a\nx.png,1\ny.png,2\nz.png,1\n", "t.csv", "as 'x.png', which none is called; .* called as 'a.png'"),
-        ("file,a\na.png,1\nb.png,2\nd/c.png,1\ne.png,1\n", "t.csv", "the picture of e.png is missing"),
+        (
+            "name,a\na.png,1\nb.png,2\n",
+            "t.csv:a",
+            "by its column 'name': a row for d/c.png is missing",
+        ),
+        (
+            "name,a\na.png,1\nb.png,2\nx.png,1\n",
+            "t.csv:a",
+            "by its column 'name': a row for d/c.png is missing",
+        ),
+        (
+            "file,a\nx.png,1\ny.png,2\nz.png,1\n",
+            "t.csv",
+            "as 'x.png', which none is called; .* called as 'a.png'",
+        ),
+        (
+            "file,a\na.png,1\nb.png,2\nd/c.png,1\ne.png,1\n",
+            "t.csv",
+            "the picture of e.png is missing",
+        ),
         ("file,a\na.png,1\na.png,2\nd/c.png,1\n", "t.csv", "1 pictures twice"),
         ("shape,a\n1,1\n2,2\n3,3\n", "t.csv:shpae", "no column in .*; did you mean 'shape'"),
         ("a,b\n1,1\n2\n3,3\n", "t.csv", "row 2 has 1 values for 2 columns"),
@@ -134,8 +179,16 @@ def test_factors_of_an_array(three):
         ("a,b\n1,inf\n2,1\n1,1\n", "t.csv", "'b' has no value in row 1"),
         ("a,b\n1,1\n2,NA\n1,1\n", "t.csv", "'b' has 'NA' in row 2 among numbers"),
         ("a,b\n1,x\n2,NA\n1,x\n", "t.csv", "'b' has no value in row 2"),
-        ('a,b\n1,"0,5"\n2,"1,5"\n1,"0,5"\n', "t.csv", "'b' has '0,5' in row 1; write fractions with a point"),
-        (",a\nc,1\nb,2\na,1\n", "t.csv", "must name each column once, got ,a; names of pictures are 'file'"),
+        (
+            'a,b\n1,"0,5"\n2,"1,5"\n1,"0,5"\n',
+            "t.csv",
+            "'b' has '0,5' in row 1; write fractions with a point",
+        ),
+        (
+            ",a\nc,1\nb,2\na,1\n",
+            "t.csv",
+            "must name each column once, got ,a; names of pictures are 'file'",
+        ),
         ("number,a\n7,1\n8,2\n9,1\n", "t.csv", "'number' has 3 values in 3 rows.*'file'"),
         ("", "t.csv", "no column of factors"),
         ("", "u.csv", "no file or folder .u.csv. here"),

@@ -10,12 +10,13 @@ import torch
 from small import OBJECTIVES, STEERING, TINY
 
 import controlvae as cv
-from controlvae.data.examples import BinaryImages
-from controlvae.data.load import load
-from controlvae.experiments import override, preset
-from controlvae.training import EagerEngine, make_engine
-from controlvae.training.captured import CapturedEngine
-from controlvae.training.measurements import columns
+from controlvae.lab.config import override, preset
+from controlvae.lab.data.dataset import BinaryImages
+from controlvae.lab.data.registry import load
+from controlvae.lab.engines.cuda_graph import CapturedEngine
+from controlvae.lab.engines.eager import EagerEngine
+from controlvae.lab.engines.measurements import columns
+from controlvae.lab.engines.select import make_engine
 
 HOST, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -24,7 +25,9 @@ HOST, GPU = torch.device("cpu"), torch.device("cuda")
 def on_a_real_gpu():
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    if os.environ.get("TRITON_INTERPRET") == "1":  # set by tests that run kernels on the host, for good
+    if (
+        os.environ.get("TRITON_INTERPRET") == "1"
+    ):  # set by tests that run kernels on the host, for good
         pytest.skip("needs a process of its own: pytest tests/test_gpu.py")
 
 
@@ -47,7 +50,10 @@ def small(name, *sets):
 @pytest.mark.parametrize("sets", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_a_gpu_trains_as_the_host_does_and_goes_on_from_its_checkpoint(sets):
     laws = enumerate(["PI(0.05)", "Geco(100)"], start=1)
-    experiments = [small("shapes2d-quick", f"training.seed={seed}", f"control={law}", *sets) for seed, law in laws]
+    experiments = [
+        small("shapes2d-quick", f"training.seed={seed}", f"control={law}", *sets)
+        for seed, law in laws
+    ]
     host, gpu = engines(experiments)
     close(gpu.advance(3), host.advance(3))
     _, resumed = engines(experiments)
@@ -59,7 +65,10 @@ def test_a_gpu_trains_as_the_host_does_and_goes_on_from_its_checkpoint(sets):
 
 
 def test_rounded_weights_are_the_weights_after_steps_and_after_a_checkpoint():
-    experiments = [small("shapes2d-quick", "training.precision=bf16", f"training.seed={seed}") for seed in (1, 2)]
+    experiments = [
+        small("shapes2d-quick", "training.precision=bf16", f"training.seed={seed}")
+        for seed in (1, 2)
+    ]
     host, gpu = engines(experiments)
     gpu._load_block(0, 0)
     gpu._captured()  # which takes steps of its own, and takes them back
@@ -77,14 +86,23 @@ def test_rounded_weights_are_the_weights_after_steps_and_after_a_checkpoint():
         ("text-quick", ["model.dropout=0"], HOST),
         ("text-quick", [], GPU),  # a device has its own masks for dropout
         ("dialog-quick", [], HOST),
-        ("shapes2d-quick", ["optimiser.clip=0.5", "optimiser.rate=Points((1,40),(1e-3,1e-4))", "data.images=64"], HOST),
+        (
+            "shapes2d-quick",
+            ["optimiser.clip=0.5", "optimiser.rate=Points((1,40),(1e-3,1e-4))", "data.images=64"],
+            HOST,
+        ),
     ],
 )
-def test_captured_steps_are_those_of_the_plain_engine_and_go_on_from_its_checkpoint(name, more, device):
+def test_captured_steps_are_those_of_the_plain_engine_and_go_on_from_its_checkpoint(
+    name, more, device
+):
     sets = ["training.precision=fp32", "training.batch=8", "model.latents=4", *more]
     experiments = [override(preset(name), [*sets, f"training.seed={seed}"]) for seed in (1, 2)]
     examples = load(experiments[0].data)
-    plain, captured = EagerEngine(experiments, examples, device), make_engine(experiments, examples, GPU)
+    plain, captured = (
+        EagerEngine(experiments, examples, device),
+        make_engine(experiments, examples, GPU),
+    )
     assert isinstance(captured, CapturedEngine)
     close(captured.advance(40), plain.advance(40), rtol=1e-3, atol=1e-3)
     for model in range(2):
@@ -93,7 +111,9 @@ def test_captured_steps_are_those_of_the_plain_engine_and_go_on_from_its_checkpo
 
 
 def test_a_target_moved_while_training_is_that_of_its_model_alone():
-    experiments = [small("shapes2d-quick", f"training.seed={seed}", "control=PI(18)") for seed in (1, 2)]
+    experiments = [
+        small("shapes2d-quick", f"training.seed={seed}", "control=PI(18)") for seed in (1, 2)
+    ]
     host, gpu = engines(experiments)
     for engine in (host, gpu):
         engine.advance(2)
@@ -105,19 +125,32 @@ def test_a_target_moved_while_training_is_that_of_its_model_alone():
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 24, 24), (1, 64, 64)], ids=str)
 def test_bits_are_unpacked_in_order(shape):
-    from controlvae.training.stacked import products
+    from controlvae.lab.engines.stacked import ops as products
 
-    bits, indices = torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8), torch.tensor([[1, 2], [4, 0]])
+    bits, indices = (
+        torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8),
+        torch.tensor([[1, 2], [4, 0]]),
+    )
     expected = BinaryImages(bits, shape, "random").batch(indices).movedim(2, -1)
-    got = products.unpack(bits.to(GPU), indices[None].to(GPU), torch.zeros(1, device=GPU).long(), shape, torch.bfloat16)
+    got = products.unpack(
+        bits.to(GPU),
+        indices[None].to(GPU),
+        torch.zeros(1, device=GPU).long(),
+        shape,
+        torch.bfloat16,
+    )
     assert got.cpu().float().equal(expected)
 
 
 @pytest.mark.parametrize("channels", [64, 160, 256])
 def test_layers_of_any_width_stand_beside_the_picture(channels):
-    from controlvae.training.stacked.engine import StackedEngine
+    from controlvae.lab.engines.stacked.engine import StackedEngine
 
-    sets = ["model=ImageVAE(4)", f"model.channels=({channels},16,16)", "objective.likelihood=squared-error"]
+    sets = [
+        "model=ImageVAE(4)",
+        f"model.channels=({channels},16,16)",
+        "objective.likelihood=squared-error",
+    ]
     experiment = small("shapes2d-quick", *sets)
     host, gpu = engines([experiment])
     assert experiment.model.channels[0] == channels
@@ -135,16 +168,23 @@ class Asking(cv.PI):
 
 
 @pytest.mark.parametrize(
-    "law", [cv.PI(18.0), cv.Auto(18.0), cv.LagrangeMultiplier(18.0, alpha=1e-3), Asking(18.0)], ids=repr
+    "law",
+    [cv.PI(18.0), cv.Auto(18.0), cv.LagrangeMultiplier(18.0, alpha=1e-3), Asking(18.0)],
+    ids=repr,
 )
-@pytest.mark.parametrize("settings", [{}, {"delayed": True}, {"accumulate": 4}, {"models": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "settings", [{}, {"delayed": True}, {"accumulate": 4}, {"models": 1}], ids=repr
+)
 def test_a_controller_on_a_gpu_moves_as_on_the_host(law, settings):
     host, gpu = cv.Controller(law, **settings), cv.Controller(law, **settings)
     drawn = torch.Generator().manual_seed(0)
     for step in range(60):
-        measured = 18 + 6 * torch.randn(() if host.models is None else (1,), generator=drawn, dtype=torch.float64)
+        measured = 18 + 6 * torch.randn(
+            () if host.models is None else (1,), generator=drawn, dtype=torch.float64
+        )
         weights = [
-            control.step(measured.to(device), last=step % 10 == 9) for control, device in ((host, HOST), (gpu, GPU))
+            control.step(measured.to(device), last=step % 10 == 9)
+            for control, device in ((host, HOST), (gpu, GPU))
         ]
         torch.testing.assert_close(weights[1].cpu(), weights[0], rtol=1e-9, atol=0)
         if step == 25:
@@ -155,7 +195,10 @@ def test_a_controller_on_a_gpu_moves_as_on_the_host(law, settings):
         if step == 45:
             saved, gpu = gpu.state_dict(), cv.Controller(law, **settings)
             gpu.load_state_dict(saved)
-    moved = ({name: torch.as_tensor(value).cpu() for name, value in one.state_dict().items()} for one in (gpu, host))
+    moved = (
+        {name: torch.as_tensor(value).cpu() for name, value in one.state_dict().items()}
+        for one in (gpu, host)
+    )
     torch.testing.assert_close(*moved, rtol=1e-9, atol=1e-12)
     torch.cuda.empty_cache()  # which a recording that failed would forbid, and any further one with it
     assert torch.randn(4, device=GPU).isfinite().all()
@@ -170,7 +213,11 @@ def test_a_controller_first_recorded_under_inference_mode_goes_on_outside():
 
 
 def test_a_controller_within_a_graph_is_recorded_there():
-    control, plain, kl = cv.Controller(cv.Auto(18.0)), cv.Controller(cv.Auto(18.0)), torch.tensor(20.0, device=GPU)
+    control, plain, kl = (
+        cv.Controller(cv.Auto(18.0)),
+        cv.Controller(cv.Auto(18.0)),
+        torch.tensor(20.0, device=GPU),
+    )
     for _ in range(20):
         control.step(kl)
         plain.step(20.0)

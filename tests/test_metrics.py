@@ -8,7 +8,9 @@ import controlvae as cv
 
 def test_step_response_of_a_trace_worked_out_by_hand():
     # Set point 10, band ±2 %: outside until the fourth value, furthest above it at 12.
-    response = cv.metrics.step_response([0.0, 5.0, 12.0, 10.1, 10.0, 9.9, 10.0, 10.1, 10.0, 10.05], target=10.0)
+    response = cv.metrics.step_response(
+        [0.0, 5.0, 12.0, 10.1, 10.0, 9.9, 10.0, 10.1, 10.0, 10.05], target=10.0
+    )
     assert response.settling_time == 4.0
     assert response.overshoot == pytest.approx(0.2)
     assert response.steady_state_error == pytest.approx(0.005)
@@ -16,7 +18,9 @@ def test_step_response_of_a_trace_worked_out_by_hand():
 
 
 def test_step_response_from_above_overshoots_below():
-    response = cv.metrics.step_response([20.0, 8.0, 10.0, 10.0], target=10.0, steps=[100, 200, 300, 400])
+    response = cv.metrics.step_response(
+        [20.0, 8.0, 10.0, 10.0], target=10.0, steps=[100, 200, 300, 400]
+    )
     assert response.overshoot == pytest.approx(0.2)
     assert response.settling_time == 300.0
 
@@ -51,12 +55,16 @@ def test_step_response_refuses_what_is_no_trace(trace):
 
 
 def test_step_response_says_what_does_not_fit():
-    with pytest.raises(ValueError, match=r"target must fit the trace of 3 values, got shape \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"target must fit the trace of 3 values, got shape \(2,\)"
+    ):
         cv.metrics.step_response([1.0, 2.0, 3.0], [1.0, 2.0])
 
 
 def test_active_units_counts_latents_that_vary():
-    spread = np.array([0.0, 0.05, 0.2, 1.0])  # standard deviations of the means; 0.05² < 0.01 < 0.2²
+    spread = np.array(
+        [0.0, 0.05, 0.2, 1.0]
+    )  # standard deviations of the means; 0.05² < 0.01 < 0.2²
     wave = np.array([-1.0, 1.0] * 50)[:, None]
     assert cv.metrics.active_units(wave * spread) == 2
     assert cv.metrics.active_units(wave * spread + 7.0) == 2  # a constant shift carries nothing

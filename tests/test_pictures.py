@@ -19,11 +19,14 @@ from command import within
 from photos import photos, save
 from PIL import Image
 
-from controlvae.data import arrays, cache, celeba, cifar10, images, usable
-from controlvae.data.examples import BinaryImages, ByteImages
-from controlvae.data.load import DATA_SETS, describe, held_out, load
 from controlvae.errors import UserError
-from controlvae.experiments import CIFAR10, CelebA, Images, from_plain, override, preset, to_plain
+from controlvae.lab.config import CIFAR10, CelebA, Images, from_plain, override, preset, to_plain
+from controlvae.lab.data import cache, celeba, cifar10
+from controlvae.lab.data.dataset import BinaryImages, ByteImages
+from controlvae.lab.data.images import image_files as usable
+from controlvae.lab.data.images import numpy_files as arrays
+from controlvae.lab.data.images import user_images as images
+from controlvae.lab.data.registry import DATA_SETS, describe, held_out, load
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -40,7 +43,13 @@ def published():
 
 def pixels_of(examples):
     """Back to (count, height, width, channels) uint8."""
-    return (examples.batch(torch.arange(len(examples))) * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    return (
+        (examples.batch(torch.arange(len(examples))) * 255)
+        .round()
+        .byte()
+        .permute(0, 2, 3, 1)
+        .numpy()
+    )
 
 
 # CIFAR-10
@@ -57,7 +66,9 @@ def test_cifar10_is_made_larger_with_half_pixel_centres(published):
     small, large = (load(CIFAR10(size, "test", images=200), published) for size in (32, 128))
     assert (large.shape, large.split) == ((3, 128, 128), "the test set")
     every = torch.arange(200)
-    expected = torch.nn.functional.interpolate(small.batch(every), scale_factor=4, mode="bilinear", align_corners=False)
+    expected = torch.nn.functional.interpolate(
+        small.batch(every), scale_factor=4, mode="bilinear", align_corners=False
+    )
     # Pillow rounds after each of the two axes.
     assert (large.batch(every) - expected).abs().max() <= 1.01 / 255
 
@@ -72,8 +83,13 @@ def test_half_a_training_set_is_refused(tmp_path):
 
 def published_pickle(pixels):
     """As the published files: NumPy's old module name, keys of bytes, channels one after another."""
-    content = {b"batch_label": b"testing", b"data": pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)}
-    return pickle.dumps(content, protocol=3).replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
+    content = {
+        b"batch_label": b"testing",
+        b"data": pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1),
+    }
+    return pickle.dumps(content, protocol=3).replace(
+        b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n"
+    )
 
 
 @pytest.mark.parametrize("kind", ["folder", "tar"])
@@ -90,7 +106,9 @@ def test_the_python_version_is_read(tmp_path, monkeypatch, kind):
                 archive.add(folder / name, f"{cifar10.FOLDER}/{name}")
                 (folder / name).unlink()
     np.testing.assert_array_equal(pixels_of(load(CIFAR10(size=32), tmp_path)), pixels)
-    enlarged = np.stack([Image.fromarray(picture).resize((64, 64), Image.Resampling.BILINEAR) for picture in pixels])
+    enlarged = np.stack(
+        [Image.fromarray(picture).resize((64, 64), Image.Resampling.BILINEAR) for picture in pixels]
+    )
     np.testing.assert_array_equal(pixels_of(load(CIFAR10(size=64), tmp_path)), enlarged)
 
 
@@ -104,7 +122,9 @@ def test_batches_that_were_pickled_again_are_read(protocol, key, order):
     np.testing.assert_array_equal(cifar10.read_batch(content), pixels)
 
 
-@pytest.mark.parametrize("content", [7, None, "data", {b"data": [1, 2]}, {b"data": np.dtype("u1")}, {b"labels": [1]}])
+@pytest.mark.parametrize(
+    "content", [7, None, "data", {b"data": [1, 2]}, {b"data": np.dtype("u1")}, {b"labels": [1]}]
+)
 def test_a_pickle_of_something_else_is_refused(content):
     with pytest.raises(ValueError, match="it holds no array named data"):
         cifar10.read_batch(pickle.dumps(content))
@@ -116,7 +136,9 @@ def test_a_pickle_runs_nothing(tmp_path):
             return os.mkdir, (str(tmp_path / "run"),)
 
     (tmp_path / cifar10.FOLDER).mkdir()
-    (tmp_path / cifar10.FOLDER / "test_batch").write_bytes(pickle.dumps({b"data": Malicious()}, protocol=3))
+    (tmp_path / cifar10.FOLDER / "test_batch").write_bytes(
+        pickle.dumps({b"data": Malicious()}, protocol=3)
+    )
     with pytest.raises(UserError, match=r"test_batch in .* asks for (posix|nt).mkdir"):
         load(CIFAR10(split="test"), tmp_path)
     assert not (tmp_path / "run").exists()
@@ -148,10 +170,15 @@ def test_celeba_is_divided_officially_and_squeezed_or_cropped(tmp_path, kind):
     pictures = faces(tmp_path / "celeba", kind)
     train = load(CelebA(), tmp_path)
     assert (len(train), train.shape, train.split) == (3, (3, 128, 128), "the training set")
-    squeezed = [np.asarray(picture.resize((128, 128), Image.Resampling.BILINEAR)) for picture in pictures]
+    squeezed = [
+        np.asarray(picture.resize((128, 128), Image.Resampling.BILINEAR)) for picture in pictures
+    ]
     np.testing.assert_array_equal(pixels_of(train), squeezed[:3])
     np.testing.assert_array_equal(pixels_of(load(CelebA(split="valid"), tmp_path)), squeezed[3:4])
-    middle = [picture.crop((15, 35, 163, 183)).resize((64, 64), Image.Resampling.BILINEAR) for picture in pictures]
+    middle = [
+        picture.crop((15, 35, 163, 183)).resize((64, 64), Image.Resampling.BILINEAR)
+        for picture in pictures
+    ]
     cropped = load(held_out(CelebA(64, fit=148)), tmp_path)
     np.testing.assert_array_equal(pixels_of(cropped), np.stack(middle)[4:])
     assert "the middle 148x148" in cropped.source
@@ -159,13 +186,32 @@ def test_celeba_is_divided_officially_and_squeezed_or_cropped(tmp_path, kind):
 
 def test_of_a_validation_part_no_more_are_counted_than_it_has(tmp_path):
     faces(tmp_path, "folder")
-    sets = ["data=CelebA(16)", "model.channels=4,4", "training.batch=2", "training.steps=1", "training.log_every=1",
-            "training.validation=500"]  # fmt: skip
-    words = ["train", "celeba-vae", "--device", "cpu", "--data-root", ".", *(f"--set={text}" for text in sets)]
+    sets = [
+        "data=CelebA(16)",
+        "model.channels=4,4",
+        "training.batch=2",
+        "training.steps=1",
+        "training.log_every=1",
+        "training.validation=500",
+    ]
+    words = [
+        "train",
+        "celeba-vae",
+        "--device",
+        "cpu",
+        "--data-root",
+        ".",
+        *(f"--set={text}" for text in sets),
+    ]
     looked_at = within(*words, "--set=training.validate_every=1", cwd=tmp_path)
-    assert "3 examples of 3x16x16, 1 of 1 in its validation part for validation\n" in looked_at.stderr
+    assert (
+        "3 examples of 3x16x16, 1 of 1 in its validation part for validation\n" in looked_at.stderr
+    )
     never = within(*words, "--set=training.validate_every=0", cwd=tmp_path)
-    assert "3x16x16, its validation part for validation, never looked at: set training.validate_every\n" in never.stderr
+    assert (
+        "3x16x16, its validation part for validation, never looked at: set training.validate_every\n"
+        in never.stderr
+    )
 
 
 def test_celeba_without_its_partition_or_with_another_is_refused(tmp_path):
@@ -189,9 +235,14 @@ def test_faces_that_are_damaged_or_missing_are_named_or_left_out(tmp_path, kind,
         shutil.make_archive(str(tmp_path / "img_align_celeba"), "zip", tmp_path, "img_align_celeba")
         shutil.rmtree(tmp_path / "img_align_celeba")
     train = load(CelebA(fit=148, unreadable="skip"), tmp_path)
-    assert re.search(r"; 2 of 4 left out as unreadable \((img_align_celeba/)?000002.jpg, 000007.jpg\)$", train.source)
+    assert re.search(
+        r"; 2 of 4 left out as unreadable \((img_align_celeba/)?000002.jpg, 000007.jpg\)$",
+        train.source,
+    )
     middle = [pictures[index].crop((15, 35, 163, 183)) for index in (0, 2)]
-    squeezed = [np.asarray(picture.resize((128, 128), Image.Resampling.BILINEAR)) for picture in middle]
+    squeezed = [
+        np.asarray(picture.resize((128, 128), Image.Resampling.BILINEAR)) for picture in middle
+    ]
     np.testing.assert_array_equal(pixels_of(train), squeezed)
     assert "left out" not in load(held_out(CelebA(unreadable="skip")), tmp_path).source
     monkeypatch.setattr(usable, "_MANY", 0)  # sizes are worth keeping: those of each part
@@ -202,11 +253,15 @@ def test_faces_that_are_damaged_or_missing_are_named_or_left_out(tmp_path, kind,
         looked_at.setattr(usable, "inspect_all", None)
         for settings in parts:
             load(settings, tmp_path)
-    with pytest.raises(UserError, match=r"000007.jpg is missing in the pictures; .*unreadable=skip"):
+    with pytest.raises(
+        UserError, match=r"000007.jpg is missing in the pictures; .*unreadable=skip"
+    ):
         load(CelebA(), tmp_path)
     table = tmp_path / celeba.PARTITIONS[0]
     table.write_text(table.read_text().replace("000007.jpg 0\n", ""))
-    with pytest.raises(UserError, match=r"000002.jpg in .* cannot be read: not a picture; .*unreadable=skip"):
+    with pytest.raises(
+        UserError, match=r"000002.jpg in .* cannot be read: not a picture; .*unreadable=skip"
+    ):
         load(CelebA(), tmp_path)
     with pytest.raises(UserError, match=r"000004.jpg in .*: it is 178x218, too small for fit=180"):
         load(CelebA(fit=180, split="valid"), tmp_path)
@@ -246,7 +301,9 @@ def test_grey_black_and_white_and_transparent_pictures(tmp_path):
     grey = save(tmp_path / "grey", photos(2, channels=1), ["a.png", "b.png"])
     assert load(Images(grey)).shape == (1, 12, 10)
     save(tmp_path / "grey", photos(1), ["c.png"])  # one in colour
-    np.testing.assert_array_equal(pixels_of(load(Images(grey)))[:2], photos(2, channels=1).repeat(3, axis=3))
+    np.testing.assert_array_equal(
+        pixels_of(load(Images(grey)))[:2], photos(2, channels=1).repeat(3, axis=3)
+    )
     bits = (photos(3, 8, 8, 1) > 127).astype(np.uint8) * 255
     binary = load(Images(save(tmp_path / "bits", bits, ["a.png", "b.png", "c.png"])))
     assert isinstance(binary, BinaryImages)
@@ -271,7 +328,9 @@ def test_a_camera_held_sideways(tmp_path):
     exif = Image.Exif()
     exif[274] = 6  # turn clockwise to see it
     Image.fromarray(photos(1)[0]).save(tmp_path / "a.png", exif=exif)
-    np.testing.assert_array_equal(pixels_of(load(Images(str(tmp_path))))[0], np.rot90(photos(1)[0], -1))
+    np.testing.assert_array_equal(
+        pixels_of(load(Images(str(tmp_path))))[0], np.rot90(photos(1)[0], -1)
+    )
 
 
 def test_pictures_of_several_sizes_need_a_size(tmp_path):
@@ -279,10 +338,14 @@ def test_pictures_of_several_sizes_need_a_size(tmp_path):
     save(tmp_path / "set", [wide, square], ["a.png", "b.png"])
     with pytest.raises(UserError, match=r"a.png is 40x20, b.png is 30x30; set data.size"):
         load(Images("set"), tmp_path)
-    cropped, stretched = (pixels_of(load(Images("set", 16, fit), tmp_path))[0] for fit in ("crop", "stretch"))
+    cropped, stretched = (
+        pixels_of(load(Images("set", 16, fit), tmp_path))[0] for fit in ("crop", "stretch")
+    )
     expected = Image.fromarray(wide[:, 10:30]).resize((16, 16), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(cropped, expected)
-    np.testing.assert_array_equal(stretched, Image.fromarray(wide).resize((16, 16), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(
+        stretched, Image.fromarray(wide).resize((16, 16), Image.Resampling.BILINEAR)
+    )
 
 
 def _link_to_nowhere(path):
@@ -303,7 +366,9 @@ def test_a_damaged_picture_is_named_or_left_out(tmp_path, damage):
     save(tmp_path, photos(3), ["a.png", "b.png", "c.png"])
     damage(tmp_path / "b.png")
     (tmp_path / "t.csv").write_text("kind\n7\n8\n8\n")
-    with pytest.raises(UserError, match=r"^b.png in .* cannot be read: .*; .*unreadable=skip[^\n]*$"):
+    with pytest.raises(
+        UserError, match=r"^b.png in .* cannot be read: .*; .*unreadable=skip[^\n]*$"
+    ):
         load(Images(str(tmp_path)))
     examples = load(Images(str(tmp_path), factors="t.csv", unreadable="skip"))
     assert examples.source.endswith("1 of 3 left out as unreadable (b.png)")
@@ -313,7 +378,9 @@ def test_a_damaged_picture_is_named_or_left_out(tmp_path, damage):
 
 def test_a_picture_too_small_to_crop_is_named_or_left_out(tmp_path):
     save(tmp_path / "set", [photos(1, 20, 20)[0], photos(1, 20, 9)[0]], ["a.png", "b.png"])
-    with pytest.raises(UserError, match=r"^b.png .* it is 9x20, too small for fit=10; set a smaller data.fit, "):
+    with pytest.raises(
+        UserError, match=r"^b.png .* it is 9x20, too small for fit=10; set a smaller data.fit, "
+    ):
         load(Images("set", 8, 10), tmp_path)
     examples = load(Images("set", 8, 10, unreadable="skip"), tmp_path)
     assert (len(examples), examples.shape) == (1, (3, 8, 8))
@@ -330,7 +397,8 @@ def test_of_many_pictures_left_out_a_file_has_all_names(tmp_path):
         (tmp_path / "set" / name).touch()
     source = load(Images("set", unreadable="skip"), tmp_path).source
     listed = re.search(
-        r"7 of 8 left out as unreadable \(b0.png, .*, b4.png and 2 more; all of them are in (.*)\)$", source
+        r"7 of 8 left out as unreadable \(b0.png, .*, b4.png and 2 more; all of them are in (.*)\)$",
+        source,
     )
     assert Path(listed[1]).read_text().split() == names
 
@@ -354,14 +422,28 @@ def test_of_many_pictures_left_out_a_file_has_all_names(tmp_path):
         ((photos(5, 8, 8, 1) > 99).astype(float)[..., 0], (photos(5, 8, 8, 1) > 99) * 255),
         ((photos(5, 3, 3, 1) > 99), (photos(5, 3, 3, 1) > 99) * 255),
     ],
-    ids=["NHWC", "NCHW", "NHW", "N44", "Fortran", "float", "half", "bool", "0-1", "0.0-1.0", "9-pixels"],
+    ids=[
+        "NHWC",
+        "NCHW",
+        "NHW",
+        "N44",
+        "Fortran",
+        "float",
+        "half",
+        "bool",
+        "0-1",
+        "0.0-1.0",
+        "9-pixels",
+    ],
 )
 def test_arrays_of_every_layout(tmp_path, monkeypatch, name, stored, expected):
     if name == "large.npz":  # unpacked into the cache, in several blocks
         monkeypatch.setattr(cache, "_WORTH", 0)
         monkeypatch.setattr(arrays, "_CHUNK_BYTES", 64)
     with (tmp_path / name).open("wb") as file:
-        np.savez(file, imgs=stored, labels=np.arange(5)) if name.endswith("npz") else np.save(file, stored)
+        np.savez(file, imgs=stored, labels=np.arange(5)) if name.endswith("npz") else np.save(
+            file, stored
+        )
     examples = load(Images(name), tmp_path)
     np.testing.assert_array_equal(pixels_of(examples), expected)
     two_valued = len(np.unique(expected)) == 2 and expected[0].size % 8 == 0
@@ -389,7 +471,9 @@ def test_arrays_that_are_not_pictures(tmp_path, stored, message):
 
 def test_an_array_is_resized_as_a_picture_is(tmp_path):
     np.save(tmp_path / "x.npy", photos(2, 20, 20) / 255)
-    expected = np.stack([Image.fromarray(p).resize((8, 8), Image.Resampling.BILINEAR) for p in photos(2, 20, 20)])
+    expected = np.stack(
+        [Image.fromarray(p).resize((8, 8), Image.Resampling.BILINEAR) for p in photos(2, 20, 20)]
+    )
     np.testing.assert_array_equal(pixels_of(load(Images("x.npy", 8), tmp_path)), expected)
 
 
@@ -410,10 +494,14 @@ def test_one_of_several_arrays_is_named(tmp_path):
         load(Images("x.npz"), tmp_path)
     with pytest.raises(UserError, match="did you mean 'test'"):
         load(Images("x.npz:tset"), tmp_path)
-    np.testing.assert_array_equal(pixels_of(load(Images("x.npz:test"), tmp_path)), photos(2, seed=1))
+    np.testing.assert_array_equal(
+        pixels_of(load(Images("x.npz:test"), tmp_path)), photos(2, seed=1)
+    )
     with zipfile.ZipFile(tmp_path / "x.npz", "a") as archive:
         archive.writestr("README.txt", "where they come from")
-    np.testing.assert_array_equal(pixels_of(load(Images("x.npz:test"), tmp_path)), photos(2, seed=1))
+    np.testing.assert_array_equal(
+        pixels_of(load(Images("x.npz:test"), tmp_path)), photos(2, seed=1)
+    )
 
 
 # What is kept on disk
@@ -430,7 +518,9 @@ def test_decoded_pictures_are_kept_until_their_source_changes(tmp_path, monkeypa
         np.testing.assert_array_equal(pixels_of(load(Images(path))), pixels_of(first))
     stat = (tmp_path / "set" / "b.png").stat()
     save(tmp_path / "set", photos(1, seed=9), ["b.png"])
-    os.utime(tmp_path / "set" / "b.png", ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as some copying programs do
+    os.utime(
+        tmp_path / "set" / "b.png", ns=(stat.st_atime_ns, stat.st_mtime_ns)
+    )  # as some copying programs do
     np.testing.assert_array_equal(pixels_of(load(Images(path)))[1], photos(1, seed=9)[0])
     now = list((tmp_path / "cache").iterdir())
     assert len(now) == 1
@@ -480,7 +570,9 @@ def test_what_a_killed_process_left_in_the_cache_is_cleared_away(tmp_path, monke
     monkeypatch.setattr(cache, "_WORTH", 0)
     path = save(tmp_path / "set", photos(3), ["a.png", "b.png", "c.png"])
     (tmp_path / "cache").mkdir()
-    left, in_use = (tmp_path / "cache" / f"{cache._UNFINISHED}{name}" for name in ("left", "in-use"))
+    left, in_use = (
+        tmp_path / "cache" / f"{cache._UNFINISHED}{name}" for name in ("left", "in-use")
+    )
     for file, age in ((left, 3_600), (in_use, 0)):
         file.write_bytes(b"half")
         os.utime(file, (time.time() - age,) * 2)
@@ -501,7 +593,10 @@ def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):
 def test_parts_share_nothing_and_leave_nothing_out(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(100, dtype=np.uint8).reshape(100, 1, 1) + 100)
     np.savez(tmp_path / "f.npz", half=np.arange(100) // 2)
-    train, test = (load(Images("x.npy", factors="f.npz", held_out=0.2, part=p), tmp_path) for p in ("train", "test"))
+    train, test = (
+        load(Images("x.npy", factors="f.npz", held_out=0.2, part=p), tmp_path)
+        for p in ("train", "test")
+    )
     assert (train.split, test.split) == ("train: 80 of 100", "test: 20 of 100 held out")
     numbers = [pixels_of(part).ravel().astype(int) - 100 for part in (train, test)]
     assert sorted(np.concatenate(numbers)) == list(range(100))
@@ -516,17 +611,29 @@ def test_parts_share_nothing_and_leave_nothing_out(tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "path"),
-    [("2024", "2024"), ("faces (1)", "faces (1)"), ("a,b", "a,b"), ("a#b", "a#b"), ("none", "none"), ("'a b'", "a b")],
+    [
+        ("2024", "2024"),
+        ("faces (1)", "faces (1)"),
+        ("a,b", "a,b"),
+        ("a#b", "a#b"),
+        ("none", "none"),
+        ("'a b'", "a b"),
+    ],
 )
 def test_a_folder_may_be_called_anything(given, path):
     assert override(preset("pictures"), [f"data.path={given}"]).data.path == path
 
 
 def test_pictures_are_set_from_the_command_line():
-    experiment = override(preset("shapes2d-quick"), ['data=Images("my/folder", size=64, held_out=0.1)'])
+    experiment = override(
+        preset("shapes2d-quick"), ['data=Images("my/folder", size=64, held_out=0.1)']
+    )
     assert experiment.data == Images("my/folder", 64, held_out=0.1)
     assert from_plain(type(experiment), to_plain(experiment)) == experiment
-    assert override(experiment, ["data.part=test", "data.factors=t.csv:a,b"]).data.factors == "t.csv:a,b"
+    assert (
+        override(experiment, ["data.part=test", "data.factors=t.csv:a,b"]).data.factors
+        == "t.csv:a,b"
+    )
     assert override(experiment, ["data=CIFAR10(64)"]).data == CIFAR10(64)
     save(Path("x"), photos(2), ["a.png", "b.png"])
     with pytest.raises(UserError, match="held_out"):
@@ -538,15 +645,23 @@ def test_every_data_set_says_what_it_needs_and_what_was_found(tmp_path):
     save(tmp_path / "faces", photos(1), ["a.png"])
     (tmp_path / "cifar10_test.npz").touch()
     assert describe("images", tmp_path).found.startswith(str(tmp_path / "faces"))
-    assert describe("cifar10", tmp_path).found == f"train: no file; test: {tmp_path / 'cifar10_test.npz'}"
+    assert (
+        describe("cifar10", tmp_path).found
+        == f"train: no file; test: {tmp_path / 'cifar10_test.npz'}"
+    )
 
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_the_first_faces_are_halved_into_one_file_that_is_read_like_any_other(tmp_path, zipped):
-    faces, script = tmp_path / "img_align_celeba", Path(__file__).parents[1] / "examples" / "first_faces.py"
+    faces, script = (
+        tmp_path / "img_align_celeba",
+        Path(__file__).parents[1] / "examples" / "first_faces.py",
+    )
     faces.mkdir()
     for number in range(1, 5):
-        Image.new("RGB", (178, 218), (40 * number, 0, 0)).save(faces / f"{number:06d}.jpg", quality=95)
+        Image.new("RGB", (178, 218), (40 * number, 0, 0)).save(
+            faces / f"{number:06d}.jpg", quality=95
+        )
     given = shutil.make_archive(str(faces), "zip", tmp_path, faces.name) if zipped else faces
     words = [sys.executable, str(script), "--count", "3", "--out", str(tmp_path)]
     subprocess.run([*words, str(given)], check=True)
@@ -555,6 +670,8 @@ def test_the_first_faces_are_halved_into_one_file_that_is_read_like_any_other(tm
     means = found.batch(torch.arange(3)).mean((2, 3))
     assert torch.allclose(means[:, 0], torch.tensor([40.0, 80.0, 120.0]) / 255, atol=0.01)
     (tmp_path / "no.zip").write_text("no")
-    refused = subprocess.run([*words, str(tmp_path / "no.zip")], check=False, capture_output=True, text=True)
+    refused = subprocess.run(
+        [*words, str(tmp_path / "no.zip")], check=False, capture_output=True, text=True
+    )
     assert refused.returncode == 2
     assert "no folder and no zip archive" in refused.stderr

@@ -13,10 +13,14 @@ PLANT = cv.Plant(kl_at_one=12.0, slope=0.4, lag=60.0, start=0.5, noise=0.02)
 
 @pytest.mark.parametrize(
     ("law", "tolerance"),
-    [(cv.Auto(18.0, 500), 0.02), (cv.Linear(0.01, 1.0, 1_000), 0.05), (cv.Cyclical(500, start=0.05), 0.05),
-     (cv.PI(18.0), 0.15)],  # its weight rises from zero within the first window, which a mean cannot show
+    [
+        (cv.Auto(18.0, 500), 0.02),
+        (cv.Linear(0.01, 1.0, 1_000), 0.05),
+        (cv.Cyclical(500, start=0.05), 0.05),
+        (cv.PI(18.0), 0.15),
+    ],  # its weight rises from zero within the first window, which a mean cannot show
     ids=repr,
-)  # fmt: skip
+)
 def test_a_fit_recovers_the_plant_behind_a_log(law, tolerance):
     found = cv.Plant.fit(cv.simulate(law, PLANT))
     for name in ("kl_at_one", "slope", "lag"):
@@ -35,7 +39,9 @@ def test_a_log_of_single_batches_tells_noise_from_misfit():
 
 
 def test_long_logs_and_several_are_fitted_too():
-    logs = [cv.simulate(cv.Auto(target, 2_000), PLANT, 50_000, log_every=5) for target in (10.0, 18.0)]
+    logs = [
+        cv.simulate(cv.Auto(target, 2_000), PLANT, 50_000, log_every=5) for target in (10.0, 18.0)
+    ]
     found = cv.Plant.fit(*logs)
     assert found.slope == pytest.approx(PLANT.slope, rel=0.03)
     assert found.lag == pytest.approx(PLANT.lag, rel=0.05)
@@ -58,7 +64,9 @@ def test_the_log_of_a_resumed_run_is_fitted_too():
     log = cv.simulate(cv.Cyclical(500, start=0.05), PLANT, log_every=1)
     late = cv.Plant.fit([{**record, "step": record["step"] + 5_000} for record in log])
     assert (late.slope, late.lag) == pytest.approx((PLANT.slope, PLANT.lag), rel=0.05)
-    coarse = cv.Plant.fit(cv.simulate(cv.Cyclical(20_000, start=0.05), PLANT, 60_000, log_every=1_000))
+    coarse = cv.Plant.fit(
+        cv.simulate(cv.Cyclical(20_000, start=0.05), PLANT, 60_000, log_every=1_000)
+    )
     assert 1 < coarse.start < 100
 
 
@@ -72,7 +80,9 @@ def test_a_log_that_shows_nothing_is_refused():
         cv.Plant.fit(rising)
 
 
-@pytest.mark.parametrize(("law", "wide"), [(cv.Linear(0.9, 1.1, 1_000), False), (cv.Linear(0.02, 1.0, 1_000), True)])
+@pytest.mark.parametrize(
+    ("law", "wide"), [(cv.Linear(0.9, 1.1, 1_000), False), (cv.Linear(0.02, 1.0, 1_000), True)]
+)
 def test_a_plant_says_how_far_the_weight_moved(law, wide):
     log = cv.simulate(law, PLANT)
     moved = cv.Plant.fit(log).moved
@@ -93,12 +103,32 @@ def test_a_training_that_diverged_gives_no_advice():
 @pytest.mark.parametrize(
     ("plain", "least", "said"),
     [
-        ((10.0, 10.4), (300.0, 400.0), []),  # within a twentieth; at a weight of nothing there is no end to rising
-        ((10.0, 13.5), (300.0, 290.0), ["the plain VAE's KL is still rising, from 10.0 to 13.5 nats"]),
+        (
+            (10.0, 10.4),
+            (300.0, 400.0),
+            [],
+        ),  # within a twentieth; at a weight of nothing there is no end to rising
+        (
+            (10.0, 13.5),
+            (300.0, 290.0),
+            ["the plain VAE's KL is still rising, from 10.0 to 13.5 nats"],
+        ),
         ((0.01, 0.05), (300.0, 300.0), []),  # collapsed, and no less for it
-        ((12.0, 10.0), (9e6, 2e3), ["still falling, from 12.0 to 10.0 nats", "from 9,000,000.0 to 2,000.0 nats"]),
-        ((10.0, 10.0), (9e6, 9e6), ["doubtful: 9,000,000.0 nats are more than 100 times the end of the paper's band"]),
-        ((10.0, 10.0), (12.0, 14.0), ["doubtful: at a weight of 0 the KL is still rising, from 12.0 to 14.0"]),
+        (
+            (12.0, 10.0),
+            (9e6, 2e3),
+            ["still falling, from 12.0 to 10.0 nats", "from 9,000,000.0 to 2,000.0 nats"],
+        ),
+        (
+            (10.0, 10.0),
+            (9e6, 9e6),
+            ["doubtful: 9,000,000.0 nats are more than 100 times the end of the paper's band"],
+        ),
+        (
+            (10.0, 10.0),
+            (12.0, 14.0),
+            ["doubtful: at a weight of 0 the KL is still rising, from 12.0 to 14.0"],
+        ),
     ],
 )
 def test_a_kl_that_is_still_moving_is_told(plain, least, said):
@@ -139,9 +169,17 @@ def test_a_training_function_of_ones_own_is_measured_at_one_and_at_the_bounds():
 @pytest.mark.parametrize(
     ("train", "law", "message"),
     [
-        (lambda weight: [(100.0, 9.0)] * 20, None, r"the KL it ended with, or those of all steps, got \(100.0, 9.0\)"),
+        (
+            lambda weight: [(100.0, 9.0)] * 20,
+            None,
+            r"the KL it ended with, or those of all steps, got \(100.0, 9.0\)",
+        ),
         (lambda weight: [], None, "returned no KL"),
-        (lambda weight: 9.0, None, "did not rise as the weight fell, from 9 at 1 to 9 at 0: does the training use"),
+        (
+            lambda weight: 9.0,
+            None,
+            "did not rise as the weight fell, from 9 at 1 to 9 at 0: does the training use",
+        ),
         (lambda weight: 9.0 / (weight + 1), cv.Geco(100.0), "one that holds the KL"),
         (lambda weight: 9.0 / (weight + 1), cv.Constant(1.0), "one that holds the KL"),
     ],
@@ -155,4 +193,6 @@ def test_a_training_function_may_return_tensors_with_gradients():
     kls = [torch.tensor(kl, requires_grad=True) for kl in (50.0, 9.0, 9.0, 9.0)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cv.measure_target(lambda weight: [kl / (weight + 0.1) for kl in kls]).band.low == pytest.approx(9 / 1.1)
+        assert cv.measure_target(
+            lambda weight: [kl / (weight + 0.1) for kl in kls]
+        ).band.low == pytest.approx(9 / 1.1)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import controlvae as cv
-from controlvae.control import replay
-from controlvae.control.replay import How, Recorded, Replay, recordable
+from controlvae import _cuda_graph as replay
+from controlvae._cuda_graph import How, Recorded, Replay, recordable
 
 EVERY, LAST = How(False, 4, True), How(True, 4, True)
 
@@ -104,12 +104,16 @@ class Ramp(cv.Linear):
 
 
 def test_laws_of_this_package_are_recorded_and_no_others():
-    assert recordable([cv.PI(18.0), cv.Auto(18.0), cv.PI(cv.Linear(1.0, 18.0, steps=5)), cv.Constant(1.0)])
+    assert recordable(
+        [cv.PI(18.0), cv.Auto(18.0), cv.PI(cv.Linear(1.0, 18.0, steps=5)), cv.Constant(1.0)]
+    )
     assert not recordable([cv.PI(18.0), Own(18.0)])
     assert not recordable([cv.PI(Ramp(1.0, 18.0, steps=5))])
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda control: pickle.loads(pickle.dumps(control))])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda control: pickle.loads(pickle.dumps(control))]
+)
 def test_a_copy_moves_a_state_of_its_own(copied):
     control = cv.Controller(cv.PI(18.0), models=2)
     control.step(torch.tensor([20.0, 10.0]))
@@ -117,7 +121,9 @@ def test_a_copy_moves_a_state_of_its_own(copied):
     other = copied(control)
     assert other._replay._recorded == {}
     before = control.beta
-    assert other.step(torch.tensor([30.0, 12.0])).equal(copied(control).step(torch.tensor([30.0, 12.0])))
+    assert other.step(torch.tensor([30.0, 12.0])).equal(
+        copied(control).step(torch.tensor([30.0, 12.0]))
+    )
     assert control.beta.equal(before)
     assert not other.beta.equal(before)
 
@@ -125,7 +131,11 @@ def test_a_copy_moves_a_state_of_its_own(copied):
 @pytest.mark.parametrize("kept", [{}, {"_replay": "another kind"}])
 def test_a_controller_pickled_by_an_earlier_version_goes_on(kept):
     control = cv.Controller(cv.PI(18.0))
-    old = {name: value for name, value in control.__dict__.items() if name not in ("_replay", "_recordable")} | kept
+    old = {
+        name: value
+        for name, value in control.__dict__.items()
+        if name not in ("_replay", "_recordable")
+    } | kept
     again = cv.Controller.__new__(cv.Controller)
     again.__setstate__(old)
     assert isinstance(again._replay, Replay)

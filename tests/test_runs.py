@@ -12,12 +12,13 @@ import pytest
 from command import ONE_THREAD, command, controlvae, ended_after, within
 from tiny import TINY, assert_same_run, newest, stopped_run
 
-from controlvae.cli.runs import show_metrics
 from controlvae.errors import UserError
-from controlvae.experiments import RunFolder, preset
-from controlvae.experiments.recorded import recorded_weight, replayed
-from controlvae.report.troubles import warnings_of
-from controlvae.training.journal import Journal
+from controlvae.lab.cli.runs import show_metrics
+from controlvae.lab.config import preset
+from controlvae.lab.reports.warnings import warnings_of
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.logger import Journal
+from controlvae.lab.runs.replay import recorded_weight, replayed
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,11 @@ def test_killed_at_random_moments_a_run_ends_the_same(straight, tmp_path):
     words = ["train", "shapes2d-quick", *TINY, "--run", run]
     for _ in range(40):
         process = subprocess.Popen(
-            command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD
+            command(*words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ONE_THREAD,
         )
         words = ["resume", run, "--checkpoint-every", "0.02s", "--device", "cpu"]
         if kills < 4:
@@ -83,7 +88,9 @@ def test_ctrl_c_leaves_a_run_that_ends_the_same(straight, tmp_path):
         text=True,
         env=ONE_THREAD,
     )
-    while process.poll() is None and not ((run / "log.jsonl").exists() and (run / "log.jsonl").stat().st_size):
+    while process.poll() is None and not (
+        (run / "log.jsonl").exists() and (run / "log.jsonl").stat().st_size
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -109,9 +116,19 @@ def test_a_damaged_checkpoint_is_passed_over(straight, stopped, file):
 
 def test_a_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
     before = newest(stopped)
-    blocks = before.joinpath("tensors.safetensors").stat().st_size // 2048  # of 512 bytes or, in some shells, 1024
-    line = ["sh", "-c", f'ulimit -f {blocks} && exec "$@"', "sh", *command("resume", stopped, "--device", "cpu")]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=ONE_THREAD, check=False)
+    blocks = (
+        before.joinpath("tensors.safetensors").stat().st_size // 2048
+    )  # of 512 bytes or, in some shells, 1024
+    line = [
+        "sh",
+        "-c",
+        f'ulimit -f {blocks} && exec "$@"',
+        "sh",
+        *command("resume", stopped, "--device", "cpu"),
+    ]
+    done = subprocess.run(
+        line, capture_output=True, text=True, timeout=300, env=ONE_THREAD, check=False
+    )
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("controlvae: cannot write")
     assert before.exists()
@@ -138,7 +155,12 @@ def test_a_torn_event_does_not_spoil_the_next(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "edit", [('"latents": 10', '"latents": 9'), ('"hidden": 16', '"hidden": 17'), ('"target": 18.0', '"target": 5.0')]
+    "edit",
+    [
+        ('"latents": 10', '"latents": 9'),
+        ('"hidden": 16', '"hidden": 17'),
+        ('"target": 18.0', '"target": 5.0'),
+    ],
 )
 def test_a_checkpoint_of_other_settings_is_refused(stopped, edit):
     before = sorted(path.name for path in (stopped / "checkpoint").iterdir())
@@ -174,7 +196,7 @@ def test_a_single_latent_evaluates_without_a_gap(tmp_path):
 def test_divergence_stops_with_step_and_advice(tmp_path):
     done = controlvae(
         "train", "shapes2d-quick", *TINY, "--run", tmp_path / "run", "--set", "optimiser.rate=1e18"
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     assert "NaN or infinite at step" in done.stderr
     assert "smaller optimiser.rate" in done.stderr
@@ -183,16 +205,28 @@ def test_divergence_stops_with_step_and_advice(tmp_path):
 
 def test_a_target_out_of_reach_is_reported(tmp_path):
     run = tmp_path / "run"
-    done = within("train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=PI(5000)", cwd=tmp_path)
+    done = within(
+        "train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=PI(5000)", cwd=tmp_path
+    )
     assert "out of reach" in done.stderr
-    assert any(json.loads(line)["event"] == "target out of reach" for line in (run / "events.jsonl").open())
+    assert any(
+        json.loads(line)["event"] == "target out of reach" for line in (run / "events.jsonl").open()
+    )
     assert within("report", run, "--examples", "50", cwd=tmp_path).returncode == 0
     assert "target out of reach" in (run / "report.html").read_text()
 
 
 def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path):
     run = tmp_path / "run"
-    words = ["train", "shapes2d-quick", *TINY, "--set", "control=Constant(1000)", "--set", "training.steps=150"]
+    words = [
+        "train",
+        "shapes2d-quick",
+        *TINY,
+        "--set",
+        "control=Constant(1000)",
+        "--set",
+        "training.steps=150",
+    ]
     done = within(*words, "--run", run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the code has collapsed: KL 0.0" in done.stderr
@@ -205,7 +239,16 @@ def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path)
 
 def test_laws_are_tried_on_a_run_without_training(straight, tmp_path):
     picture = tmp_path / "simulation.png"
-    words = ["simulate", straight, "--law", "Auto(5, reach_in=200)", "--law", "Constant(1)", "--out", picture]
+    words = [
+        "simulate",
+        straight,
+        "--law",
+        "Auto(5, reach_in=200)",
+        "--law",
+        "Constant(1)",
+        "--out",
+        picture,
+    ]
     done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Auto(5, reach_in=200)" in done.stdout
@@ -220,18 +263,24 @@ def test_a_finished_run_evaluates_and_reports(straight):
     page = (straight / "report.html").read_text()
     assert page.count("<svg") == 5
     assert page.count("data:image/png;base64,") == 3
-    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
-        "http://creativecommons.org", "").replace("https://matplotlib.org", "")  # fmt: skip
+    assert "http" not in page.replace("http://www.w3.org", "").replace(
+        "http://purl.org", ""
+    ).replace("http://creativecommons.org", "").replace("https://matplotlib.org", "")
     metrics = json.loads((straight / "metrics.json").read_text())
     assert metrics["elbo"] == pytest.approx(-(metrics["reconstruction"] + metrics["kl"]))
     assert sum(metrics["kl_per_latent"]) == pytest.approx(metrics["kl"])
     assert "finished" in within("resume", straight, cwd=straight).stdout
 
 
-def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_ended(straight, stopped):
+def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_ended(
+    straight, stopped
+):
     shutil.copytree(straight, stopped.parent / "ended")
     asked = within("steer", stopped.parent, "11", cwd=stopped)
-    assert (asked.returncode, asked.stdout) == (0, f"asked of {stopped}: 11 nats, when it is resumed\n")
+    assert (asked.returncode, asked.stdout) == (
+        0,
+        f"asked of {stopped}: 11 nats, when it is resumed\n",
+    )
     assert within("resume", stopped, "--device", "cpu", cwd=stopped).returncode == 0
     assert RunFolder(stopped).last_record()["target"] == 11
     assert "its target was moved by hand to 11 nats" in " ".join(warnings_of(RunFolder(stopped)))
@@ -257,7 +306,9 @@ def test_a_set_point_moved_after_the_checkpoint_that_is_left_is_moved_again(stop
 
 def test_a_run_whose_checkpoints_were_deleted_keeps_its_log(stopped):
     events = stopped / "events.jsonl"
-    kept = [line for line in events.read_text().splitlines() if json.loads(line)["event"] != "stopped"]
+    kept = [
+        line for line in events.read_text().splitlines() if json.loads(line)["event"] != "stopped"
+    ]
     events.write_text("\n".join(kept) + "\n")  # as a kill leaves it
     log = (stopped / "log.jsonl").read_bytes()
     shutil.rmtree(stopped / "checkpoint")
@@ -268,7 +319,17 @@ def test_a_run_whose_checkpoints_were_deleted_keeps_its_log(stopped):
 
 
 def test_seeds_get_a_folder_each_and_differ(tmp_path):
-    words = ["train", "shapes2d-quick", *TINY, "--set", "training.steps=20", "--seeds", 2, "--run", tmp_path / "s"]
+    words = [
+        "train",
+        "shapes2d-quick",
+        *TINY,
+        "--set",
+        "training.steps=20",
+        "--seeds",
+        2,
+        "--run",
+        tmp_path / "s",
+    ]
     done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     logs = [(tmp_path / "s" / f"seed-{seed}" / "log.jsonl").read_text() for seed in (1, 2)]
@@ -280,8 +341,14 @@ def test_seeds_get_a_folder_each_and_differ(tmp_path):
     [
         (["train", "shapes2d-quik"], "did you mean 'shapes2d-quick'"),
         (["train", "shapes2d-quick", "--set", "control.kii=1"], "did you mean 'ki'"),
-        (["train", "shapes2d-quick", "--set", "control.ki=fast"], "control.ki must be a number, got 'fast'"),
-        (["train", "shapes2d-quick", "--set", "control.target=-3"], "target must be positive, got -3"),
+        (
+            ["train", "shapes2d-quick", "--set", "control.ki=fast"],
+            "control.ki must be a number, got 'fast'",
+        ),
+        (
+            ["train", "shapes2d-quick", "--set", "control.target=-3"],
+            "target must be positive, got -3",
+        ),
         (["train", "shapes2d-quick", "--device", "cuda:97"], "try --device auto"),
         (["train", "shapes2d-quick", "--time-limit", "soon"], "got 'soon'"),
         (["train", "shapes2d-quick", "--data-root", "/no/such/folder"], "/no/such/folder"),
@@ -304,9 +371,19 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
 
 
 def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
-    words = ["train", "shapes2d-control-factor", *TINY, "--set", "objective.critic=(40,24)", "--set", "data.size=32"]
+    words = [
+        "train",
+        "shapes2d-control-factor",
+        *TINY,
+        "--set",
+        "objective.critic=(40,24)",
+        "--set",
+        "data.size=32",
+    ]
     one, other = tmp_path / "straight", tmp_path / "stopped"
-    assert "(target 0.30), the critic right in " in within(*words, "--run", one, cwd=tmp_path).stdout
+    assert (
+        "(target 0.30), the critic right in " in within(*words, "--run", one, cwd=tmp_path).stdout
+    )
     with ended_after(100):
         within(*words, "--run", other, cwd=tmp_path)
     done = within("resume", other, "--device", "cpu", cwd=tmp_path)
@@ -322,12 +399,17 @@ def test_a_recorded_weight_is_played_back(straight, tmp_path):
     done = within(*words, "--replay", straight, "--run", tmp_path / "replay", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     recorded, played = (
-        {r["step"]: r["beta"] for r in map(json.loads, (run / "log.jsonl").read_text().splitlines())}
+        {
+            r["step"]: r["beta"]
+            for r in map(json.loads, (run / "log.jsonl").read_text().splitlines())
+        }
         for run in (straight, tmp_path / "replay")
     )
     # A log line averages seven steps and the playing is a line between such averages.
     assert played[399] == pytest.approx(recorded[399], rel=0.05)
-    missing = within(*words, "--replay", tmp_path / "nothing", "--run", tmp_path / "no", cwd=tmp_path)
+    missing = within(
+        *words, "--replay", tmp_path / "nothing", "--run", tmp_path / "no", cwd=tmp_path
+    )
     assert missing.returncode == 2
 
 
@@ -335,7 +417,10 @@ def recording(path, experiment, weights):
     """A run folder with nothing in it but a log, a line for every 500 steps."""
     folder = RunFolder(path)
     folder.create(experiment, "train")
-    lines = [{"step": 500 * n, "kl": 1, "reconstruction": 1, "beta": b} for n, b in enumerate(weights, start=1)]
+    lines = [
+        {"step": 500 * n, "kl": 1, "reconstruction": 1, "beta": b}
+        for n, b in enumerate(weights, start=1)
+    ]
     folder.log_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return folder
 
@@ -344,13 +429,17 @@ def test_what_is_played_is_the_mean_of_the_seeds_to_a_per_cent(tmp_path):
     # Falls fast, with a wave on it, as a controller's weight does that begins large.
     lines = np.arange(600)
     seeds = [2 + 85 * np.exp(-lines / tau) + 0.3 * np.sin(lines / 9) for tau in (40, 55)]
-    folders = [recording(tmp_path / str(tau), preset("shapes2d-quick"), b) for tau, b in enumerate(seeds)]
+    folders = [
+        recording(tmp_path / str(tau), preset("shapes2d-quick"), b) for tau, b in enumerate(seeds)
+    ]
     weight, mean = recorded_weight(folders), np.mean(seeds, axis=0)
     played = np.interp(500 * lines + 250, weight.steps, weight.values)
     assert np.abs(played / mean - 1).max() < 0.01
     assert len(weight.steps) <= 120
     for value in (4.0, 0.0):
-        constant = recorded_weight([recording(tmp_path / f"at {value}", preset("shapes2d-quick"), [value] * 300)])
+        constant = recorded_weight(
+            [recording(tmp_path / f"at {value}", preset("shapes2d-quick"), [value] * 300)]
+        )
         assert set(constant.values) == {value}
 
 
@@ -375,16 +464,27 @@ def test_a_recording_of_corners_is_played_to_the_last_one(tmp_path):
 def test_a_recording_that_ends_early_is_noted_and_one_of_something_else_refused(tmp_path):
     kl, tc = preset("shapes2d-quick"), preset("shapes2d-control-factor")
     short = recording(tmp_path / "short", kl, [3.0, 2.0])
-    with pytest.warns(UserWarning, match=r"ends at step 1,000; its last weight, 2, is held .* to step 3,000"):
+    with pytest.warns(
+        UserWarning, match=r"ends at step 1,000; its last weight, 2, is held .* to step 3,000"
+    ):
         assert replayed(kl, [short]).control.values == (3.0, 2.0)
     with pytest.raises(
-        UserError, match="recorded the weight of its total correlation, and shapes2d-quick weighs its KL"
+        UserError,
+        match="recorded the weight of its total correlation, and shapes2d-quick weighs its KL",
     ):
         replayed(kl, [recording(tmp_path / "tc", tc, [3.0, 2.0])])
 
 
 def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
-    words = ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"]
+    words = [
+        "train",
+        "shapes2d-quick",
+        *TINY,
+        "--set",
+        "training.validation=64",
+        "--set",
+        "training.validate_every=35",
+    ]
     one, other = tmp_path / "straight", tmp_path / "stopped"
     assert within(*words, "--run", one, cwd=tmp_path).returncode == 0
     with ended_after(100):
@@ -403,7 +503,9 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
         damaged.write_bytes(damaged.read_bytes()[:1000])
     assert within("evaluate", one, *few, cwd=tmp_path).returncode == 0
     assert "damaged" in json.loads((one / "metrics.json").read_text())["best"]["skipped"]
-    refused = within(*words, "--set", "training.validation=256", "--run", tmp_path / "no", cwd=tmp_path)
+    refused = within(
+        *words, "--set", "training.validation=256", "--run", tmp_path / "no", cwd=tmp_path
+    )
     assert refused.returncode == 2
     assert "leaves nothing of 256 examples" in refused.stderr
 
@@ -411,12 +513,22 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
 def test_where_the_best_weights_are_gone_the_best_from_then_on_are_kept(tmp_path):
     run, words = (
         tmp_path / "run",
-        ["train", "shapes2d-quick", *TINY, "--set", "training.validation=64", "--set", "training.validate_every=35"],
+        [
+            "train",
+            "shapes2d-quick",
+            *TINY,
+            "--set",
+            "training.validation=64",
+            "--set",
+            "training.validate_every=35",
+        ],
     )
     with ended_after(100):
         within(*words, "--run", run, cwd=tmp_path)
     shutil.rmtree(run / "best")
-    lines = [json.dumps({"step": 1, "elbo": 0.0, "reconstruction": 0.0, "kl": 0.0})]  # better than any to come
+    lines = [
+        json.dumps({"step": 1, "elbo": 0.0, "reconstruction": 0.0, "kl": 0.0})
+    ]  # better than any to come
     (run / "validation.jsonl").write_text("\n".join(lines) + "\n")
     assert within("resume", run, "--device", "cpu", cwd=tmp_path).returncode == 0
     assert list((run / "best").glob("step-*"))
@@ -437,13 +549,20 @@ def test_weights_of_other_settings_are_not_measured_and_damaged_ones_are_named(s
     older = max(path for path in (run / "checkpoint").glob("step-*") if path != newest.parent)
     assert done.returncode == 0, done.stderr
     assert (
-        f"is damaged (tensors.safetensors does not match its digest); that of step {int(older.name[5:])}" in done.stderr
+        f"is damaged (tensors.safetensors does not match its digest); that of step {int(older.name[5:])}"
+        in done.stderr
     )
 
 
 def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_path, capsys):
-    sets = ["data.sentences=300", "training.steps=60", "training.log_every=7", "model.width=16",
-            "training.validation=40", "training.validate_every=14"]  # fmt: skip
+    sets = [
+        "data.sentences=300",
+        "training.steps=60",
+        "training.log_every=7",
+        "model.width=16",
+        "training.validation=40",
+        "training.validate_every=14",
+    ]
     words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
     words += ["--device", "cpu", "--checkpoint-every", "0.02s"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
@@ -461,20 +580,35 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     assert metrics["best"]["text"]["perplexity"] > 1
     assert metrics["text"]["perplexity"] > metrics["text"]["reconstruction_perplexity"] > 1
     beta = json.loads((one / "log.jsonl").read_text().splitlines()[-1])["beta"]
-    assert metrics["text"]["paper_elbo"] == pytest.approx(-(metrics["reconstruction"] + beta * metrics["kl"]))
+    assert metrics["text"]["paper_elbo"] == pytest.approx(
+        -(metrics["reconstruction"] + beta * metrics["kl"])
+    )
     assert metrics["text"]["paper_elbo"] > metrics["elbo"]  # flattered by a weight below one
     show_metrics("run", metrics)
     shown = capsys.readouterr().out
-    for words in ("paper elbo of", "iwae perplexity of", "read back from its code", metrics["text"]["samples"][0]):
+    for words in (
+        "paper elbo of",
+        "iwae perplexity of",
+        "read back from its code",
+        metrics["text"]["samples"][0],
+    ):
         assert words in shown
-    three, sixty = (within("sample", one, "--count", count, cwd=tmp_path).stdout.splitlines() for count in (3, 60))
+    three, sixty = (
+        within("sample", one, "--count", count, cwd=tmp_path).stdout.splitlines()
+        for count in (3, 60)
+    )
     assert (len(three), len(sixty), len(set(sixty[:50]) & set(sixty[50:]))) == (3, 60, 0)
     assert sixty[:3] == three
-    refused = {("sample", "--columns", 3): "--columns is for pictures", ("traverse",): "not of pictures"}
+    refused = {
+        ("sample", "--columns", 3): "--columns is for pictures",
+        ("traverse",): "not of pictures",
+    }
     for (verb, *words), reason in refused.items():
         assert reason in within(verb, one, *words, cwd=tmp_path).stderr
     ends = ["the cat sees the xyzzy .", metrics["text"]["read_back"][0]["sentence"]]
-    way = within("interpolate", one, "--from", ends[0], "--to", ends[1], "--columns", 3, cwd=tmp_path).stdout
+    way = within(
+        "interpolate", one, "--from", ends[0], "--to", ends[1], "--columns", 3, cwd=tmp_path
+    ).stdout
     lines = way.splitlines()
     assert (len(lines), lines[-1]) == (5, f"to    {ends[1]}")
     assert lines[0].endswith("the <UNK> .")
@@ -487,12 +621,24 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
 
 def test_text_that_changed_under_a_run_is_noticed(tmp_path):
     text = tmp_path / "text.txt"
-    text.write_text("\n".join(f"the {animal} sat on the mat" for animal in ("cat", "dog", "bird") * 40))
-    sets = [f'data=TextFile("{text}")', "training.steps=4", "training.log_every=2", "model.width=16"]
+    text.write_text(
+        "\n".join(f"the {animal} sat on the mat" for animal in ("cat", "dog", "bird") * 40)
+    )
+    sets = [
+        f'data=TextFile("{text}")',
+        "training.steps=4",
+        "training.log_every=2",
+        "model.width=16",
+    ]
     words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
     words += ["--run", tmp_path / "run", "--device", "cpu"]
     assert within(*words, cwd=tmp_path).returncode == 0
-    assert within("sample", tmp_path / "run", "--count", "2", "--device", "cpu", cwd=tmp_path).returncode == 0
+    assert (
+        within(
+            "sample", tmp_path / "run", "--count", "2", "--device", "cpu", cwd=tmp_path
+        ).returncode
+        == 0
+    )
     text.write_text(text.read_text().replace("mat", "another mat"))
     for verb in ("reconstruct", "evaluate"):
         refused = within(verb, tmp_path / "run", "--device", "cpu", cwd=tmp_path)
@@ -505,11 +651,28 @@ def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_
     if more:
         pytest.importorskip("tokenizers")
     text = tmp_path / "my.txt"
-    text.write_text("\n".join(f"The {'tall ' * (number % 3)}house number {number % 7} ." for number in range(80)))
-    sets = [f"data=TextFile('my.txt', lower=true{more})", "training.steps=20", "training.batch=8", "model.width=16"]
+    text.write_text(
+        "\n".join(
+            f"The {'tall ' * (number % 3)}house number {number % 7} ." for number in range(80)
+        )
+    )
+    sets = [
+        f"data=TextFile('my.txt', lower=true{more})",
+        "training.steps=20",
+        "training.batch=8",
+        "model.width=16",
+    ]
     words = [word for one in sets for word in ("--set", one)]
-    assert within("train", "text-quick", *words, "--device", "cpu", "--run", "run", cwd=tmp_path).returncode == 0
-    looks = [["sample", "run"], ["interpolate", "run", "--from", "The tall house", "--to", "number 3 ."]]
+    assert (
+        within(
+            "train", "text-quick", *words, "--device", "cpu", "--run", "run", cwd=tmp_path
+        ).returncode
+        == 0
+    )
+    looks = [
+        ["sample", "run"],
+        ["interpolate", "run", "--from", "The tall house", "--to", "number 3 ."],
+    ]
     before = [within(*look, cwd=tmp_path).stdout for look in looks]
     RunFolder(tmp_path / "unbegun").create(RunFolder(tmp_path / "run").experiment(), "")
     measured = within("evaluate", ".", "--iwae", 0, cwd=tmp_path)
@@ -518,7 +681,11 @@ def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_
     for other in ("\n".join(20 * ["another text altogether ."]), None):
         text.unlink() if other is None else text.write_text(other)
         assert [within(*look, cwd=tmp_path).stdout for look in looks] == before
-        reason = "no file or folder 'my.txt'" if other is None else "is not what it was when training began"
+        reason = (
+            "no file or folder 'my.txt'"
+            if other is None
+            else "is not what it was when training began"
+        )
         for look in (["evaluate", "run"], ["reconstruct", "run"], ["interpolate", "run"]):
             refused = within(*look, cwd=tmp_path)
             *earlier, last = refused.stderr.splitlines()

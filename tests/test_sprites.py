@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from controlvae.data import sprites
+from controlvae.lab.data import sprite_renderer as sprites
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,9 @@ def test_every_published_image_is_drawn_exactly(published):
 def test_factors_are_the_published_ones(published):
     classes = sprites.factor_classes(published["original_dataset_indices"])
     np.testing.assert_array_equal(classes, published["latents_classes"])
-    np.testing.assert_allclose(sprites.factor_values(classes), published["latents_values"], rtol=1e-12)
+    np.testing.assert_allclose(
+        sprites.factor_values(classes), published["latents_values"], rtol=1e-12
+    )
 
 
 def test_whole_set_has_as_many_lit_pixels_as_the_published_one(packed):
@@ -48,7 +50,9 @@ def test_whole_set_has_as_many_lit_pixels_as_the_published_one(packed):
 
 
 def test_single_images_equal_those_of_the_whole_set(packed):
-    indices = np.random.default_rng(0).integers(sprites.IMAGE_COUNT, size=3_000)  # unsorted, with repeats
+    indices = np.random.default_rng(0).integers(
+        sprites.IMAGE_COUNT, size=3_000
+    )  # unsorted, with repeats
     np.testing.assert_array_equal(sprites.render(indices), unpack(packed[indices]))
 
 
@@ -61,9 +65,15 @@ def test_images_are_numbered_with_the_last_factor_fastest():
     classes = sprites.factor_classes()
     assert classes.shape == (sprites.IMAGE_COUNT, 5)
     assert classes.dtype == np.int64
-    np.testing.assert_array_equal(np.ravel_multi_index(classes.T, sprites.FACTOR_SIZES), np.arange(sprites.IMAGE_COUNT))
-    np.testing.assert_array_equal(classes[[1, 32, -1]], [[0, 0, 0, 0, 1], [0, 0, 0, 1, 0], [2, 5, 39, 31, 31]])
-    np.testing.assert_array_equal(sprites.factor_classes(np.array([5, 99_999])), classes[[5, 99_999]])
+    np.testing.assert_array_equal(
+        np.ravel_multi_index(classes.T, sprites.FACTOR_SIZES), np.arange(sprites.IMAGE_COUNT)
+    )
+    np.testing.assert_array_equal(
+        classes[[1, 32, -1]], [[0, 0, 0, 0, 1], [0, 0, 0, 1, 0], [2, 5, 39, 31, 31]]
+    )
+    np.testing.assert_array_equal(
+        sprites.factor_classes(np.array([5, 99_999])), classes[[5, 99_999]]
+    )
 
 
 def draw(shape, scale=5, orientation=0, x=15, y=15):
@@ -95,7 +105,9 @@ def test_area_grows_as_scale_squared(packed, shape):
 @pytest.mark.parametrize("shape", range(3))
 def test_orientation_turns_counter_clockwise(shape):
     angle = 2 * np.pi * 3 / 39
-    x, y = np.meshgrid(*[np.arange(64) + 0.5 - (16 + 32 * 15 / 31)] * 2)  # from the sprite's centre, y down
+    x, y = np.meshgrid(
+        *[np.arange(64) + 0.5 - (16 + 32 * 15 / 31)] * 2
+    )  # from the sprite's centre, y down
 
     def turned(angle):  # each pixel looks up where it came from
         column = x * np.cos(angle) - y * np.sin(angle) + 16 + 32 * 15 / 31

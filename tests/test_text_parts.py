@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 import controlvae as cv
-from controlvae.data import grammar, text
-from controlvae.data.buckets import BucketOrder, in_buckets
-from controlvae.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from controlvae.errors import UserError
-from controlvae.models.text import LSTMReader, TextVAE, TransformerWriter
-from controlvae.models.transformer import Dropout
-from controlvae.objectives.text import token_nll
+from controlvae.lab.data.bucketing import BucketOrder, in_buckets
+from controlvae.lab.data.text import grammar
+from controlvae.lab.data.text import sentences as text
+from controlvae.lab.data.text.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from controlvae.lab.models.text_vae import LSTMReader, TextVAE, TransformerWriter
+from controlvae.lab.models.transformer import Dropout
+from controlvae.lab.objectives.text import token_nll
 
 WORDS = 30
 NETWORKS = list(itertools.product(("lstm", "transformer"), repeat=2))
@@ -30,8 +31,17 @@ NETWORKS = list(itertools.product(("lstm", "transformer"), repeat=2))
 def small(encoder="lstm", decoder="transformer", words=WORDS, dropout=0.0, sharp=1.0):
     """A little network in evaluation mode; `sharp` makes its choices of words less even."""
     torch.manual_seed(3)
-    model = TextVAE(words, latents=4, width=16, encoder=encoder, decoder=decoder, blocks=2, heads=4, inner=32,
-                    dropout=dropout).eval()  # fmt: skip
+    model = TextVAE(
+        words,
+        latents=4,
+        width=16,
+        encoder=encoder,
+        decoder=decoder,
+        blocks=2,
+        heads=4,
+        inner=32,
+        dropout=dropout,
+    ).eval()
     with torch.no_grad():
         model.decoder.embedding.weight *= sharp
     return model
@@ -99,7 +109,9 @@ def test_distinct_n_within_sentences_and_across_their_ends():
 
 def test_perplexity_of_even_odds_is_their_number():
     assert cv.metrics.perplexity(torch.full((3,), 5 * math.log(4)), [5, 5, 5]) == pytest.approx(4)
-    assert cv.metrics.perplexity([math.log(2), 3 * math.log(2)], np.array([1, 3])) == pytest.approx(2)  # by token
+    assert cv.metrics.perplexity([math.log(2), 3 * math.log(2)], np.array([1, 3])) == pytest.approx(
+        2
+    )  # by token
     assert cv.metrics.perplexity(1e6, 2) == math.inf
 
 
@@ -146,13 +158,18 @@ def test_a_text_file_comes_back_word_for_word_each_line_in_one_part(file):
     batch = train.batch(torch.tensor([[3, 1], [4, 1]]))
     assert batch.dtype == torch.int64
     assert batch.shape == (2, 2, *train.shape)
-    assert ((batch[0, 0] != PAD).sum(), batch[0, 0, train.lengths[3] - 1]) == (train.lengths[3], EOS)
+    assert ((batch[0, 0] != PAD).sum(), batch[0, 0, train.lengths[3] - 1]) == (
+        train.lengths[3],
+        EOS,
+    )
 
 
 def test_pieces_of_words_leave_none_unknown_and_come_back_whole(file):
     pytest.importorskip("tokenizers")
     path, lines = file
-    train, test = (text.text_file(str(path), part, held_out=0.25, pieces=60) for part in ("train", "test"))
+    train, test = (
+        text.text_file(str(path), part, held_out=0.25, pieces=60) for part in ("train", "test")
+    )
     assert len(train.vocabulary) <= 60 + len(SPECIAL)
     assert "outside the vocabulary" not in test.source
     assert {part.words(row) for part in (train, test) for row in part.tokens} == set(lines)
@@ -160,9 +177,13 @@ def test_pieces_of_words_leave_none_unknown_and_come_back_whole(file):
     assert test.unknown(f"{lines[0]} 漢字") == ["漢字"]
     with pytest.raises(UserError, match="fewer than the letters"):
         text.text_file(str(path), held_out=0.25, pieces=3)
-    again = "from controlvae.data.text import text_file; print(text_file({!r}, held_out=0.25, pieces=60).fingerprint())"
-    other = subprocess.run([sys.executable, "-c", again.format(str(path))], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == train.fingerprint()  # learnt alike in every process, so a run can be resumed
+    again = "from controlvae.lab.data.text.sentences import text_file; print(text_file({!r}, held_out=0.25, pieces=60).fingerprint())"
+    other = subprocess.run(
+        [sys.executable, "-c", again.format(str(path))], capture_output=True, text=True, check=True
+    )
+    assert (
+        other.stdout.strip() == train.fingerprint()
+    )  # learnt alike in every process, so a run can be resumed
 
 
 def test_nothing_is_cut_in_silence(file):
@@ -177,7 +198,9 @@ def test_nothing_is_cut_in_silence(file):
     assert "17 of 41 left out" in text.text_file(str(path), longest=7, held_out=0).source
     few = text.text_file(str(path), held_out=0, words=3, longest=10)
     assert len(few.vocabulary) == 7
-    assert few.words(few.tokens[1]) == "<UNK> very cat <UNK> sat"  # "cat", "sat" and "the" are as frequent
+    assert (
+        few.words(few.tokens[1]) == "<UNK> very cat <UNK> sat"
+    )  # "cat", "sat" and "the" are as frequent
     assert "80 words (29.1%) outside the vocabulary of 7" in few.source
 
 
@@ -190,7 +213,11 @@ def test_nothing_is_cut_in_silence(file):
         (b"a\xff\n", {}, "not UTF-8"),
         (b"a <EOS>\nb\n", {"held_out": 0}, "meaning of its own"),
         (b"a\n", {"part": "dev"}, "train or test"),
-        (b"a b\n\n" + b"a " * 40_000, {}, r"line 3 of .*bad.txt has 40,000 words, .*data.longest=100"),
+        (
+            b"a b\n\n" + b"a " * 40_000,
+            {},
+            r"line 3 of .*bad.txt has 40,000 words, .*data.longest=100",
+        ),
         (b"a b\n" + b"a" * 40_000, {"pieces": 50}, r"line 2 of .*bad.txt has 40,000 letters"),
     ],
 )
@@ -207,7 +234,11 @@ def test_penn_treebank_is_all_there(tmp_path):
     parts = {split: text.penn_treebank(split) for split in text.COUNTS}
     assert [len(part) for part in parts.values()] == [42_068, 3_370, 3_761]
     assert all(len(part.vocabulary) == 10_003 for part in parts.values())
-    assert [int(part.lengths.sum()) for part in parts.values()] == [929_589, 73_760, 82_430]  # the known word counts
+    assert [int(part.lengths.sum()) for part in parts.values()] == [
+        929_589,
+        73_760,
+        82_430,
+    ]  # the known word counts
     assert parts["train"].shape == (83,)
     assert all(int((part.tokens == UNK).sum()) == 0 for part in parts.values())
     if place.suffix == ".zip":
@@ -249,7 +280,9 @@ def test_buckets_hold_every_sentence_once_an_epoch(batch):
     assert torch.equal(fresh.indices(77), order.indices(77))  # a function of (seed, step) alone
     assert not torch.equal(BucketOrder(lengths, batch, seed=6).indices(77), order.indices(77))
     whole = list(in_buckets(lengths, batch))
-    assert torch.equal(torch.cat([bucket.indices for bucket in whole]).sort().values, torch.arange(500))
+    assert torch.equal(
+        torch.cat([bucket.indices for bucket in whole]).sort().values, torch.arange(500)
+    )
     assert all(lengths[bucket.indices].max() <= bucket.width for bucket in whole)
 
 
@@ -266,29 +299,42 @@ def derivations(words):
             ends = Counter([start])
             for part in right:
                 ends = sum(
-                    (Counter({e: n * m for e, m in ways(part, place).items()}) for place, n in ends.items()), Counter()
+                    (
+                        Counter({e: n * m for e, m in ways(part, place).items()})
+                        for place, n in ends.items()
+                    ),
+                    Counter(),
                 )
             found += ends
         return found
 
     meanings = itertools.product(*(range(len(values)) for values in grammar.FACTORS.values()))
     names = [
-        (meaning, tuple(v[f] for v, f in zip(grammar.FACTORS.values(), meaning, strict=True))) for meaning in meanings
+        (meaning, tuple(v[f] for v, f in zip(grammar.FACTORS.values(), meaning, strict=True)))
+        for meaning in meanings
     ]
-    return {meaning: count for meaning, name in names if (count := ways(("sentence", *name), 0)[len(words)])}
+    return {
+        meaning: count
+        for meaning, name in names
+        if (count := ways(("sentence", *name), 0)[len(words)])
+    }
 
 
 def test_a_sentence_of_the_grammar_has_one_derivation_and_parses_back():
     drawn = grammar.draw(50)
     assert all(derivations(sentence.words) == {sentence.factors: 1} for sentence in drawn)
-    assert all(grammar.parse(sentence.words) == sentence.factors for sentence in grammar.draw(150, seed=1))
+    assert all(
+        grammar.parse(sentence.words) == sentence.factors for sentence in grammar.draw(150, seed=1)
+    )
     words = list(drawn[0].words)
     assert grammar.parse([*words[:-1], "the", "."]) is None
     assert grammar.parse([]) is None
 
 
 def test_the_grammar_is_a_distribution_over_long_sentences_drawn_the_same_each_time():
-    assert all(sum(p for p, _ in options) == pytest.approx(1) for options in grammar.rules().values())
+    assert all(
+        sum(p for p, _ in options) == pytest.approx(1) for options in grammar.rules().values()
+    )
     sentences = grammar.grammar_sentences(2_000, seed=1)
     assert 200 < len(sentences.vocabulary) < 600
     assert 15 < sentences.lengths.float().mean() < 25
@@ -327,21 +373,35 @@ def test_recurrent_layers_keep_float32_within_an_autocast():
 
 def test_the_transformer_writer_is_torchs():
     torch.manual_seed(0)
-    writer, z, tokens = TransformerWriter(WORDS, 4, 16, 2, 4, 32, 20), torch.randn(3, 4), rows(5, 9, 7)
+    writer, z, tokens = (
+        TransformerWriter(WORDS, 4, 16, 2, 4, 32, 20),
+        torch.randn(3, 4),
+        rows(5, 9, 7),
+    )
     x, memory = writer.embedding(tokens) * 4 + writer.places[:9], writer.memory(z)[:, None]
     for block in writer.blocks:
         layer = nn.TransformerDecoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True)
         with torch.no_grad():
-            for theirs, ours in ((layer.self_attn, block.own), (layer.multihead_attn, block.memory)):
-                theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+            for theirs, ours in (
+                (layer.self_attn, block.own),
+                (layer.multihead_attn, block.memory),
+            ):
+                theirs.in_proj_weight.copy_(
+                    torch.cat([ours.query.weight, ours.key.weight, ours.value.weight])
+                )
                 theirs.out_proj.weight.copy_(ours.output.weight)
         layer.linear1, layer.linear2 = block.inner, block.outer
         x = layer(x, memory, nn.Transformer.generate_square_subsequent_mask(9), tgt_is_causal=True)
-    assert torch.allclose(writer(z, tokens, Dropout()), writer.norm(x) @ writer.embedding.weight.T, atol=1e-5)
+    assert torch.allclose(
+        writer(z, tokens, Dropout()), writer.norm(x) @ writer.embedding.weight.T, atol=1e-5
+    )
 
 
 def test_nll_is_the_sum_over_words_and_the_end():
-    logits, tokens = torch.randn(2, 3, 5, WORDS), torch.stack([rows(5, 2, 4), rows(3, 5, 1, seed=1)])
+    logits, tokens = (
+        torch.randn(2, 3, 5, WORDS),
+        torch.stack([rows(5, 2, 4), rows(3, 5, 1, seed=1)]),
+    )
     by_hand = torch.zeros(2, 3)
     for place in itertools.product(range(2), range(3), range(5)):
         if tokens[place] != PAD:
@@ -359,7 +419,9 @@ def test_no_word_sees_a_later_one(encoder, decoder):
     before, after = model.decode(z, tokens), model.decode(z, changed)
     assert torch.equal(before[:, :6], after[:, :6])
     assert not torch.allclose(before[:, 6:], after[:, 6:])
-    assert not torch.allclose(before[:, 0], model.decode(z + 1, tokens)[:, 0])  # and every word sees z
+    assert not torch.allclose(
+        before[:, 0], model.decode(z + 1, tokens)[:, 0]
+    )  # and every word sees z
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), NETWORKS)
@@ -388,22 +450,34 @@ def test_dropout_may_be_given_and_reaches_every_parameter(encoder, decoder):
         return lambda x: x * (torch.rand(x.shape, generator=generator) < 0.5) * 2
 
     plain = loss(lambda: None)
-    assert torch.allclose(loss(lambda: lambda x: x), plain, atol=1e-4)  # attention written out is the fused one
+    assert torch.allclose(
+        loss(lambda: lambda x: x), plain, atol=1e-4
+    )  # attention written out is the fused one
     model.train()
     assert loss(lambda: None) != loss(lambda: None)  # torch's own moves on
     assert loss(masks) == loss(masks) != plain  # a given one is a function
     loss(masks).backward()
     still = {name for name, parameter in model.named_parameters() if parameter.grad is None}
     # Attention to one token gives it weight 1 whatever is asked: nothing on the way to the question has a gradient.
-    asking = [f"memory{part}" for part in ("_norm.weight", "_norm.bias", ".query.weight", ".key.weight")]
+    asking = [
+        f"memory{part}" for part in ("_norm.weight", "_norm.bias", ".query.weight", ".key.weight")
+    ]
     blocks = range(2 if decoder == "transformer" else 0)
     assert still == {f"decoder.blocks.{block}.{name}" for block in blocks for name in asking}
 
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 def test_what_it_writes_has_the_probability_of_reading_it(decoder):
-    model, z = small(decoder=decoder, sharp=8), torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
-    ways = {"draw": {}, "cool": {"temperature": 0.7, "top_k": 5}, "greedy": {"temperature": 0}, "beam": {"beam": 4}}
+    model, z = (
+        small(decoder=decoder, sharp=8),
+        torch.randn(16, 4, generator=torch.Generator().manual_seed(1)),
+    )
+    ways = {
+        "draw": {},
+        "cool": {"temperature": 0.7, "top_k": 5},
+        "greedy": {"temperature": 0},
+        "beam": {"beam": 4},
+    }
     for how in ways.values():
         tokens, log_probability = model.generate(z, longest=12, **how)
         assert not (tokens == BOS).any()
@@ -413,12 +487,17 @@ def test_what_it_writes_has_the_probability_of_reading_it(decoder):
         assert torch.allclose(log_probability, read, atol=1e-3)
         again = model.generate(z, longest=12, **how)
         assert torch.equal(again.tokens, tokens)
-    assert not torch.equal(model.generate(z, 12, seed=1).tokens, model.generate(z, 12, seed=2).tokens)
+    assert not torch.equal(
+        model.generate(z, 12, seed=1).tokens, model.generate(z, 12, seed=2).tokens
+    )
 
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 def test_the_narrowest_draws_are_greedy_and_a_beam_is_no_worse(decoder):
-    model, z = small(decoder=decoder, sharp=2), torch.randn(32, 4, generator=torch.Generator().manual_seed(2))
+    model, z = (
+        small(decoder=decoder, sharp=2),
+        torch.randn(32, 4, generator=torch.Generator().manual_seed(2)),
+    )
     greedy = model.generate(z, longest=10, temperature=0)
     for narrow in ({"temperature": 1e-6}, {"top_k": 1}, {"top_p": 1e-6}):
         assert torch.equal(model.generate(z, longest=10, **narrow).tokens, greedy.tokens)
@@ -429,11 +508,16 @@ def test_the_narrowest_draws_are_greedy_and_a_beam_is_no_worse(decoder):
 
 
 def test_a_beam_as_wide_as_the_choices_finds_the_best_sentence_there_is():
-    model, z = small(words=8, sharp=6), torch.randn(3, 4, generator=torch.Generator().manual_seed(4))
+    model, z = (
+        small(words=8, sharp=6),
+        torch.randn(3, 4, generator=torch.Generator().manual_seed(4)),
+    )
     best = torch.full((3,), -math.inf)
     for length in (1, 2, 3):
         for words in itertools.product((UNK, 4, 5, 6, 7), repeat=length - 1):
-            for last in (EOS,) if length < 3 else (EOS, UNK, 4, 5, 6, 7):  # the limit ends a sentence too
+            for last in (
+                (EOS,) if length < 3 else (EOS, UNK, 4, 5, 6, 7)
+            ):  # the limit ends a sentence too
                 tokens = torch.tensor([[*words, last]]).expand(3, -1)
                 with torch.no_grad():
                     best = torch.maximum(best, -token_nll(model.decode(z, tokens), tokens))

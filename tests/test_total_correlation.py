@@ -7,12 +7,15 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from controlvae.cli.bars import describe
-from controlvae.data.load import load
-from controlvae.experiments import RunFolder, override, preset
-from controlvae.models import Critic, Posterior
-from controlvae.objectives import divergence
-from controlvae.objectives.total_correlation import (
+from controlvae.distributions import Posterior
+from controlvae.lab.cli.progress import describe
+from controlvae.lab.config import override, preset
+from controlvae.lab.data.registry import load
+from controlvae.lab.engines.measurements import columns
+from controlvae.lab.engines.sampling import orders, shuffling
+from controlvae.lab.models import Critic
+from controlvae.lab.objectives import divergence
+from controlvae.lab.objectives.total_correlation import (
     critic_accuracy,
     critic_loss,
     critic_loss_gradient,
@@ -21,10 +24,9 @@ from controlvae.objectives.total_correlation import (
     minibatch_terms,
     shuffled,
 )
-from controlvae.report import write_report
-from controlvae.training import Glance
-from controlvae.training.measurements import columns
-from controlvae.training.sampling import orders, shuffling
+from controlvae.lab.reports.page import write_report
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.training.loop import Glance
 
 
 def correlated(rho, count, generator):
@@ -56,13 +58,17 @@ def test_a_trained_critic_finds_it_and_finds_none_among_shuffled_latents():
     z = correlated(0.8, 20_000, generator)
     apart = shuffled(z, shuffling(torch.randn(20_000, 2, generator=generator)))
     assert density_ratio(critic(z)).item() == pytest.approx(-0.5 * math.log(1 - 0.64), abs=0.08)
-    assert density_ratio(critic(apart)).item() < 0  # it tells the opposite way: an estimate, not a bound
+    assert (
+        density_ratio(critic(apart)).item() < 0
+    )  # it tells the opposite way: an estimate, not a bound
     assert 0.6 < critic_accuracy(critic(z), critic(apart)).item() < 0.9
 
 
 def test_shuffling_keeps_every_latent_and_breaks_their_company():
     z = correlated(0.99, 4_000, torch.Generator().manual_seed(2))
-    apart = shuffled(z, shuffling(torch.randn(4_000, 2, generator=torch.Generator().manual_seed(3))))
+    apart = shuffled(
+        z, shuffling(torch.randn(4_000, 2, generator=torch.Generator().manual_seed(3)))
+    )
     assert apart.sort(0).values.equal(z.sort(0).values)
     assert abs(torch.corrcoef(apart.T)[0, 1]) < 0.06
 
@@ -89,9 +95,13 @@ def test_minibatch_terms_are_those_of_plain_loops():
     q = Normal(posterior.mean, (0.5 * posterior.log_variance).exp())
     log_q_z, log_product, log_own = [], [], []
     for i in range(batch):
-        densities = torch.stack([Normal(q.mean[j], q.stddev[j]).log_prob(z[i]) for j in range(batch)])
+        densities = torch.stack(
+            [Normal(q.mean[j], q.stddev[j]).log_prob(z[i]) for j in range(batch)]
+        )
         log_q_z.append(torch.log(densities.sum(1).exp().sum() / (batch * examples)))
-        log_product.append(sum(torch.log(densities[:, k].exp().sum() / (batch * examples)) for k in range(latents)))
+        log_product.append(
+            sum(torch.log(densities[:, k].exp().sum() / (batch * examples)) for k in range(latents))
+        )
         log_own.append(densities[i].sum())
     log_q_z, log_product, log_own = map(torch.stack, (log_q_z, log_product, log_own))
     prior = Normal(0.0, 1.0).log_prob(z).sum(1)
@@ -99,8 +109,12 @@ def test_minibatch_terms_are_those_of_plain_loops():
     torch.testing.assert_close(terms.held, (log_q_z - log_product).mean())
     # At a weight of one the parts add up to the sampled KL.
     torch.testing.assert_close(terms.given + terms.held, (log_own - prior).mean())
-    stacked = minibatch_terms(divergence(posterior), Posterior(*(v.expand(2, -1, -1) for v in posterior[:2])),
-                              z.expand(2, -1, -1), examples)  # fmt: skip
+    stacked = minibatch_terms(
+        divergence(posterior),
+        Posterior(*(v.expand(2, -1, -1) for v in posterior[:2])),
+        z.expand(2, -1, -1),
+        examples,
+    )
     torch.testing.assert_close(stacked.held, terms.held.expand(2))
 
 
@@ -108,7 +122,10 @@ def test_the_published_critic_and_its_second_batch():
     assert sum(p.numel() for p in Critic(10).parameters()) == 4_017_002
     experiment = override(preset("shapes2d-factor"), ["data.images=640"])
     first, second = orders(experiment, load(experiment.data))
-    same = sum(len(set(first.indices(step).tolist()) & set(second.indices(step).tolist())) for step in range(10))
+    same = sum(
+        len(set(first.indices(step).tolist()) & set(second.indices(step).tolist()))
+        for step in range(10)
+    )
     assert same < 120  # 64 a step are expected to share 6.4 by chance
 
 
@@ -118,8 +135,10 @@ def test_the_minibatch_estimate_of_latents_that_tell_nothing_is_the_bias():
     assert terms.held.item() == pytest.approx(9 * math.log(20_000), rel=1e-5)
 
 
-SHOWN = {"shapes2d-factor": ({"tc": 0.2, "critic_accuracy": 0.61}, "TC 0.20 (critic 61% right)"),
-         "shapes2d-beta-tc": ({"tc": 90.15}, "biased TC 90.15")}  # fmt: skip
+SHOWN = {
+    "shapes2d-factor": ({"tc": 0.2, "critic_accuracy": 0.61}, "TC 0.20 (critic 61% right)"),
+    "shapes2d-beta-tc": ({"tc": 90.15}, "biased TC 90.15"),
+}
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -133,11 +152,22 @@ def test_a_report_has_the_critics_accuracy_and_names_the_bias(tmp_path):
     folders = [RunFolder(tmp_path / name) for name in SHOWN]
     for folder, (name, (measured, _)) in zip(folders, SHOWN.items(), strict=True):
         folder.create(preset(name), "controlvae train ...")
-        line = {"kl": 4.0, "reconstruction": 9.0, "beta": 6.0, "target": None, "kl_per_latent": [4.0, 0.0], **measured}
-        folder.log_file.write_text("".join(json.dumps({"step": 500 * n, **line}) + "\n" for n in range(1, 30)))
+        line = {
+            "kl": 4.0,
+            "reconstruction": 9.0,
+            "beta": 6.0,
+            "target": None,
+            "kl_per_latent": [4.0, 0.0],
+            **measured,
+        }
+        folder.log_file.write_text(
+            "".join(json.dumps({"step": 500 * n, **line}) + "\n" for n in range(1, 30))
+        )
     page = write_report(folders, tmp_path / "both.html").read_text()
     assert "<td>0.20</td><td>0.61</td></tr>" in page
     assert "<td>90.15 (biased)</td><td>–</td></tr>" in page
-    assert page.count("too high by about (latents − 1) log(examples)") == 2  # under the curve and the numbers
+    assert (
+        page.count("too high by about (latents − 1) log(examples)") == 2
+    )  # under the curve and the numbers
     assert "Of shapes2d-beta-tc the estimate is that of a minibatch" in page
     assert "biased" not in write_report(folders[:1], tmp_path / "one.html").read_text()

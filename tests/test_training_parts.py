@@ -13,21 +13,25 @@ from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 import controlvae as cv
-from controlvae.control import Points
-from controlvae.data import shapes2d, sprites
-from controlvae.data.examples import BinaryImages, Order
-from controlvae.data.load import load
+from controlvae.distributions import Posterior, bernoulli, gaussian
 from controlvae.errors import UserError
-from controlvae.experiments import Adam, RunFolder, Shapes2D, override, preset
-from controlvae.models import ConvVAE, Posterior, build
-from controlvae.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
-from controlvae.objectives import bernoulli, divergence, elbo_terms, gaussian, least_correlation
-from controlvae.report.troubles import troubles_of
-from controlvae.training import EagerEngine, Run, Session, train
-from controlvae.training.checkpoint import latest_step
-from controlvae.training.eager import Network
-from controlvae.training.journal import in_training
-from controlvae.training.noise import noise_key, normal_noise
+from controlvae.lab.config import Adam, Shapes2D, override, preset
+from controlvae.lab.data import dsprites as shapes2d
+from controlvae.lab.data import sprite_renderer as sprites
+from controlvae.lab.data.dataset import BinaryImages, Order
+from controlvae.lab.data.registry import load
+from controlvae.lab.engines.eager import EagerEngine, Network
+from controlvae.lab.engines.rng import noise_key, normal_noise
+from controlvae.lab.models import ConvVAE, build
+from controlvae.lab.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
+from controlvae.lab.objectives import divergence, elbo_terms, least_correlation
+from controlvae.lab.reports.warnings import troubles_of
+from controlvae.lab.runs.checkpoint import latest_step
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.logger import in_training
+from controlvae.lab.training.loop import Run, train
+from controlvae.lab.training.session import Session
+from controlvae.laws import Points
 
 TINY = ["data.images=128", "training.batch=8", "model.channels=(4,4,4)", "model.hidden=16"]
 
@@ -43,7 +47,10 @@ def test_noise_is_standard_normal_and_its_streams_are_independent():
     assert draws.std() == pytest.approx(1.0, abs=2e-3)
     by_seed = draws.flatten(1)
     across = torch.corrcoef(by_seed) - torch.eye(4, dtype=torch.float64)
-    in_time = [torch.corrcoef(torch.stack([by_seed[0, :-lag], by_seed[0, lag:]]))[0, 1] for lag in (1, 10, 640)]
+    in_time = [
+        torch.corrcoef(torch.stack([by_seed[0, :-lag], by_seed[0, lag:]]))[0, 1]
+        for lag in (1, 10, 640)
+    ]
     assert max(across.abs().max(), *map(abs, in_time)) < 5 / by_seed.shape[1] ** 0.5
 
 
@@ -55,7 +62,10 @@ def test_noise_depends_on_seed_and_step_alone():
 
 def test_an_epoch_meets_every_example_once_in_a_new_order():
     order = Order(count=103, batch=10, seed=4)
-    epochs = [torch.cat([order.indices(step) for step in range(e * 10, e * 10 + 10)]).tolist() for e in range(2)]
+    epochs = [
+        torch.cat([order.indices(step) for step in range(e * 10, e * 10 + 10)]).tolist()
+        for e in range(2)
+    ]
     assert all(len(set(epoch)) == 100 for epoch in epochs)
     assert epochs[0] != epochs[1]
     assert Order(103, 10, seed=4).indices(13).equal(order.indices(13))
@@ -66,7 +76,9 @@ def test_an_epoch_meets_every_example_once_in_a_new_order():
 
 def test_bits_give_back_their_pictures():
     pictures = np.random.default_rng(1).integers(0, 2, (20, 1, 16, 16), dtype=np.uint8)
-    images = BinaryImages(torch.from_numpy(np.packbits(pictures.reshape(20, -1), axis=1)), (1, 16, 16), "random")
+    images = BinaryImages(
+        torch.from_numpy(np.packbits(pictures.reshape(20, -1), axis=1)), (1, 16, 16), "random"
+    )
     chosen = torch.tensor([3, 19, 3, 0])
     assert torch.equal(images.batch(chosen), torch.from_numpy(pictures[chosen]).float())
 
@@ -78,7 +90,10 @@ def test_the_original_file_is_used_where_it_is(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz", imgs=pictures)
     images = load(Shapes2D(), tmp_path)
     assert "original" in images.source
-    assert images.batch(torch.arange(3_000))[:, 0].numpy().astype(np.uint8).tobytes() == pictures.tobytes()
+    assert (
+        images.batch(torch.arange(3_000))[:, 0].numpy().astype(np.uint8).tobytes()
+        == pictures.tobytes()
+    )
     (tmp_path / "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz").write_bytes(b"PK broken")
     with pytest.raises(UserError, match="cannot be read as dSprites"):
         load(Shapes2D(images=50), tmp_path)
@@ -101,9 +116,12 @@ def test_the_appendix_network_has_its_parameters():
 
 
 LAYERS = [
-    (OutputUp(8, 1), (8, 5, 5)), (OutputUp(8, 3), (8, 5, 5)), (Up(8, 6), (8, 5, 5)),
-    (MapToVector(8, 6, 4), (8, 4, 4)), (VectorToMap(8, 6, 4), (8, 1, 1)),
-]  # fmt: skip
+    (OutputUp(8, 1), (8, 5, 5)),
+    (OutputUp(8, 3), (8, 5, 5)),
+    (Up(8, 6), (8, 5, 5)),
+    (MapToVector(8, 6, 4), (8, 4, 4)),
+    (VectorToMap(8, 6, 4), (8, 1, 1)),
+]
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
@@ -114,15 +132,25 @@ def test_a_layer_of_ours_is_the_one_of_torch_it_stands_for(layer, shape, layout)
     torchs = copy.deepcopy(ours)
     as_torch(torchs)
     assert type(torchs[0]) in (nn.Conv2d, nn.ConvTranspose2d)
-    x = torch.randn(3, *shape, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    x = (
+        torch.randn(3, *shape, dtype=torch.float64)
+        .contiguous(memory_format=layout)
+        .requires_grad_()
+    )
     torch.testing.assert_close(ours(x), torchs(x))
-    got, expected = (torch.autograd.grad(m(x).sin().sum(), (x, *m.parameters())) for m in (ours, torchs))
+    got, expected = (
+        torch.autograd.grad(m(x).sin().sum(), (x, *m.parameters())) for m in (ours, torchs)
+    )
     torch.testing.assert_close(got, expected)
 
 
 def test_the_network_descends_as_with_layers_of_torch():
     torch.manual_seed(0)
-    ours, x, noise_ = ConvVAE().to(memory_format=torch.channels_last), torch.rand(16, 1, 64, 64), torch.randn(16, 10)
+    ours, x, noise_ = (
+        ConvVAE().to(memory_format=torch.channels_last),
+        torch.rand(16, 1, 64, 64),
+        torch.randn(16, 10),
+    )
     torchs = copy.deepcopy(ours)
     as_torch(torchs)
     assert list(ours.state_dict()) == list(torchs.state_dict())
@@ -137,7 +165,9 @@ def test_the_network_descends_as_with_layers_of_torch():
 
 def test_a_seed_fixes_the_weights_and_leaves_the_global_generator_alone():
     before = torch.random.get_rng_state()
-    experiments = [override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 1, 2)]
+    experiments = [
+        override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 1, 2)
+    ]
     examples = load(experiments[0].data)
     models = [build(experiment, examples) for experiment in experiments]
     one, same, other = (torch.cat([p.flatten() for p in model.parameters()]) for model in models)
@@ -148,32 +178,47 @@ def test_a_seed_fixes_the_weights_and_leaves_the_global_generator_alone():
 
 def test_terms_are_those_of_torch_distributions():
     torch.manual_seed(0)
-    model, x, noise_ = ConvVAE((1, 16, 16), 3, (4, 4), 8), torch.rand(6, 1, 16, 16).round(), torch.randn(6, 3)
+    model, x, noise_ = (
+        ConvVAE((1, 16, 16), 3, (4, 4), 8),
+        torch.rand(6, 1, 16, 16).round(),
+        torch.randn(6, 3),
+    )
     logits, posterior = model(x, noise_)
     terms = elbo_terms(divergence(posterior))
     q = Normal(posterior.mean, (0.5 * posterior.log_variance).exp())
     kl = kl_divergence(q, Normal(0.0, 1.0))
     torch.testing.assert_close(terms.divergence.kl, kl.sum(1).mean())
     torch.testing.assert_close(terms.divergence.per_latent, kl.mean(0))
-    torch.testing.assert_close(bernoulli(logits, x), -Bernoulli(logits=logits).log_prob(x).sum((1, 2, 3)))
+    torch.testing.assert_close(
+        bernoulli(logits, x), -Bernoulli(logits=logits).log_prob(x).sum((1, 2, 3))
+    )
 
 
 def test_a_gaussian_is_that_of_torch_distributions_and_its_best_variance_the_mean_square():
     torch.manual_seed(0)
-    logits, x = torch.randn(2, 3, 1, 8, 8, dtype=torch.float64), torch.rand(2, 3, 1, 8, 8, dtype=torch.float64)
+    logits, x = (
+        torch.randn(2, 3, 1, 8, 8, dtype=torch.float64),
+        torch.rand(2, 3, 1, 8, 8, dtype=torch.float64),
+    )
     errors = (torch.sigmoid(logits) - x).square().flatten(1).mean(1)  # of two models
     log_variance = errors.log().requires_grad_()
     nats = gaussian(logits, x, log_variance)
     scale = errors.sqrt().view(2, 1, 1, 1, 1)
-    torch.testing.assert_close(nats, -Normal(torch.sigmoid(logits), scale).log_prob(x).flatten(2).sum(2))
+    torch.testing.assert_close(
+        nats, -Normal(torch.sigmoid(logits), scale).log_prob(x).flatten(2).sum(2)
+    )
     (gradient,) = torch.autograd.grad(nats.sum(), log_variance)
     torch.testing.assert_close(gradient, torch.zeros_like(gradient))
 
 
 def test_free_bits_cost_no_less_and_pull_no_harder():
-    posterior = Posterior(torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2))
+    posterior = Posterior(
+        torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2)
+    )
     terms = elbo_terms(divergence(posterior), free_bits=0.5)
-    assert terms.held.item() == pytest.approx((9 + 1) / 4 + 0.5)  # KL of a latent: mean of its squared means / 2
+    assert terms.held.item() == pytest.approx(
+        (9 + 1) / 4 + 0.5
+    )  # KL of a latent: mean of its squared means / 2
     assert terms.divergence.kl.item() == pytest.approx((9 + 1 + 0.01 + 0.09) / 4)
     (gradient,) = torch.autograd.grad(terms.held, posterior.mean)
     assert gradient.tolist() == [[1.5, 0.0], [0.5, 0.0]]
@@ -182,12 +227,18 @@ def test_free_bits_cost_no_less_and_pull_no_harder():
 
 
 def test_prices_weigh_what_a_latent_pays_and_leave_what_is_held():
-    posterior = Posterior(torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2))
+    posterior = Posterior(
+        torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2)
+    )
     terms = elbo_terms(divergence(posterior), prices=torch.tensor([1.0, 3.0]))
     assert terms.held.item() == pytest.approx(terms.divergence.kl.item())
     (gradient,) = torch.autograd.grad(terms.held, posterior.mean)
-    torch.testing.assert_close(gradient, torch.tensor([[1.5, 0.15], [0.5, 0.45]]))  # mean / 2 examples x price
-    falling = override(preset("shapes2d-quick"), ["objective.prices=(1,Points((10,20),(3,1)))"]).objective
+    torch.testing.assert_close(
+        gradient, torch.tensor([[1.5, 0.15], [0.5, 0.45]])
+    )  # mean / 2 examples x price
+    falling = override(
+        preset("shapes2d-quick"), ["objective.prices=(1,Points((10,20),(3,1)))"]
+    ).objective
     assert falling.prices_at(4, 15.0) == [1, 2, 2, 2]
     too_many = ",".join(11 * "1")
     for sets in (["prices=(1,0)"], ["prices=(1,)", "free_bits=0.1"], [f"prices=({too_many})"]):
@@ -196,7 +247,9 @@ def test_prices_weigh_what_a_latent_pays_and_leave_what_is_held():
 
 
 def test_a_model_trains_the_same_alone_or_beside_others():
-    experiments = [override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 2)]
+    experiments = [
+        override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 2)
+    ]
     examples = load(experiments[0].data)
     alone = EagerEngine(experiments[1:], examples, torch.device("cpu"))
     beside = EagerEngine(experiments, examples, torch.device("cpu"))
@@ -227,7 +280,9 @@ def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
 
 
 def test_a_session_says_how_it_ended_and_frees_its_folders_whatever_happens(tmp_path):
-    experiment = override(preset("shapes2d-quick"), [*TINY, "training.steps=8", "training.log_every=4"])
+    experiment = override(
+        preset("shapes2d-quick"), [*TINY, "training.steps=8", "training.log_every=4"]
+    )
     folder, examples = RunFolder(tmp_path / "run"), load(experiment.data)
     folder.create(experiment, "")
     for left_by in ("an error", "a break", "a request", "its end"):
@@ -236,7 +291,9 @@ def test_a_session_says_how_it_ended_and_frees_its_folders_whatever_happens(tmp_
             for glance in train(runs, engine, stop=lambda left_by=left_by: left_by == "a request"):
                 if left_by == "an error":
                     raise KeyboardInterrupt
-                if left_by == "a break" and glance.step == 4:  # a line of the log, and no checkpoint
+                if (
+                    left_by == "a break" and glance.step == 4
+                ):  # a line of the log, and no checkpoint
                     break
         assert not in_training(folder)
     events = [event["event"] for event in folder.events()]
@@ -248,10 +305,14 @@ def test_a_target_within_the_noise_of_what_is_held_is_said_once(tmp_path):
     folder.create(override(preset("shapes2d-control-factor"), ["control.target=0.01"]), "")
     run = Run.open(folder)
     line = {"target": 0.01, "tc": 0.02, "beta": 9.0, "saturated": 0.0, "kl": 5.0}
-    for step in range(1, 13):  # scatters for two lines, not at the third, then to the end: said once
+    for step in range(
+        1, 13
+    ):  # scatters for two lines, not at the third, then to the end: said once
         run.watch.see({**line, "step": step, "tc_sd": 0.001 if step == 3 else 0.08})
     run.journal.close()
-    assert [(event["event"], event["step"]) for event in folder.events()] == [("target within noise", 6)]
+    assert [(event["event"], event["step"]) for event in folder.events()] == [
+        ("target within noise", 6)
+    ]
     assert "the total correlation scatters by 0.08 nats" in run.watch.news[0]
     assert len(run.watch.news) == 1
 
@@ -264,11 +325,22 @@ def test_a_critic_that_is_right_more_often_than_its_estimate_allows_is_behind(tm
     correlation, right = 0.8, 0.5 + math.asin(0.8) / (2 * math.pi)
     truth = -0.5 * math.log(1 - correlation**2)
     assert 0 < least_correlation(right) < truth
-    line = {"target": 0.3, "tc_sd": 0.01, "beta": 0.0, "saturated": 1.0, "kl": 5.0, "kl_per_latent": [5.0]}
-    for step, estimate in enumerate([0.05] * 12 + [truth] * 12 + [0.05] * 2, start=1):  # nor is it in reach again then
+    line = {
+        "target": 0.3,
+        "tc_sd": 0.01,
+        "beta": 0.0,
+        "saturated": 1.0,
+        "kl": 5.0,
+        "kl_per_latent": [5.0],
+    }
+    for step, estimate in enumerate(
+        [0.05] * 12 + [truth] * 12 + [0.05] * 2, start=1
+    ):  # nor is it in reach again then
         run.watch.see({**line, "step": step, "tc": estimate, "critic_accuracy": right})
         if step == 12:  # not out of reach, though the weight is at its bound: nobody knows yet
-            assert "the estimate of the total correlation is too small" in " ".join(troubles_of(folder))
+            assert "the estimate of the total correlation is too small" in " ".join(
+                troubles_of(folder)
+            )
     run.journal.close()
     events = [(event["event"], event["step"]) for event in folder.events()]
     assert events == [("critic behind", 3), ("critic up again", 13), ("target out of reach", 22)]
@@ -278,7 +350,9 @@ def test_a_critic_that_is_right_more_often_than_its_estimate_allows_is_behind(tm
 @pytest.mark.parametrize("delayed", [False, True])
 def test_the_weight_of_a_step_answers_its_own_kl_or_where_asked_the_one_before(delayed):
     # A target below the KL of an untrained network: the weight leaves zero with the first step.
-    experiment = override(preset("shapes2d-quick"), [*TINY, "control=PI(0.05)", f"training.delayed={delayed}"])
+    experiment = override(
+        preset("shapes2d-quick"), [*TINY, "control=PI(0.05)", f"training.delayed={delayed}"]
+    )
     engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
     rows = engine.advance(3)[:, 0]
     control = cv.Controller(cv.PI(0.05))
@@ -304,18 +378,24 @@ def test_a_scheduled_rate_is_that_of_its_step():
 def test_adam_is_torchs_and_goes_on_from_a_snapshot_also_where_the_loss_leaves_a_weight_out(clip):
     def module():
         torch.manual_seed(3)
-        return nn.ModuleDict({"used": nn.Linear(4, 3), "left_out": nn.Linear(2, 2), "still": nn.Linear(3, 1)})
+        return nn.ModuleDict(
+            {"used": nn.Linear(4, 3), "left_out": nn.Linear(2, 2), "still": nn.Linear(3, 1)}
+        )
 
     modules = [module() for _ in range(3)]
     for each in modules:
         each["still"].requires_grad_(False)
     expected, ours, resumed = modules
     torchs = torch.optim.Adam(expected.parameters(), betas=(0.8, 0.99))
-    networks = [Network(each, Adam(Points((1, 5), (1e-2, 1e-4)), 0.8, 0.99, clip), torch.device("cpu"))
-                for each in (ours, resumed)]  # fmt: skip
+    networks = [
+        Network(each, Adam(Points((1, 5), (1e-2, 1e-4)), 0.8, 0.99, clip), torch.device("cpu"))
+        for each in (ours, resumed)
+    ]
     batches = torch.randn(6, 8, 4)
     for number, x in enumerate(batches):
-        loss, again, later = (each["still"](each["used"](x).tanh()).square().sum() for each in modules)
+        loss, again, later = (
+            each["still"](each["used"](x).tanh()).square().sum() for each in modules
+        )
         torchs.zero_grad()
         loss.backward()
         if clip:
@@ -327,7 +407,9 @@ def test_adam_is_torchs_and_goes_on_from_a_snapshot_also_where_the_loss_leaves_a
             network.descend(value)
         if number == 2:
             kept = {name: value.clone() for name, value in networks[0].snapshot().items()}
-            networks[1].descend(later.detach() + resumed["used"].weight.sum())  # and all of it is undone
+            networks[1].descend(
+                later.detach() + resumed["used"].weight.sum()
+            )  # and all of it is undone
             networks[1].restore(kept)
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-6, atol=1e-8)

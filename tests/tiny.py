@@ -4,10 +4,23 @@ from command import stopped
 from safetensors import safe_open
 
 TINY = [
-    "--set", "training.steps=400", "--set", "training.batch=16", "--set", "training.log_every=7",
-    "--set", "data.images=256", "--set", "model.channels=(4,4,4)", "--set", "model.hidden=16",
-    "--device", "cpu", "--checkpoint-every", "0.02s",
-]  # fmt: skip
+    "--set",
+    "training.steps=400",
+    "--set",
+    "training.batch=16",
+    "--set",
+    "training.log_every=7",
+    "--set",
+    "data.images=256",
+    "--set",
+    "model.channels=(4,4,4)",
+    "--set",
+    "model.hidden=16",
+    "--device",
+    "cpu",
+    "--checkpoint-every",
+    "0.02s",
+]
 
 
 def newest(run):

@@ -24,7 +24,9 @@ def smoothed(trace, ema):
     return out
 
 
-def pi(trace, target, kp, ki, low, high, start, mode, ema=0.0, linear=False, kd=0.0, derivative_ema=0.9):
+def pi(
+    trace, target, kp, ki, low, high, start, mode, ema=0.0, linear=False, kd=0.0, derivative_ema=0.9
+):
     """beta(t) for t = 1..N; `target` is a function of t. `linear` is the PID form."""
     integral = 0.0 if start is None else start - low
     clamped_before = 0.0 if start is None else start
@@ -108,7 +110,9 @@ def auto(trace, target, reach_in, low, high, start):
         seen += 1
         trial = integral - 16 / horizon * relative
         asked = clip(trial - 2 * relative, -50, 50)
-        if not ((asked < math.log(low) and relative > 0) or (asked > math.log(high) and relative < 0)):
+        if not (
+            (asked < math.log(low) and relative > 0) or (asked > math.log(high) and relative < 0)
+        ):
             integral = trial
         beta = clip(math.exp(asked), low, high)
         betas.append(beta)

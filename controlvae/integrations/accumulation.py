@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from controlvae.control import Controller, Law
+from controlvae.controller import Controller
+from controlvae.laws import Law
 
 
 class PerOptimiserStep:

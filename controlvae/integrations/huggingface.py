@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-from controlvae.control import Controller, Law
+from controlvae.controller import Controller
 from controlvae.errors import UserError
+from controlvae.integrations._checks import on_the_kl
+from controlvae.integrations._requirements import needs
 from controlvae.integrations.accumulation import PerOptimiserStep
-from controlvae.integrations.measured import on_the_kl
-from controlvae.integrations.needs import needs
+from controlvae.laws import Law
 
 with needs("transformers accelerate"):
     from transformers import Trainer
@@ -51,7 +52,9 @@ class ControlledTrainer(Trainer):
     ) -> Any:
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if not isinstance(outputs, Mapping) or "kl" not in outputs:
-            raise UserError("the model's output has no kl: return a dictionary with loss and kl, in nats per example")
+            raise UserError(
+                "the model's output has no kl: return a dictionary with loss and kl, in nats per example"
+            )
         kl = outputs["kl"].mean()  # under nn.DataParallel there is one for each device
         if model.training:
             weight = self._steps.weigh(kl, stepping=self.accelerator.sync_gradients)
@@ -63,9 +66,13 @@ class ControlledTrainer(Trainer):
 
     def _divisor(self, num_items_in_batch: Any) -> int:
         """The Trainer divides the loss by the micro-batches of a step, unless the model has already done it."""
-        own = self.compute_loss_func is not None or (self.model_accepts_loss_kwargs and num_items_in_batch is not None)
+        own = self.compute_loss_func is not None or (
+            self.model_accepts_loss_kwargs and num_items_in_batch is not None
+        )
         scaled = getattr(self, "loss_is_scaled_for_ga", None)
-        return self.current_gradient_accumulation_steps if (own if scaled is None else scaled) else 1
+        return (
+            self.current_gradient_accumulation_steps if (own if scaled is None else scaled) else 1
+        )
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:

@@ -6,9 +6,9 @@
 >>> loss = reconstruction + control.beta * kl
 """
 
-from controlvae.control import Law, State
-from controlvae.control.arithmetic import Arithmetic, Record, Value
-from controlvae.integrations.needs import needs
+from controlvae.integrations._requirements import needs
+from controlvae.laws import Law, State
+from controlvae.laws.backend import Arithmetic, Record, Value
 
 with needs("jax"):
     import jax

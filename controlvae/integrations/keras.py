@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from controlvae import control
-from controlvae.control import Law, State
-from controlvae.control.arithmetic import Arithmetic, Record
-from controlvae.integrations.measured import on_the_kl
-from controlvae.integrations.needs import needs
+from controlvae import laws as control
+from controlvae.integrations._checks import on_the_kl
+from controlvae.integrations._requirements import needs
+from controlvae.laws import Law, State
+from controlvae.laws.backend import Arithmetic, Record
 
 with needs("keras jax  (or another backend, with KERAS_BACKEND set to it)"):
     import keras
@@ -47,9 +47,13 @@ class KLControl(keras.layers.Layer):
         self.law = on_the_kl(law)
         start = list(law.initial())
         self.state = self.add_weight(
-            shape=(len(start),), initializer=lambda shape, dtype: ops.convert_to_tensor(start, dtype),
-            dtype="float32", trainable=False, autocast=False, name="state",
-        )  # fmt: skip
+            shape=(len(start),),
+            initializer=lambda shape, dtype: ops.convert_to_tensor(start, dtype),
+            dtype="float32",
+            trainable=False,
+            autocast=False,
+            name="state",
+        )
 
     def call(self, kl: Any, training: bool = False) -> Any:
         mean = ops.mean(ops.cast(kl, "float32"))
@@ -101,7 +105,10 @@ def _to_config(value: Any) -> Any:
     """A law as a dictionary that JSON can hold; anything else as it is."""
     if not isinstance(value, Law):
         return value
-    return {"type": type(value).__name__, **{name: _to_config(each) for name, each in vars(value).items()}}
+    return {
+        "type": type(value).__name__,
+        **{name: _to_config(each) for name, each in vars(value).items()},
+    }
 
 
 def _from_config(value: Any) -> Any:

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.control import Law
 from controlvae.errors import UserError
+from controlvae.integrations._requirements import needs
 from controlvae.integrations.accumulation import PerOptimiserStep
-from controlvae.integrations.needs import needs
+from controlvae.laws import Law
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -45,7 +45,9 @@ class KLControl(Callback):
             )
         self.controller = self.steps.controller
         self._optimiser_steps = 0
-        self._before: Tensor | None = None  # logged when the batch began; held, so that its memory is no other's
+        self._before: Tensor | None = (
+            None  # logged when the batch began; held, so that its memory is no other's
+        )
 
     @property
     def state_key(self) -> str:
@@ -67,13 +69,17 @@ class KLControl(Callback):
         self._optimiser_steps = trainer.global_step
         self._write(pl_module)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._before = trainer.callback_metrics.get(self.kl)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        skipped = pl_module.automatic_optimization and not outputs  # training_step returned None, and may have no KL
+        skipped = (
+            pl_module.automatic_optimization and not outputs
+        )  # training_step returned None, and may have no KL
         logged = trainer.callback_metrics
         if not skipped:
             if self.kl not in logged:
@@ -104,5 +110,7 @@ class KLControl(Callback):
         if isinstance(held, Tensor):
             held.fill_(self.controller.beta)
         else:  # the state's float64 would turn a float32 loss into float64
-            weight = torch.as_tensor(self.controller.beta, dtype=torch.get_default_dtype(), device=module.device)
+            weight = torch.as_tensor(
+                self.controller.beta, dtype=torch.get_default_dtype(), device=module.device
+            )
             setattr(module, self.weight, weight)

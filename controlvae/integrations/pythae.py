@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from controlvae.control import Controller, Law
+from controlvae.controller import Controller
 from controlvae.errors import UserError
-from controlvae.integrations.measured import on_the_kl
-from controlvae.integrations.needs import needs
+from controlvae.integrations._checks import on_the_kl
+from controlvae.integrations._requirements import needs
+from controlvae.laws import Law
 
 with needs("pythae"):
     from pythae.trainers import BaseTrainer
@@ -40,9 +41,14 @@ class ControlledTrainer(BaseTrainer):
         whole = "recon_loss" in output and "reg_loss" in output
         if whole:  # held against the KL, which is small beside the reconstruction of a picture, and float32's rounding
             rest = output.loss - output.recon_loss - getattr(model, "beta", 1.0) * output.reg_loss
-            whole = bool(rest.abs().max() <= 1e-3 * output.reg_loss.abs().max() + 1e-6 * output.loss.abs().max())
+            whole = bool(
+                rest.abs().max()
+                <= 1e-3 * output.reg_loss.abs().max() + 1e-6 * output.loss.abs().max()
+            )
         if not whole:
-            raise UserError(f"{type(model).__name__}'s loss is not reconstruction + weight * KL: it cannot be held")
+            raise UserError(
+                f"{type(model).__name__}'s loss is not reconstruction + weight * KL: it cannot be held"
+            )
         self._checked = True
 
     def save_model(self, model: Any, dir_path: str) -> None:
@@ -51,4 +57,6 @@ class ControlledTrainer(BaseTrainer):
     def save_checkpoint(self, model: Any, dir_path: str, epoch: int) -> None:
         super().save_checkpoint(self.model, dir_path, epoch)
         state = {name: float(value) for name, value in self.controller.state_dict().items()}
-        (Path(dir_path) / f"checkpoint_epoch_{epoch}" / "control.json").write_text(json.dumps(state))
+        (Path(dir_path) / f"checkpoint_epoch_{epoch}" / "control.json").write_text(
+            json.dumps(state)
+        )

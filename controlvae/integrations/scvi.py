@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from controlvae.control import Law
+from controlvae.integrations._checks import on_the_kl
+from controlvae.integrations._requirements import needs
 from controlvae.integrations.lightning import KLControl
-from controlvae.integrations.measured import on_the_kl
-from controlvae.integrations.needs import needs
+from controlvae.laws import Law
 
 with needs("scvi-tools"):
     from lightning.pytorch import Callback
@@ -46,5 +46,11 @@ class ControlledTrainingPlan(TrainingPlan):
         super().compute_and_log_metrics(loss_output, metrics, mode)
         if mode == "train":
             parts: dict[str, Tensor] = loss_output.kl_local
-            kl = parts[MODULE_KEYS.KL_Z_KEY].sum() if MODULE_KEYS.KL_Z_KEY in parts else loss_output.kl_local_sum
-            self.log("kl_train", kl.detach() / loss_output.n_obs_minibatch, on_step=True, on_epoch=False)
+            kl = (
+                parts[MODULE_KEYS.KL_Z_KEY].sum()
+                if MODULE_KEYS.KL_Z_KEY in parts
+                else loss_output.kl_local_sum
+            )
+            self.log(
+                "kl_train", kl.detach() / loss_output.n_obs_minibatch, on_step=True, on_epoch=False
+            )

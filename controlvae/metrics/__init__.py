@@ -1,17 +1,21 @@
 """Metrics as functions of arrays: usable on anyone's model. Plain numbers or a named record come out."""
 
-from controlvae.metrics.bound import bits_per_dimension, dequantised, iwae
-from controlvae.metrics.dci import DCI, dci
-from controlvae.metrics.frechet import FID, Moments, fid, moments
-from controlvae.metrics.health import Health, Vitals
+from controlvae.metrics.disentanglement.dci import DCI, dci
+from controlvae.metrics.disentanglement.factor_vae import (
+    BetaVAEScore,
+    FactorVAEScore,
+    beta_vae_score,
+    factor_vae_score,
+)
+from controlvae.metrics.disentanglement.mig import MIG, mig, mig_histogram, mig_sampled
+from controlvae.metrics.disentanglement.modularity import Modularity, modularity
+from controlvae.metrics.disentanglement.rmig import rmig
+from controlvae.metrics.disentanglement.sap import SAP, sap
+from controlvae.metrics.image.fid import FID, Moments, fid, moments
+from controlvae.metrics.image.kid import KID, kid
+from controlvae.metrics.image.ssim import psnr, ssim
 from controlvae.metrics.information import MutualInformation, active_units, mutual_information
-from controlvae.metrics.kid import KID, kid
-from controlvae.metrics.mig import MIG, mig, mig_histogram, mig_sampled
-from controlvae.metrics.modularity import Modularity, modularity
-from controlvae.metrics.rmig import rmig
-from controlvae.metrics.sap import SAP, sap
-from controlvae.metrics.shared_value import BetaVAEScore, FactorVAEScore, beta_vae_score, factor_vae_score
-from controlvae.metrics.similarity import psnr, ssim
+from controlvae.metrics.likelihood import bits_per_dimension, dequantised, iwae
 from controlvae.metrics.step_response import StepResponse, step_response
 from controlvae.metrics.text import Distinct, bleu, distinct_n, perplexity, self_bleu
 
@@ -24,12 +28,10 @@ __all__ = [
     "BetaVAEScore",
     "Distinct",
     "FactorVAEScore",
-    "Health",
     "Modularity",
     "Moments",
     "MutualInformation",
     "StepResponse",
-    "Vitals",
     "active_units",
     "beta_vae_score",
     "bits_per_dimension",

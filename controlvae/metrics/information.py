@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.metrics.arrays import code_table, host_array
-from controlvae.models import Posterior
-from controlvae.objectives import gaussian_kl
+from controlvae.distributions import Posterior, gaussian_kl
+from controlvae.metrics._validation import code_table, host_array
 
 ACTIVE = 0.01  # the least variance of a posterior mean that counts as active
 _ROWS = 1_024  # examples at a time against all others
@@ -59,17 +58,25 @@ def mutual_information(means: Any, log_variances: Any, seed: int = 0) -> MutualI
             f"means and log_variances must have one shape, got {tuple(mean.shape)} and {tuple(log_variance.shape)}"
         )
     posterior = Posterior(mean, log_variance)
-    noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(seed), dtype=mean.dtype, device="cpu")
+    noise = torch.randn(
+        mean.shape, generator=torch.Generator().manual_seed(seed), dtype=mean.dtype, device="cpu"
+    )
     z, precision = posterior.sample(noise), (-log_variance).exp()
     own = -0.5 * (noise.square() + log_variance).sum(1)
     distances = _distances(mean, precision)
     scale = log_variance.sum(1)  # what all densities share cancels
-    against = torch.cat([torch.logsumexp(-0.5 * (distances(few) + scale), dim=1) for few in z.split(_ROWS)])
-    lower = min((own - against).mean().item(), 0.0) + math.log(len(mean))  # above zero by rounding alone
+    against = torch.cat(
+        [torch.logsumexp(-0.5 * (distances(few) + scale), dim=1) for few in z.split(_ROWS)]
+    )
+    lower = min((own - against).mean().item(), 0.0) + math.log(
+        len(mean)
+    )  # above zero by rounding alone
     # KL - aggregate_divergence, where the squares of the means cancel: so it is as exact for codes far from zero.
     spread = mean.var(0, correction=0) + log_variance.exp().mean(0)
     upper = max(0.0, 0.5 * (spread.log() - log_variance.mean(0)).sum().item())
-    return MutualInformation(min(max(0.0, lower), upper), upper, len(mean))  # where they meet, draws may cross them
+    return MutualInformation(
+        min(max(0.0, lower), upper), upper, len(mean)
+    )  # where they meet, draws may cross them
 
 
 def _distances(mean: Tensor, precision: Tensor) -> Callable[[Tensor], Tensor]:

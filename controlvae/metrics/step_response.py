@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from controlvae.metrics.arrays import host_array
+from controlvae.metrics._validation import host_array
 
 
 @dataclass(frozen=True)
 class StepResponse:
     """What a control engineer reads off a trace. Times in the units of `steps`; the rest as shares of |set point|."""
 
-    settling_time: float | None  # from when on the trace stays within the band; None if it never does
+    settling_time: (
+        float | None
+    )  # from when on the trace stays within the band; None if it never does
     overshoot: float  # how far the trace went past its set point
     steady_state_error: float  # mean of (trace - target) over the last tenth
     steady_state_spread: float  # standard deviation over the last tenth
@@ -35,18 +37,31 @@ def step_response(
     4.0
     """
     values, goal = host_array(trace).astype(np.float64), host_array(target).astype(np.float64)
-    times = np.arange(1, values.size + 1, dtype=np.float64) if steps is None else host_array(steps).astype(np.float64)
+    times = (
+        np.arange(1, values.size + 1, dtype=np.float64)
+        if steps is None
+        else host_array(steps).astype(np.float64)
+    )
     if values.ndim != 1 or len(values) == 0:
         raise ValueError(f"trace must be a non-empty line of numbers, got shape {values.shape}")
-    for name, given, shapes in (("steps", times, [values.shape]), ("target", goal, [(), values.shape])):
+    for name, given, shapes in (
+        ("steps", times, [values.shape]),
+        ("target", goal, [(), values.shape]),
+    ):
         if given.shape not in shapes:
-            raise ValueError(f"{name} must fit the trace of {len(values)} values, got shape {given.shape}")
+            raise ValueError(
+                f"{name} must fit the trace of {len(values)} values, got shape {given.shape}"
+            )
     if not (np.isfinite(values).all() and np.isfinite(goal).all() and (goal != 0).all()):
-        raise ValueError("trace must be finite, and its target too and not zero: distances are shares of it")
+        raise ValueError(
+            "trace must be finite, and its target too and not zero: distances are shares of it"
+        )
     if not 0 < band < 1:
         raise ValueError(f"band must lie in (0, 1), got {band}")
     goal = np.broadcast_to(goal, values.shape)
-    relative = (values - goal) / np.abs(goal)  # signed distance from the set point, as a share of its size
+    relative = (values - goal) / np.abs(
+        goal
+    )  # signed distance from the set point, as a share of its size
     outside = np.flatnonzero(np.abs(relative) > band)
     settled_from = 0 if len(outside) == 0 else int(outside[-1]) + 1
     tail = relative[-max(1, len(values) // 10) :]

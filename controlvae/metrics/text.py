@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from controlvae.metrics.arrays import at_least, host_array
+from controlvae.metrics._validation import at_least, host_array
 
 Sentence = str | Sequence[Hashable]  # words between spaces, or a list of words or numbers
 _EPSILON = 0.1  # what smoothing method 1 puts in the place of no match
@@ -43,7 +43,9 @@ def distinct_n(sentences: Sequence[Sentence], n: int, across: bool = False) -> D
     return Distinct(len(grams), total, len(grams) / total if total else 0.0)
 
 
-def self_bleu(sentences: Sequence[Sentence], n: int, sample: int | None = None, seed: int = 0) -> float:
+def self_bleu(
+    sentences: Sequence[Sentence], n: int, sample: int | None = None, seed: int = 0
+) -> float:
     """BLEU-n of each sentence against all the others, averaged: 1 where all are alike, 0 where none share a word.
 
     Zhu et al., *Texygen*, 2018, with uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to NLTK's
@@ -60,15 +62,23 @@ def self_bleu(sentences: Sequence[Sentence], n: int, sample: int | None = None, 
     texts = _tokens(sentences)
     if sample is not None:
         if not 2 <= sample <= len(texts):
-            raise ValueError(f"sample must lie in 2..{len(texts)}, the number of sentences, got {sample}")
-        texts = [texts[i] for i in np.random.default_rng(seed).choice(len(texts), sample, replace=False)]
+            raise ValueError(
+                f"sample must lie in 2..{len(texts)}, the number of sentences, got {sample}"
+            )
+        texts = [
+            texts[i] for i in np.random.default_rng(seed).choice(len(texts), sample, replace=False)
+        ]
     if len(texts) < 2:
-        raise ValueError(f"sentences must be two or more, each to be held against the others, got {len(texts)}")
+        raise ValueError(
+            f"sentences must be two or more, each to be held against the others, got {len(texts)}"
+        )
     precisions = np.stack([_precisions(texts, order) for order in range(1, n + 1)])
     return float(_score(_brevity([len(text) for text in texts]), precisions).mean())
 
 
-def bleu(sentences: Sequence[Sentence], references: Sequence[Sequence[Sentence]], n: int) -> np.ndarray:
+def bleu(
+    sentences: Sequence[Sentence], references: Sequence[Sequence[Sentence]], n: int
+) -> np.ndarray:
     """BLEU-n of each sentence against references of its own: (sentences,).
 
     Papineni et al. 2002, by the sentence, with uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to
@@ -80,12 +90,21 @@ def bleu(sentences: Sequence[Sentence], references: Sequence[Sequence[Sentence]]
         n: the longest n-grams that count.
     """
     at_least(1, n=n)
-    texts, others = _tokens(sentences), [_tokens(own, "references of each sentence") for own in references]
+    texts, others = (
+        _tokens(sentences),
+        [_tokens(own, "references of each sentence") for own in references],
+    )
     if len(texts) != len(others) or not all(others):
-        raise ValueError(f"every sentence needs references, got {len(texts)} sentences and {len(others)} lists of them")
-    penalties = np.array([_penalty(len(text), map(len, own)) for text, own in zip(texts, others, strict=True)])
-    precisions = [[_matched(text, own, order) for text, own in zip(texts, others, strict=True)]
-                  for order in range(1, n + 1)]  # fmt: skip
+        raise ValueError(
+            f"every sentence needs references, got {len(texts)} sentences and {len(others)} lists of them"
+        )
+    penalties = np.array(
+        [_penalty(len(text), map(len, own)) for text, own in zip(texts, others, strict=True)]
+    )
+    precisions = [
+        [_matched(text, own, order) for text, own in zip(texts, others, strict=True)]
+        for order in range(1, n + 1)
+    ]
     return _score(penalties, np.array(precisions).reshape(n, -1))
 
 
@@ -101,19 +120,33 @@ def perplexity(nats: Any, tokens: Any) -> float:
     """
     cost, count = host_array(nats).astype(np.float64), host_array(tokens).astype(np.float64)
     if cost.shape != count.shape:
-        raise ValueError(f"nats and tokens must be of one shape, got {cost.shape} and {count.shape}")
+        raise ValueError(
+            f"nats and tokens must be of one shape, got {cost.shape} and {count.shape}"
+        )
     if not np.isfinite(cost).all() or cost.sum() < 0:
-        raise ValueError(f"nats must be finite and 0 or more in all, as -log p is, got a sum of {cost.sum()}")
-    if not (np.isfinite(count) & (count >= 0) & (count == np.floor(count))).all() or count.sum() < 1:
-        raise ValueError(f"tokens must be whole numbers, 1 or more in all, got a sum of {count.sum()}")
+        raise ValueError(
+            f"nats must be finite and 0 or more in all, as -log p is, got a sum of {cost.sum()}"
+        )
+    if (
+        not (np.isfinite(count) & (count >= 0) & (count == np.floor(count))).all()
+        or count.sum() < 1
+    ):
+        raise ValueError(
+            f"tokens must be whole numbers, 1 or more in all, got a sum of {count.sum()}"
+        )
     with np.errstate(over="ignore"):
         return float(np.exp(cost.sum() / count.sum()))
 
 
 def _tokens(sentences: Sequence[Sentence], what: str = "sentences") -> list[tuple[Hashable, ...]]:
     if isinstance(sentences, str):
-        raise ValueError(f"{what} must be a list of them, got one string; text.splitlines() makes a list of lines")
-    return [tuple(sentence.split() if isinstance(sentence, str) else _plain(sentence)) for sentence in sentences]
+        raise ValueError(
+            f"{what} must be a list of them, got one string; text.splitlines() makes a list of lines"
+        )
+    return [
+        tuple(sentence.split() if isinstance(sentence, str) else _plain(sentence))
+        for sentence in sentences
+    ]
 
 
 def _plain(sentence: Any) -> Sequence[Hashable]:
@@ -131,19 +164,29 @@ def _precisions(texts: Sequence[tuple[Hashable, ...]], order: int) -> np.ndarray
     Zero only where not even a word is shared: that, with NLTK, is a score of 0 and is not smoothed.
     """
     counts = [Counter(_ngrams(text, order)) for text in texts]
-    largest: dict[tuple[Hashable, ...], tuple[int, int, int]] = {}  # the largest count, whose it is, the next largest
+    largest: dict[
+        tuple[Hashable, ...], tuple[int, int, int]
+    ] = {}  # the largest count, whose it is, the next largest
     for number, own in enumerate(counts):
         for gram, count in own.items():
             first, owner, second = largest.get(gram, (0, -1, 0))
-            largest[gram] = (count, number, first) if count > first else (first, owner, max(second, count))
+            largest[gram] = (
+                (count, number, first) if count > first else (first, owner, max(second, count))
+            )
     found = np.empty(len(texts))
     for number, own in enumerate(counts):
         others = ((count, largest[gram]) for gram, count in own.items())
-        found[number] = sum(min(count, top[2] if top[1] == number else top[0]) for count, top in others)
-    return np.array([_smoothed(count, text, order) for count, text in zip(found, texts, strict=True)])
+        found[number] = sum(
+            min(count, top[2] if top[1] == number else top[0]) for count, top in others
+        )
+    return np.array(
+        [_smoothed(count, text, order) for count, text in zip(found, texts, strict=True)]
+    )
 
 
-def _matched(text: tuple[Hashable, ...], others: Sequence[tuple[Hashable, ...]], order: int) -> float:
+def _matched(
+    text: tuple[Hashable, ...], others: Sequence[tuple[Hashable, ...]], order: int
+) -> float:
     """Share of a sentence's n-grams of one order that one of the others has as well, smoothed."""
     most: Counter[tuple[Hashable, ...]] = Counter()
     for other in others:
@@ -164,7 +207,10 @@ def _score(penalties: np.ndarray, precisions: np.ndarray) -> np.ndarray:
 def _brevity(lengths: Sequence[int]) -> np.ndarray:
     """The penalty of each sentence against all the others: (sentences,)."""
     how_many = Counter(lengths)
-    others = {own: [length for length in how_many if length != own or how_many[own] > 1] for own in how_many}
+    others = {
+        own: [length for length in how_many if length != own or how_many[own] > 1]
+        for own in how_many
+    }
     penalties = {own: _penalty(own, others[own]) for own in how_many}
     return np.array([penalties[own] for own in lengths])
 

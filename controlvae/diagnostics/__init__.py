@@ -1,0 +1,1 @@
+"""Diagnostics of a VAE in training: health, units of its loss, collapse."""

@@ -1,0 +1,1 @@
+"""Training speed, compared with other ways to train the same model."""

@@ -1,0 +1,1 @@
+"""Metrics of trained runs."""

@@ -1,0 +1,1 @@
+"""The paper: its presets, printed numbers, tables and figures."""

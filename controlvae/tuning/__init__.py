@@ -1,0 +1,15 @@
+"""Choose gains and targets: the paper's rules, and short trainings that measure the reachable KL."""
+
+from controlvae.laws.gain_rules import kp_limit
+from controlvae.tuning.rules import Advice, TargetRange, advise, gain_bound, target_range
+from controlvae.tuning.target_search import measure_target
+
+__all__ = [
+    "Advice",
+    "TargetRange",
+    "advise",
+    "gain_bound",
+    "kp_limit",
+    "measure_target",
+    "target_range",
+]
