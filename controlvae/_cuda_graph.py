@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from controlvae.laws.backend import lasting
+from controlvae.laws.backend import outside_inference_mode
 from controlvae.laws.base import Law
 
 _PLAIN = 8  # updates before one is recorded: a loop that lasts no longer gains nothing, and kernels are loaded by then
@@ -17,7 +17,7 @@ _ROOM = (
 _RECORDINGS = 8  # a state that moves to another place more often than that is not worth recording
 
 
-class How(NamedTuple):
+class GraphKey(NamedTuple):
     """What an update does differently from call to call; each way is recorded by itself."""
 
     last: bool  # an optimiser step ends with this micro-batch, however few it has seen
@@ -26,7 +26,7 @@ class How(NamedTuple):
 
 
 Update = Callable[
-    [Tensor, Tensor, How], Tensor
+    [Tensor, Tensor, GraphKey], Tensor
 ]  # moves the state by a measurement, returns the weight
 
 
@@ -46,10 +46,10 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        self._recorded: dict[How, Recorded] = {}
+        self._recorded: dict[GraphKey, Recorded] = {}
         self._plain = self._recordings = 0
 
-    def advance(self, update: Update, state: Tensor, measured: Tensor, how: How) -> Tensor:
+    def advance(self, update: Update, state: Tensor, measured: Tensor, how: GraphKey) -> Tensor:
         recorded = self._recorded.get(how)
         if recorded is None or recorded.state is not state:
             if self._plain < _PLAIN or self._recordings == _RECORDINGS:
@@ -67,7 +67,7 @@ class Replay:
         return recorded.weight
 
 
-def record(update: Update, state: Tensor, measured: Tensor, how: How) -> Recorded | None:
+def record(update: Update, state: Tensor, measured: Tensor, how: GraphKey) -> Recorded | None:
     """On a stream of its own, and heedless of what other threads do, such as those that load data.
 
     None where a full card has no room for it.
@@ -77,7 +77,7 @@ def record(update: Update, state: Tensor, measured: Tensor, how: How) -> Recorde
     graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(state.device)
     stream = torch.cuda.Stream(state.device)
     stream.wait_stream(before)
-    with lasting(), torch.cuda.stream(stream):
+    with outside_inference_mode(), torch.cuda.stream(stream):
         measured = measured.clone()
         graph.capture_begin(capture_error_mode="thread_local")
         try:
@@ -103,7 +103,7 @@ def recordable(laws: Iterable[Law]) -> bool:
     return all(type(part).__module__.startswith(f"{__package__}.") for part in parts)
 
 
-def at_once(value: Tensor) -> bool:
+def is_eager(value: Tensor) -> bool:
     """Whether operations on it happen as they are called: nothing compiles, traces, captures or transforms them."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode():
         return False

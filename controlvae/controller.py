@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from controlvae._cuda_graph import How, Replay, at_once, recordable
-from controlvae.laws.backend import FLOATS, TENSORS, lasting, widest_float
+from controlvae._cuda_graph import GraphKey, Replay, is_eager, recordable
+from controlvae.laws.backend import FLOATS, TENSORS, outside_inference_mode, widest_float
 from controlvae.laws.base import Feedback, Law, State
 
 Number = TypeVar("Number", float, Tensor)
@@ -138,23 +138,23 @@ class Controller:
             value = measured.detach().to(block.dtype)
             if self.sync_ranks and _ranks() > 1:
                 value = _mean_over_ranks(value)
-            if self.models is None and (numbers := _on_the_host(value, block)) is not None:
+            if self.models is None and (numbers := as_host_scalars(value, block)) is not None:
                 number, held = numbers
                 *now, total, count = held.tolist()
                 new, pending, weight = self._moved(State(*now), (total, int(count)), number, last)
                 held[:] = [*new, *pending]
                 torch.autograd.graph.increment_version(block)  # a write that autograd did not see
-                return _within(
+                return cast_like(
                     torch.tensor(weight, dtype=block.dtype, device="cpu"), measured.dtype
                 )
-            how = How(bool(last), self.accumulate, self.delayed)
-            if value.is_cuda and self._recordable and at_once(value):
+            how = GraphKey(bool(last), self.accumulate, self.delayed)
+            if value.is_cuda and self._recordable and is_eager(value):
                 beta = self._replay.advance(self._advance, block, value, how)
             else:
                 beta = self._advance(block, value, how)
-            return _within(beta, measured.dtype)
+            return cast_like(beta, measured.dtype)
 
-    def _advance(self, block: Tensor, value: Tensor, how: How) -> Tensor:
+    def _advance(self, block: Tensor, value: Tensor, how: GraphKey) -> Tensor:
         """A step on tensors: moves the state in place and returns the weight."""
         last, accumulate, delayed = how
         old = State(*block[:-2].unbind(0))
@@ -197,7 +197,7 @@ class Controller:
     def beta(self) -> Any:
         """The weight in force: a float, or a float64 tensor after steps on tensors."""
         beta = self.state.beta
-        with lasting():
+        with outside_inference_mode():
             return beta.clone() if isinstance(beta, Tensor) else beta
 
     @property
@@ -400,16 +400,16 @@ class Controller:
 def _storable(block: Tensor, device: torch.device | None = None) -> Tensor:
     """The state block where it will live."""
     device = block.device if device is None else device
-    with lasting():
+    with outside_inference_mode():
         return block.to(widest_float(device)).to(device).contiguous().clone()
 
 
-def _on_the_host(value: Tensor, block: Tensor) -> tuple[float, Any] | None:
+def as_host_scalars(value: Tensor, block: Tensor) -> tuple[float, Any] | None:
     """A measurement as a number and the state as an array over its own memory; None where operations are recorded.
 
     A law's many operations on tensors of one number cost forty times what they cost on numbers.
     """
-    if value.device.type != "cpu" or not at_once(value):
+    if value.device.type != "cpu" or not is_eager(value):
         return None
     try:
         return float(value.numpy()), block.numpy()
@@ -417,7 +417,7 @@ def _on_the_host(value: Tensor, block: Tensor) -> tuple[float, Any] | None:
         return None
 
 
-def _within(beta: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_like(beta: Tensor, dtype: torch.dtype) -> Tensor:
     """A copy in the loss's own type; the largest there is where float16 would make it infinite."""
     return (beta.clamp(max=torch.finfo(dtype).max) if dtype == torch.float16 else beta).to(
         dtype, copy=True

@@ -21,7 +21,7 @@ class Diverged(RunError):
     """A model's loss became NaN or infinite. Other runs of the same command are trained all the same."""
 
 
-def typed(command: str, *words: object) -> str:
+def shell_command(command: str, *words: object) -> str:
     """What to type, as a shell takes it: `controlvae resume 'my runs/first'`."""
     return shlex.join(["controlvae", command, *map(str, words)])
 

@@ -25,10 +25,10 @@ from torch import Tensor
 from controlvae.lab.evaluation.inception_weights import load_inception
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import (
-    Trained,
+    LoadedRun,
     decoded,
+    load_run,
     on_test_examples,
-    open_run,
     prior_codes,
     some_examples,
 )
@@ -36,7 +36,7 @@ from controlvae.metrics import fid
 from controlvae.metrics.image.inception import Inception
 
 BATCH = 100
-Made = Callable[[Trained, Tensor], Iterator[Tensor]]
+Made = Callable[[LoadedRun, Tensor], Iterator[Tensor]]
 
 
 class Found(NamedTuple):
@@ -49,17 +49,17 @@ class Found(NamedTuple):
     fid: float
 
 
-def samples(run: Trained, chosen: Tensor) -> Iterator[Tensor]:
+def samples(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
     for z in prior_codes(run, len(chosen)).split(BATCH):
         yield decoded(run, z)
 
 
-def reconstructions(run: Trained, chosen: Tensor) -> Iterator[Tensor]:
+def reconstructions(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
     for few in chosen.split(BATCH):
         yield decoded(run, run.model.encode(run.examples.batch(few)).mean)
 
 
-def drawn_reconstructions(run: Trained, chosen: Tensor) -> Iterator[Tensor]:
+def drawn_reconstructions(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
     """From a draw of the posterior: what training sees."""
     noise = torch.Generator().manual_seed(0)
     for few in chosen.split(BATCH):
@@ -67,7 +67,7 @@ def drawn_reconstructions(run: Trained, chosen: Tensor) -> Iterator[Tensor]:
         yield decoded(run, run.model.encode(run.examples.batch(few)).sample(draws))
 
 
-def pictures(run: Trained, chosen: Tensor) -> Iterator[Tensor]:
+def pictures(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
     for few in chosen.split(BATCH):
         yield run.examples.batch(few)
 
@@ -115,7 +115,7 @@ def features(
 
 def judge(path: Path, count: int, size: int, device: torch.device) -> Iterator[Found]:
     """Every FID of one run."""
-    trained = open_run(RunFolder(path), device=device)
+    trained = load_run(RunFolder(path), device=device)
     tested = on_test_examples(trained)
     parts = {"test": tested, "training": trained} if tested is not None else {"training": trained}
     network = load_inception(root=trained.root).to(device)

@@ -100,7 +100,7 @@ def ours(name: str, steps: int, data: CIFAR10 | None = None, **changes: Any) -> 
     return one_by_one(train)
 
 
-def side_by_side(name: str, steps: int) -> Train:
+def group_compatible(name: str, steps: int) -> Train:
     """A preset as it is, all its runs at once."""
 
     def train(runs: Sequence[tuple[Law, int]]) -> Iterator[Trace]:
@@ -204,8 +204,8 @@ TASKS = {
     ),
 }
 FOR_A_GPU = {
-    "cifar10-128": Task(145.0, side_by_side("cifar10-control-145", 5_000)),
-    "ptb-paper": Task(3.0, side_by_side("ptb-control-3", 5_000), window=200),
+    "cifar10-128": Task(145.0, group_compatible("cifar10-control-145", 5_000)),
+    "ptb-paper": Task(3.0, group_compatible("ptb-control-3", 5_000), window=200),
 }
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from controlvae.lab.engines.stacked import ops as products
 
 BATCH = 64
-BF16 = products.Arithmetic("bf16")
+BF16 = products.Precision("bf16")
 GPU = torch.device("cuda")
 
 

@@ -213,7 +213,7 @@ def test_accumulation_moves_once_per_optimiser_step(kind):
 def path(request, monkeypatch):
     """Tensors as they are taken on the host, and as operations, which is what a GPU sees."""
     if request.param == "device":
-        monkeypatch.setattr("controlvae.controller._on_the_host", lambda value, block: None)
+        monkeypatch.setattr("controlvae.controller.as_host_scalars", lambda value, block: None)
 
 
 @pytest.mark.usefixtures("path")

@@ -27,7 +27,7 @@ from controlvae.lab.dashboard.run_list import Watch
 from controlvae.lab.data.registry import load
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import decoded, open_run
+from controlvae.lab.runs.loaded import decoded, load_run
 from controlvae.lab.runs.requests import ask_target
 from controlvae.lab.training.loop import Run, restore, train
 
@@ -181,7 +181,7 @@ def test_the_picture_of_a_code_is_the_decoders(trained, page):
     code = [*found["code"][:-1], 1.5]
     with get(page, "/picture", run="some/ended", code=",".join(map(str, code))) as answer:
         shown = np.asarray(Image.open(io.BytesIO(answer.read())))
-    run = open_run(RunFolder(trained / "some" / "ended"))
+    run = load_run(RunFolder(trained / "some" / "ended"))
     wanted = decoded(run, torch.tensor([code]))[0, 0].numpy()
     assert np.abs(shown[..., 0] / 255 - wanted).max() <= 0.5 / 255 + 1e-6
     assert [each["kl"] for each in found["latents"]] == sorted(

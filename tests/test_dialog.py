@@ -31,7 +31,7 @@ from controlvae.lab.objectives.text import act_nll, bag_of_words, sequence_nll, 
 from controlvae.lab.plots.samples import samples
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import open_run
+from controlvae.lab.runs.loaded import load_run
 from controlvae.paper.dialog_examples import write_examples
 from controlvae.paper.printed import paper_result
 from controlvae.paper.tables import write_table
@@ -350,7 +350,7 @@ def test_a_bag_of_words_is_paid_for_word_by_word_in_any_order():
 
 def test_a_gradients_norm_is_clipped():
     network = Network(nn.Linear(3, 2), Adam(clip=0.5), torch.device("cpu"))
-    network.descend(100 * network.module(torch.ones(1, 3)).sum())
+    network.backward_and_step(100 * network.module(torch.ones(1, 3)).sum())
     assert nn.utils.get_total_norm(
         [p.grad for p in network.module.parameters()]
     ).item() == pytest.approx(0.5, rel=1e-4)
@@ -390,7 +390,7 @@ def run(tmp_path_factory):
     ]
     done = within(*words, cwd=place.parent)
     assert done.returncode == 0, done.stderr
-    return open_run(RunFolder(place))
+    return load_run(RunFolder(place))
 
 
 def test_training_goes_on_from_a_snapshot_as_if_never_stopped():

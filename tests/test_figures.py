@@ -28,7 +28,7 @@ from controlvae.lab.reports.sections import score_table
 from controlvae.lab.reports.sweep import End, sweep_figure, write_sweep
 from controlvae.lab.reports.warnings import troubles_of
 from controlvae.lab.runs.folder import RunFolder, find_runs
-from controlvae.lab.runs.loaded import open_run
+from controlvae.lab.runs.loaded import load_run
 from controlvae.paper import disentangling_figures
 from controlvae.paper.printed import FIGURES
 
@@ -282,7 +282,7 @@ def trained(tmp_path_factory):
     ]
     done = within(*words, "--device", "cpu", cwd=path.parent)
     assert done.returncode == 0, done.stderr
-    return open_run(RunFolder(path))
+    return load_run(RunFolder(path))
 
 
 def test_a_figure_of_the_paper_is_the_means_and_sds_of_the_logs(tmp_path):

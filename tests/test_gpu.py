@@ -13,7 +13,7 @@ import controlvae as cv
 from controlvae.lab.config import override, preset
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.registry import load
-from controlvae.lab.engines.cuda_graph import CapturedEngine
+from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.measurements import columns
 from controlvae.lab.engines.select import make_engine
@@ -103,7 +103,7 @@ def test_captured_steps_are_those_of_the_plain_engine_and_go_on_from_its_checkpo
         EagerEngine(experiments, examples, device),
         make_engine(experiments, examples, GPU),
     )
-    assert isinstance(captured, CapturedEngine)
+    assert isinstance(captured, CudaGraphEngine)
     close(captured.advance(40), plain.advance(40), rtol=1e-3, atol=1e-3)
     for model in range(2):
         captured.restore(model, 40, plain.snapshot(model))

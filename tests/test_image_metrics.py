@@ -25,7 +25,6 @@ from controlvae.errors import UserError
 from controlvae.lab.cli import training
 from controlvae.lab.cli.main import app
 from controlvae.lab.cli.runs import evaluate_new, evaluate_run
-from controlvae.lab.cli.wanted import wanted
 from controlvae.lab.config import Images
 from controlvae.lab.data.registry import load
 from controlvae.lab.evaluation import images
@@ -40,7 +39,8 @@ from controlvae.lab.plots.traversal import traverse
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.warnings import warnings_of
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import on_test_examples, open_run, prior_codes, some_examples
+from controlvae.lab.runs.loaded import load_run, on_test_examples, prior_codes, some_examples
+from controlvae.lab.training.resolve import wanted
 from controlvae.metrics import (
     Moments,
     bits_per_dimension,
@@ -369,7 +369,7 @@ def small_run(folder, array, *sets):
     training.start(
         training.plan("cifar10-vae", sets, folder / "run", 1), how, "controlvae train ..."
     )
-    return open_run(RunFolder(folder / "run"))
+    return load_run(RunFolder(folder / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -406,7 +406,7 @@ def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_picture
         "\n".join(["size,kind", *(f"{number % 3},{'ab'[number % 2]}" for number in range(80))])
     )
     app(["evaluate", str(run), "--factors", str(table), "--device", "cpu"], standalone_mode=False)
-    opened = open_run(run, factors=str(table))
+    opened = load_run(run, factors=str(table))
     metrics = opened.folder.metrics()
     assert (metrics["ground_truth"]["names"], metrics["ground_truth"]["unordered"]) == (
         ["size", "kind"],
@@ -441,7 +441,7 @@ def test_a_table_of_factors_that_is_gone_takes_nothing_else_with_it(photographs,
         app(["evaluate", str(run), "--device", "cpu"], standalone_mode=False)
     assert (run / "metrics.json").read_bytes() == measured
     with pytest.raises(UserError, match="2 rows under 'size' for 80 pictures"):
-        open_run(run, factors=str(table))
+        load_run(run, factors=str(table))
 
 
 def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
@@ -458,7 +458,7 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     assert run.folder.metrics_file.read_bytes() == measured  # what it has is kept
     assert drawn_at(run.folder.figures / "traversal.png") == run.step
     with pytest.warns(UserWarning, match=r"without its factors: no file or folder .*factors\.csv"):
-        opened = open_run(run.folder)
+        opened = load_run(run.folder)
     assert (len(opened.examples), opened.examples.factors) == (60, None)
     assert len(on_test_examples(opened).examples) == 20
 
@@ -506,7 +506,7 @@ def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on
     noise = np.random.default_rng(0).integers(0, 256, (81, 16, 16, 3), np.uint8)
     run = small_run(tmp_path, noise[:80])
     np.save(tmp_path / "x.npy", noise)  # 81 are divided otherwise than 80
-    metrics = evaluate(open_run(run.folder), 10_000, importance_samples=0)
+    metrics = evaluate(load_run(run.folder), 10_000, importance_samples=0)
     assert metrics["split"].startswith("train")
     assert "not what they were when training began" in metrics["test"]["skipped"]
     assert any("not what they were" in line for line in warnings_of(run.folder))
@@ -784,7 +784,7 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
     run = request.getfixturevalue(kind)
     expected = samples(run, 4)
     monkeypatch.setattr("controlvae.lab.runs.loaded.load", missing)
-    alone = open_run(run.folder)
+    alone = load_run(run.folder)
     assert type(alone.examples) is type(run.examples)
     np.testing.assert_array_equal(samples(alone, 4), expected)
     for needs_them in (evaluate, some_examples):

@@ -91,7 +91,7 @@ def test_imports_follow_the_layers():
 
 
 def test_help_does_not_import_torch():
-    code = "import sys; sys.argv = ['controlvae', '--help']; import controlvae.lab.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"  # noqa: E501
+    code = "import sys; sys.argv = ['controlvae', '--help']; import controlvae.lab.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
 
@@ -106,7 +106,7 @@ def test_waiting_threads_let_go_of_their_cores_unless_told_otherwise(given, turn
         "OMP_WAIT_POLICY",
     ):  # for a command reads them once, before torch is imported
         monkeypatch.delenv(name, raising=False)
-    code = "import os, sys; sys.argv = ['controlvae', '--help']; import controlvae.lab.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint(os.environ.get('GOMP_SPINCOUNT'))"  # noqa: E501
+    code = "import os, sys; sys.argv = ['controlvae', '--help']; import controlvae.lab.cli.main as m\ntry: m.main()\nexcept SystemExit: pass\nprint(os.environ.get('GOMP_SPINCOUNT'))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **given},

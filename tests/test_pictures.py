@@ -570,14 +570,14 @@ def test_what_a_killed_process_left_in_the_cache_is_cleared_away(tmp_path, monke
     monkeypatch.setattr(cache, "_WORTH", 0)
     path = save(tmp_path / "set", photos(3), ["a.png", "b.png", "c.png"])
     (tmp_path / "cache").mkdir()
-    left, in_use = (
+    left, count_active = (
         tmp_path / "cache" / f"{cache._UNFINISHED}{name}" for name in ("left", "in-use")
     )
-    for file, age in ((left, 3_600), (in_use, 0)):
+    for file, age in ((left, 3_600), (count_active, 0)):
         file.write_bytes(b"half")
         os.utime(file, (time.time() - age,) * 2)
     load(Images(path))
-    assert (left.exists(), in_use.exists()) == (False, True)
+    assert (left.exists(), count_active.exists()) == (False, True)
 
 
 def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):

@@ -9,9 +9,9 @@ import torch
 
 import controlvae as cv
 from controlvae import _cuda_graph as replay
-from controlvae._cuda_graph import How, Recorded, Replay, recordable
+from controlvae._cuda_graph import GraphKey, Recorded, Replay, recordable
 
-EVERY, LAST = How(False, 4, True), How(True, 4, True)
+EVERY, LAST = GraphKey(False, 4, True), GraphKey(True, 4, True)
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Again:
     state: torch.Tensor
     measured: torch.Tensor
     weight: torch.Tensor
-    how: How
+    how: GraphKey
 
     def replay(self):
         self.weight.copy_(self.update(self.state, self.measured, self.how))
@@ -65,7 +65,7 @@ def test_replayed_updates_are_those_made_one_operation_at_a_time(recordings):
 def test_an_update_that_is_done_otherwise_from_now_on_is_recorded_anew(recordings):
     one, state, plain = Replay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(30):
-        both(one, state, plain, float(step), How(False, 4 if step < 20 else 8, True))
+        both(one, state, plain, float(step), GraphKey(False, 4 if step < 20 else 8, True))
     assert [how.accumulate for how in recordings] == [4, 8]
 
 

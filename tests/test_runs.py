@@ -17,7 +17,7 @@ from controlvae.lab.cli.runs import show_metrics
 from controlvae.lab.config import preset
 from controlvae.lab.reports.warnings import warnings_of
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.logger import Journal
+from controlvae.lab.runs.logger import RunLogger
 from controlvae.lab.runs.replay import recorded_weight, replayed
 
 
@@ -148,7 +148,7 @@ def test_a_run_without_its_checkpoints_keeps_its_log(straight, tmp_path):
 def test_a_torn_event_does_not_spoil_the_next(tmp_path):
     folder = RunFolder(tmp_path)
     folder.events_file.write_text('{"event": "started"}\n{"event": "stop')
-    journal = Journal(folder)
+    journal = RunLogger(folder)
     journal.event("resumed")
     journal.close()
     assert [entry["event"] for entry in folder.events()] == ["started", "resumed"]

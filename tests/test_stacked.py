@@ -27,7 +27,7 @@ from controlvae.lab.models import ConvVAE, ImageVAE
 
 CPU = torch.device("cpu")
 # In bfloat16 nothing can be compared: Triton's interpreter multiplies its bits as whole numbers.
-EXACT = products.Arithmetic("fp32")
+EXACT = products.Precision("fp32")
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def per_model(function, maps, *weights):
     ],
 )
 def test_the_three_products_are_convolutions_and_their_gradients(large, small, tiles, monkeypatch):
-    own, chosen = products._config, products.Arithmetic(tiles)
+    own, chosen = products._config, products.Precision(tiles)
     monkeypatch.setattr(products, "_config", lambda *sizes: own(*sizes[:-1], chosen))
     monkeypatch.setattr(products, "_PROGRAMS", 1)  # turns, where tiles allow them
     x, dy, weight = maps(2, 3, 8, large), maps(2, 3, 4, small), torch.randn(2, 4, 4, large, small)

@@ -22,7 +22,7 @@ from scipy import stats
 
 from controlvae.errors import UserError
 from controlvae.lab.cli import runs, training
-from controlvae.lab.cli.many import seed_folders, side_by_side, train_all
+from controlvae.lab.cli.many import group_compatible, seed_folders, train_all
 from controlvae.lab.cli.runs import show_metrics
 from controlvae.lab.cli.sweeping import assignments
 from controlvae.lab.cli.training import options
@@ -88,7 +88,7 @@ def test_methods_that_differ_in_control_alone_train_side_by_side(tmp_path):
         folder for name in names for folder in seed_folders(preset(name), tmp_path / name, 3, "")
     ]
     groups = [
-        {folder.experiment().name for folder in together} for _, together in side_by_side(made)
+        {folder.experiment().name for folder in together} for _, together in group_compatible(made)
     ]
     assert groups == [{names[0], names[2]}, {names[1]}]
     again = seed_folders(preset(names[0]), tmp_path / names[0], 3, "")
@@ -106,7 +106,7 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
     folders = seed_folders(override(preset("shapes2d-quick"), sets), tmp_path, 3, "")
     how = options("cpu", None, "0s", False, None)
     train_all(folders, how)
-    assert list(side_by_side(folders)) == []
+    assert list(group_compatible(folders)) == []
     damaged, lost, packed = folders
     (damaged.checkpoints / "step-0000000060" / "state.json").write_text("{}")
     shutil.rmtree(lost.checkpoints / "step-0000000060")
@@ -114,11 +114,11 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
         packed.checkpoints
     )  # as runs are packed: without weights there is nothing to go on from
     logs = [folder.log_file.read_bytes() for folder in folders]
-    assert [together for _, together in side_by_side(folders)] == [[damaged, lost]]
+    assert [together for _, together in group_compatible(folders)] == [[damaged, lost]]
     train_all(folders, how)
     assert [load_checkpoint(folder.checkpoints)[0].step for folder in (damaged, lost)] == [60, 60]
     assert [folder.log_file.read_bytes() for folder in folders] == logs
-    assert list(side_by_side(folders)) == []
+    assert list(group_compatible(folders)) == []
 
 
 def test_runs_that_others_finish_while_a_command_is_at_work_are_left_alone(tmp_path):
@@ -131,7 +131,7 @@ def test_runs_that_others_finish_while_a_command_is_at_work_are_left_alone(tmp_p
     ]
     first, second = seed_folders(override(preset("shapes2d-quick"), sets), tmp_path, 2, "")
     how = options("cpu", None, "0s", False, None)
-    ((_, together),) = side_by_side([first, second])  # chosen when the command begins
+    ((_, together),) = group_compatible([first, second])  # chosen when the command begins
     train_all([first], how)
     before = first.events_file.read_bytes()
     training.resume(together, how, again="the same command", made=True)

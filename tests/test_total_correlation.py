@@ -26,7 +26,7 @@ from controlvae.lab.objectives.total_correlation import (
 )
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.training.loop import Glance
+from controlvae.lab.training.loop import Progress
 
 
 def correlated(rho, count, generator):
@@ -145,7 +145,7 @@ SHOWN = {
 def test_while_it_trains_an_estimate_stands_with_its_critic_or_its_bias(name):
     measured, words = SHOWN[name]
     row = torch.tensor([[measured.get(column, 1.0) for column in columns(preset(name))]])
-    assert f"  {words}  β" in describe(Glance(5, row, [None], 1.0, []), [preset(name)])
+    assert f"  {words}  β" in describe(Progress(5, row, [None], 1.0, []), [preset(name)])
 
 
 def test_a_report_has_the_critics_accuracy_and_names_the_bias(tmp_path):

@@ -404,10 +404,10 @@ def test_adam_is_torchs_and_goes_on_from_a_snapshot_also_where_the_loss_leaves_a
         torchs.step()
         for network, value in zip(networks, (again, later), strict=True):
             network.prepare(number)
-            network.descend(value)
+            network.backward_and_step(value)
         if number == 2:
             kept = {name: value.clone() for name, value in networks[0].snapshot().items()}
-            networks[1].descend(
+            networks[1].backward_and_step(
                 later.detach() + resumed["used"].weight.sum()
             )  # and all of it is undone
             networks[1].restore(kept)

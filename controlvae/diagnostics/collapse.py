@@ -9,7 +9,7 @@ REMEDY = (
 )
 
 
-def says_nothing(kl: float, active_units: int) -> str | None:
+def constant_posterior_warning(kl: float, active_units: int) -> str | None:
     """A word on a code with nats whose means are the same for every example; None where it is not so."""
     if active_units > 0 or kl < COLLAPSED:
         return None
@@ -19,6 +19,6 @@ def says_nothing(kl: float, active_units: int) -> str | None:
     )
 
 
-def in_use(kl_per_latent: list[float]) -> int:
+def count_active(kl_per_latent: list[float]) -> int:
     """How many latents have nats. Whether they tell examples apart is for active units to say."""
     return sum(nats >= UNUSED for nats in kl_per_latent)

@@ -19,7 +19,7 @@ from controlvae.diagnostics.units import (
     recognise_reconstruction,
 )
 from controlvae.distributions import Posterior, gaussian_kl
-from controlvae.laws.backend import lasting, widest_float
+from controlvae.laws.backend import outside_inference_mode, widest_float
 from controlvae.metrics.information import (
     ACTIVE,
     MutualInformation,
@@ -149,7 +149,7 @@ class Health:
         if self._sums is None or self._kept is None:
             size = max(2, min(self.keep, _MOST_KEPT // latents))
             dtype = widest_float(posterior.mean.device)  # keeps a long sum exact
-            with lasting():
+            with outside_inference_mode():
                 self._kept = torch.zeros(2, size, latents, device=posterior.mean.device)
                 self._sums = torch.zeros(4, latents, device=posterior.mean.device, dtype=dtype)
         if latents != self._sums.shape[1]:

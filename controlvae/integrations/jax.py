@@ -8,7 +8,7 @@
 
 from controlvae.integrations._requirements import needs
 from controlvae.laws import Law, State
-from controlvae.laws.backend import Arithmetic, Record, Value
+from controlvae.laws.backend import Backend, Record, Value
 
 with needs("jax"):
     import jax
@@ -33,7 +33,7 @@ class Arrays:
         return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)
 
 
-ARRAYS: Arithmetic = Arrays()
+ARRAYS: Backend = Arrays()
 
 
 def init(law: Law, models: int | None = None) -> State:

@@ -6,7 +6,7 @@ from controlvae import laws as control
 from controlvae.integrations._checks import on_the_kl
 from controlvae.integrations._requirements import needs
 from controlvae.laws import Law, State
-from controlvae.laws.backend import Arithmetic, Record
+from controlvae.laws.backend import Backend, Record
 
 with needs("keras jax  (or another backend, with KERAS_BACKEND set to it)"):
     import keras
@@ -27,7 +27,7 @@ class Tensors:
         return type(no)(*(ops.where(condition, y, n) for y, n in zip(yes, no, strict=True)))
 
 
-TENSORS: Arithmetic = Tensors()
+TENSORS: Backend = Tensors()
 
 
 @keras.saving.register_keras_serializable("controlvae")

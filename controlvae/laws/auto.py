@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from controlvae.laws.backend import TENSORS, Arithmetic, Value
+from controlvae.laws.backend import TENSORS, Backend, Value
 from controlvae.laws.base import State, Target
 from controlvae.laws.log_domain import Logarithmic
 
@@ -71,7 +71,7 @@ class Auto(Logarithmic):
             )
         self.check()
 
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         error = _relative(now.target, now.measured)
         horizon, far = self._horizon(state, xp), abs(error) > _FAR
@@ -89,13 +89,13 @@ class Auto(Logarithmic):
         last = xp.where(now.usable, measured, state.last)
         return State(*after[:-2], last, xp.where(counts, spread, state.spread))
 
-    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         return -_KP * _relative(target, measured)
 
-    def decay(self, state: State, xp: Arithmetic) -> Value:
+    def decay(self, state: State, xp: Backend) -> Value:
         return 1 - 1 / self._batches(state, xp)
 
-    def _batches(self, state: State, xp: Arithmetic) -> Value:
+    def _batches(self, state: State, xp: Backend) -> Value:
         """How many batches the next measurement is averaged over, by what is known before it."""
         few = self._horizon(state, xp) / _AVERAGED
         if self.reach_in is not None:
@@ -105,7 +105,7 @@ class Auto(Logarithmic):
         near = abs(_relative(state.target, state.measured)) <= _FAR
         return xp.where(near & (many > few), many, few)
 
-    def _horizon(self, state: State, xp: Arithmetic) -> Value:
+    def _horizon(self, state: State, xp: Backend) -> Value:
         return (
             xp.clip(state.seen / 8, _SHORTEST, _LONGEST) if self.reach_in is None else self.reach_in
         )

@@ -17,7 +17,7 @@ Value = Any
 Record = Any
 
 
-class Arithmetic(Protocol):
+class Backend(Protocol):
     """What a law may do with a value besides `+ - * /`, comparisons and `& |`."""
 
     def sigmoid(self, x: Value, /) -> Value: ...
@@ -86,12 +86,12 @@ def widest_float(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def lasting() -> AbstractContextManager[Any]:
+def outside_inference_mode() -> AbstractContextManager[Any]:
     """Tensors made within may be written to later, even where they are first needed under `torch.inference_mode`."""
     if torch.compiler.is_compiling():  # a compiler cannot trace the question
         return nullcontext()
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 
-FLOATS: Arithmetic = Floats()
-TENSORS: Arithmetic = Tensors()
+FLOATS: Backend = Floats()
+TENSORS: Backend = Tensors()

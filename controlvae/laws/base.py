@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 
-from controlvae.laws.backend import FLOATS, TENSORS, Arithmetic, Value, widest_float
+from controlvae.laws.backend import FLOATS, TENSORS, Backend, Value, widest_float
 
 AntiWindup = Literal["conditional", "algorithm1", "freeze", "none"]
 
@@ -51,7 +51,7 @@ class Law(ABC):
         """The state before the first update, in Python floats."""
 
     @abstractmethod
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         """The state after one more measurement; `.beta` of it is the weight to use. Pure."""
 
     @property
@@ -78,7 +78,7 @@ class Schedule(Law):
     open_loop = True
 
     @abstractmethod
-    def at(self, step: Value, xp: Arithmetic) -> Value:
+    def at(self, step: Value, xp: Backend) -> Value:
         """The value at a step; step 0 is before training, step 1 the first update."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Schedule(Law):
         beta = float(self.at(0.0, FLOATS))
         return State(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, beta, beta, 0.0, 0.0)
 
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         usable = abs(measured) < LARGEST_MEASUREMENT
         step = state.step + 1
         beta = self.at(step, xp)
@@ -120,7 +120,7 @@ class Schedule(Law):
 Target = float | Schedule
 
 
-class Reading(NamedTuple):
+class Measurement(NamedTuple):
     """A measurement as a law uses it."""
 
     usable: Value
@@ -156,17 +156,17 @@ class Feedback(Law):
         )
 
     @abstractmethod
-    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         """The term that depends on the present alone."""
 
-    def target_at(self, step: Value, xp: Arithmetic) -> Value:
+    def target_at(self, step: Value, xp: Backend) -> Value:
         return self.target.at(step, xp) if isinstance(self.target, Schedule) else self.target
 
-    def decay(self, state: State, xp: Arithmetic) -> Value:
+    def decay(self, state: State, xp: Backend) -> Value:
         """The share of the past in the moving average."""
         return self.ema
 
-    def sense(self, state: State, measured: Value, xp: Arithmetic) -> Reading:
+    def sense(self, state: State, measured: Value, xp: Backend) -> Measurement:
         """e(t) = v(t) - measured(t), with the moving average and NaN kept out."""
         usable = abs(measured) < LARGEST_MEASUREMENT  # false for NaN too
         if self.ema > 0:
@@ -174,10 +174,10 @@ class Feedback(Law):
             averaged = decay * state.measured + (1 - decay) * measured
             measured = xp.where(state.seen > 0, averaged, measured)
         target = xp.where(state.held > 0, state.target, self.target_at(state.step + 1, xp))
-        return Reading(usable, measured, target, target - measured)
+        return Measurement(usable, measured, target, target - measured)
 
     def actuate(
-        self, state: State, now: Reading, p: Value, i: Value, d: Value, xp: Arithmetic
+        self, state: State, now: Measurement, p: Value, i: Value, d: Value, xp: Backend
     ) -> State:
         """Anti-windup, output and clamping: lines 8 and 10 to 19 of Algorithm 1."""
         low, high = self.beta_min, self.beta_max
@@ -199,12 +199,12 @@ class Feedback(Law):
     def moved(
         self,
         state: State,
-        now: Reading,
+        now: Measurement,
         p: Value,
         i: Value,
         d: Value,
         output: Value,
-        xp: Arithmetic,
+        xp: Backend,
     ) -> State:
         """The state after a measurement; where it was not usable only time has passed."""
         after = State(
@@ -224,7 +224,7 @@ class Feedback(Law):
         )
         return xp.choose(now.usable, after, State(state.step + 1, *state[1:]))
 
-    def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:
+    def retarget(self, state: State, target: Value, xp: Backend = TENSORS) -> State:
         """The state with its set point pinned at `target`, and the integral moved so that beta does not jump."""
         error = target - state.measured
         p = self.proportional(target, state.measured, xp)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from controlvae.laws.backend import TENSORS, Arithmetic, Value
+from controlvae.laws.backend import TENSORS, Backend, Value
 from controlvae.laws.base import AntiWindup, Feedback, State, Target, check_target
 
 
@@ -41,21 +41,21 @@ class Capacity(Feedback):
     def beta_max(self) -> float:  # type: ignore[override]
         return self.gamma
 
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         p = self.proportional(now.target, now.measured, xp)
         return self.actuate(
             state, now, p, state.i, 0 * p, xp
         )  # the integral stays at -beta_min: the output is p
 
-    def retarget(self, state: State, target: Value, xp: Arithmetic = TENSORS) -> State:
+    def retarget(self, state: State, target: Value, xp: Backend = TENSORS) -> State:
         """Here the weight does jump, by its nature: the integral is no memory that could take it up."""
         return super().retarget(state, target, xp)._replace(i=state.i)
 
     def check_target(self, target: Target) -> None:
         check_target(target, zero=True)
 
-    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         error = target - measured
         return xp.where(
             error < 0,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from controlvae.laws.backend import TENSORS, Arithmetic, Value
+from controlvae.laws.backend import TENSORS, Backend, Value
 from controlvae.laws.base import State, Target
 from controlvae.laws.log_domain import Logarithmic
 
@@ -47,10 +47,10 @@ class Geco(Logarithmic):
     def __post_init__(self) -> None:
         self.check(alpha=self.alpha)
 
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         zero = self.proportional(now.target, now.measured, xp)
         return self.actuate(state, now, zero, state.i + self.alpha * now.error, zero, xp)
 
-    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         return 0 * (target - measured)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from controlvae.laws.backend import TENSORS, Arithmetic, Value
+from controlvae.laws.backend import TENSORS, Backend, Value
 from controlvae.laws.base import AntiWindup, Feedback, State, Target
 
 
@@ -27,11 +27,11 @@ class LagrangeMultiplier(Feedback):
     def __post_init__(self) -> None:
         self.check(alpha=self.alpha)
 
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         multiplier = state.i - self.alpha * now.error
         zero = self.proportional(now.target, now.measured, xp)
         return self.actuate(state, now, zero, multiplier, zero, xp)
 
-    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         return 0 * (target - measured)

@@ -2,8 +2,8 @@
 
 import math
 
-from controlvae.laws.backend import Arithmetic, Value
-from controlvae.laws.base import AntiWindup, Feedback, Reading, State
+from controlvae.laws.backend import Backend, Value
+from controlvae.laws.base import AntiWindup, Feedback, Measurement, State
 
 _LARGEST = 50.0  # of |log β|: exp of it is as good as infinite
 
@@ -30,7 +30,7 @@ class Logarithmic(Feedback):
         return super().initial()._replace(i=math.log(self.beta_init))
 
     def actuate(
-        self, state: State, now: Reading, p: Value, i: Value, d: Value, xp: Arithmetic
+        self, state: State, now: Measurement, p: Value, i: Value, d: Value, xp: Backend
     ) -> State:
         asked = p + i + d
         low, high = max(math.log(self.beta_min), -_LARGEST), min(math.log(self.beta_max), _LARGEST)

@@ -4,7 +4,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from controlvae.laws.backend import TENSORS, Arithmetic, Value
+from controlvae.laws.backend import TENSORS, Backend, Value
 from controlvae.laws.base import AntiWindup, Feedback, State, Target, TuningWarning
 from controlvae.laws.gain_rules import warn_about_gains
 from controlvae.laws.schedules import Staircase
@@ -52,13 +52,13 @@ class PI(Feedback):
         self.check(kp=self.kp, ki=self.ki)
         warn_about_gains(self.target, self.kp, self.ki, self.beta_min)
 
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         now = self.sense(state, measured, xp)  # lines 5-6: sample the KL, e(t) = v - KL(t)
         p = self.proportional(now.target, now.measured, xp)  # line 7: P(t) = Kp / (1 + exp(e(t)))
         i = state.i - self.ki * now.error  # line 9:    I(t) = I(t-1) - Ki e(t)
         return self.actuate(state, now, p, i, 0 * p, xp)  # lines 8, 10-19: anti-windup, sum, clamp
 
-    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         return self.kp * xp.sigmoid(measured - target)
 
     @classmethod

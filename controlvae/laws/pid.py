@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from controlvae.laws.backend import TENSORS, Arithmetic, Value
+from controlvae.laws.backend import TENSORS, Backend, Value
 from controlvae.laws.base import AntiWindup, Feedback, State, Target
 
 
@@ -33,7 +33,7 @@ class PID(Feedback):
         if not 0 <= self.derivative_ema < 1:
             raise ValueError(f"derivative_ema must lie in [0, 1), got {self.derivative_ema}")
 
-    def update(self, state: State, measured: Value, xp: Arithmetic = TENSORS) -> State:
+    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
         now = self.sense(state, measured, xp)
         p = self.proportional(now.target, now.measured, xp)
         i = state.i - self.ki * now.error
@@ -41,5 +41,5 @@ class PID(Feedback):
         d = self.derivative_ema * state.d - (1 - self.derivative_ema) * self.kd * slope
         return self.actuate(state, now, p, i, d, xp)
 
-    def proportional(self, target: Value, measured: Value, xp: Arithmetic) -> Value:
+    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         return -self.kp * (target - measured)

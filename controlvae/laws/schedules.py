@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from controlvae.laws.backend import Arithmetic, Value
+from controlvae.laws.backend import Backend, Value
 from controlvae.laws.base import Schedule
 
 
@@ -42,7 +42,7 @@ class Constant(Schedule):
     def __post_init__(self) -> None:
         _check_finite(value=self.value)
 
-    def at(self, step: Value, xp: Arithmetic) -> Value:
+    def at(self, step: Value, xp: Backend) -> Value:
         return 0 * step + self.value
 
     def lowest(self) -> float:
@@ -63,7 +63,7 @@ class Linear(_Between):
         _check_finite(start=self.start, stop=self.stop)
         _check_steps(steps=self.steps)
 
-    def at(self, step: Value, xp: Arithmetic) -> Value:
+    def at(self, step: Value, xp: Backend) -> Value:
         return self.start + (self.stop - self.start) * xp.clip(step / self.steps, 0.0, 1.0)
 
 
@@ -84,7 +84,7 @@ class Staircase(_Between):
                 f"step must be positive, got {self.step}; the staircase goes towards stop by itself"
             )
 
-    def at(self, step: Value, xp: Arithmetic) -> Value:
+    def at(self, step: Value, xp: Backend) -> Value:
         # The released code adds a step when t % every == 0, counting updates from one: 16 is reached at t = 520,000.
         climbed = self.step * xp.floor(step / self.every)
         return self.start + math.copysign(1.0, self.stop - self.start) * xp.clip(
@@ -107,7 +107,7 @@ class Sigmoid(_Between):
         _check_steps(steps=self.steps)
         _check_finite(start=self.start, stop=self.stop)
 
-    def at(self, step: Value, xp: Arithmetic) -> Value:
+    def at(self, step: Value, xp: Backend) -> Value:
         share = xp.sigmoid((step - self.steps / 2) / (self.steps / 10))
         return self.start + (self.stop - self.start) * xp.where(
             step < self.steps, share, 0 * share + 1
@@ -134,7 +134,7 @@ class Cyclical(_Between):
                 f"ramp must lie in (0, 1], got {self.ramp}; it is the rising share of a period"
             )
 
-    def at(self, step: Value, xp: Arithmetic) -> Value:
+    def at(self, step: Value, xp: Backend) -> Value:
         cycles = step / self.period
         share = xp.clip((cycles - xp.floor(cycles)) / self.ramp, 0.0, 1.0)
         return self.start + (self.stop - self.start) * share
@@ -163,7 +163,7 @@ class Points(Schedule):
         object.__setattr__(self, "steps", tuple(self.steps))  # lists would make the law unhashable
         object.__setattr__(self, "values", tuple(self.values))
 
-    def at(self, step: Value, xp: Arithmetic) -> Value:
+    def at(self, step: Value, xp: Backend) -> Value:
         total = 0 * step + self.values[0]
         for (begin, end), (low, high) in zip(
             pairwise(self.steps), pairwise(self.values), strict=True

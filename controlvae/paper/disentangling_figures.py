@@ -21,19 +21,19 @@ from controlvae.lab.plots.mutual_information import TELLING, latent_factors, nam
 from controlvae.lab.plots.traversal import draw_traversal, is_full, traverse
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import open_run
+from controlvae.lab.runs.loaded import load_run
 from controlvae.laws import Capacity
 from controlvae.paper.panels import (
     QUIET,
     WIDTH,
     Runs,
+    describe_point,
     draw_band,
     leave_empty,
     legend_above,
     panel_look,
-    point_words,
+    run_status_notes,
     say_below,
-    standing,
     window_of,
 )
 from controlvae.paper.printed import PaperFigure
@@ -47,7 +47,7 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     Writes `NAME.png`, `NAME.csv` for (a) and (b), `NAME-latents.csv` for (c), and returns what must be said.
     """
     window = window_of(paper, runs)
-    notes = standing(paper, runs, least=window)
+    notes = run_status_notes(paper, runs, least=window)
     figure = Figure(figsize=(WIDTH, 2.3), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     notes += _draw_methods(paper, runs, window, left, middle, out)
@@ -61,7 +61,7 @@ def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis, letter in zip((left, middle, right), "abc", strict=True):
         panel_look(axis, letter)
     legend_above(figure, left)
-    about = f"(a), (b): a point is {point_words(window)}; line: mean over seeds, shade: ± sd."
+    about = f"(a), (b): a point is {describe_point(window)}; line: mean over seeds, shade: ± sd."
     say_below(figure, [about, *notes])
     save_figure(figure, out / f"{paper.name}.png")
     return notes
@@ -75,7 +75,7 @@ def write_traversals(
     From the paper's heart, or a random picture where a run has not all of them: the same one where its data are. Writes
     `NAME.png` and, with latent, KL and factor of every row, `NAME.csv`; returns what must be said.
     """
-    notes = standing(paper, runs)
+    notes = run_status_notes(paper, runs)
     columns = len(paper.rows) // 2 + 1  # one more than methods, for words
     figure = Figure(figsize=(WIDTH * columns / 3, 4.8), layout="constrained")
     axes = figure.subplots(2, columns).flatten()
@@ -90,7 +90,7 @@ def write_traversals(
             leave_empty(axis, "nothing to show yet", square=True)
             continue
         try:
-            run = open_run(folder, root=root, device=device)
+            run = load_run(folder, root=root, device=device)
             shown = traverse(run, "heart" if is_full(run) else None, np.linspace(-3, 3, 10))
         except (
             UserError

@@ -13,24 +13,24 @@ from controlvae.lab.evaluation.statistics import spread
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.curves import look
 from controlvae.lab.plots.image_grid import save_figure
-from controlvae.lab.reports.notes import attributed
+from controlvae.lab.reports.notes import merge_notes
 from controlvae.lab.runs.folder import RunFolder, look_up
 from controlvae.paper.disentangling_figures import write_disentangling, write_traversals
 from controlvae.paper.panels import (
     SMALL,
     WIDTH,
     Runs,
+    describe_point,
     draw_band,
     leave_empty,
     legend_above,
     panel_look,
-    point_words,
+    run_status_notes,
     say_below,
-    standing,
     window_of,
 )
 from controlvae.paper.printed import Against, PaperFigure, Row
-from controlvae.paper.tables import Measured, missing_words, seed_of
+from controlvae.paper.tables import Measured, describe_missing, seed_of
 
 _START = 0.1  # the share of a run whose first leaps need not be seen in full
 _CURVES = {
@@ -75,7 +75,7 @@ def write_figure(
 def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     """A panel for each column of the log, every method's mean and spread over seeds in it. `NAME.png`, `NAME.csv`."""
     window = window_of(paper, runs)
-    notes = standing(paper, runs, least=window)
+    notes = run_status_notes(paper, runs, least=window)
     tall = -(-len(paper.curves) // 3)
     figure = Figure(figsize=(WIDTH, 1.9 * tall + 0.4), layout="constrained")
     axes = figure.subplots(tall, 3, squeeze=False).flatten()
@@ -102,7 +102,7 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
         axis.set_ylabel(_CURVES[column], fontsize=7)
     legend_above(figure, figure.axes[0])
     about = [
-        f"A point is {point_words(window)}, on training batches; line: mean over seeds, shade: ± sd. "
+        f"A point is {describe_point(window)}, on training batches; line: mean over seeds, shade: ± sd. "
         "Panels are cut to what follows the first tenth of the steps."
     ]
     if "validation" in paper.curves:
@@ -131,7 +131,7 @@ def write_points(
     paper: PaperFigure, terms: Against, runs: Mapping[str, Sequence[Measured]], out: Path
 ) -> list[str]:
     """A point for every run, a cross for every method: mean and sd over its seeds. `NAME.png`, `NAME.csv`."""
-    notes = standing(paper, runs)
+    notes = run_status_notes(paper, runs)
     figure = Figure(figsize=(0.8 * WIDTH, 3.2), layout="constrained")
     axis = figure.subplots()
     lines: list[list[Any]] = []
@@ -162,7 +162,7 @@ def write_points(
         leave_empty(axis, "nothing to draw yet")
     legend_above(figure, axis)
     about = f"Small: a run. Large, with a cross: the mean ± sd over seeds. {terms.reading}"
-    say_below(figure, [about, *attributed(estimators), *notes], 130)
+    say_below(figure, [about, *merge_notes(estimators), *notes], 130)
     save_figure(figure, out / f"{paper.name}.png")
     write_csv(
         out / f"{paper.name}.csv",
@@ -204,7 +204,7 @@ def _not_drawn(
     numbers = dict(zip(terms.labels, (terms.across, terms.up), strict=True))
     return list(
         dict.fromkeys(
-            words for one in measured for words in missing_words(row.method, one, numbers)
+            words for one in measured for words in describe_missing(row.method, one, numbers)
         )
     )
 

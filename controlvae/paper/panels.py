@@ -14,7 +14,7 @@ from controlvae.lab.plots.curves import look, step_axis
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.paper.printed import PaperFigure, Row
-from controlvae.paper.tables import Measured, other_settings, own_words
+from controlvae.paper.tables import Measured, describe_row, other_settings
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each method's seeds, by the key of its row
 
@@ -31,12 +31,12 @@ def window_of(paper: PaperFigure, runs: Runs) -> int:
     return _WINDOW if max(last, default=_WINDOW) >= _WINDOW else 1
 
 
-def point_words(window: int) -> str:
+def describe_point(window: int) -> str:
     """What a point of a curve is."""
     return "a line of the log" if window == 1 else f"the mean of {window:,} steps"
 
 
-def standing(
+def run_status_notes(
     paper: PaperFigure, runs: Mapping[str, Sequence[Measured]], least: int = 0
 ) -> list[str]:
     """What a reader of the figure must know: how many seeds came how far, or why there is nothing; settings apart."""
@@ -50,7 +50,7 @@ def standing(
     came = [f"{methods}: {words}." for words, methods in named.items()]
     own = [(row.method, one) for row in paper.rows if row.preset is None for one in runs[row.key]]
     theirs = [
-        own_words(method, one, paper.rows[0], runs)
+        describe_row(method, one, paper.rows[0], runs)
         for method, one in own
         if isinstance(one, RunFolder)
     ]

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from controlvae.lab.config import Experiment, changed, preset
 from controlvae.lab.evaluation.external_codes import ScoreFile
-from controlvae.lab.evaluation.images import fid_words
+from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import difference, sample_sd
 from controlvae.lab.io import write_csv, write_text
-from controlvae.lab.reports.notes import data_words
+from controlvae.lab.reports.notes import describe_data
 from controlvae.lab.runs.folder import RunFolder, entry, look_up
-from controlvae.lab.runs.loaded import so_many
+from controlvae.lab.runs.loaded import format_count
 from controlvae.laws import Cyclical, Schedule
 from controlvae.laws.backend import FLOATS
 from controlvae.metrics.disentanglement.mig import REMARK
@@ -54,7 +54,7 @@ class Cell:
         return f"{ours} ({paper}, {self.mean - self.printed.mean:+.{decimals}f})"
 
 
-class WorkedOut(NamedTuple):
+class ScoreProvenance(NamedTuple):
     """How a score was worked out: scores that differ in this do not compare."""
 
     estimator: str
@@ -168,18 +168,18 @@ def _scores(table: PaperTable) -> list[str]:
     return list(dict.fromkeys(map(_score, table.columns.values())))
 
 
-def _worked_out(scores: Iterable[str], found: Found) -> dict[str, dict[WorkedOut, list[str]]]:
+def _worked_out(scores: Iterable[str], found: Found) -> dict[str, dict[ScoreProvenance, list[str]]]:
     """For each score the ways it was worked out, and whose seeds were: a method is there once for each."""
-    ways: dict[str, dict[WorkedOut, list[str]]] = {score: {} for score in scores}
+    ways: dict[str, dict[ScoreProvenance, list[str]]] = {score: {} for score in scores}
     for method, measured in found.items():
         for _, metrics in measured:
             for score, methods in ways.items():
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
                     estimator, _, _ = scored["estimator"].partition(REMARK)
                     factors = scored.get("per_factor") or entry(metrics, "ground_truth.names") or ()
-                    methods.setdefault(WorkedOut(estimator, tuple(sorted(factors))), []).append(
-                        method
-                    )
+                    methods.setdefault(
+                        ScoreProvenance(estimator, tuple(sorted(factors))), []
+                    ).append(method)
     return {score: _joined(methods) for score, methods in ways.items()}
 
 
@@ -263,9 +263,9 @@ def _span(values: Sequence[int]) -> str:
     return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def _joined(methods: Mapping[WorkedOut, list[str]]) -> dict[WorkedOut, list[str]]:
+def _joined(methods: Mapping[ScoreProvenance, list[str]]) -> dict[ScoreProvenance, list[str]]:
     """Those that do not say their factors go with others of their estimator, where all of those are alike."""
-    joined: dict[WorkedOut, list[str]] = {}
+    joined: dict[ScoreProvenance, list[str]] = {}
     for how, of in methods.items():
         others = [one for one in methods if one.estimator == how.estimator and one.factors]
         to = others[0] if not how.factors and len(others) == 1 else how
@@ -273,7 +273,7 @@ def _joined(methods: Mapping[WorkedOut, list[str]]) -> dict[WorkedOut, list[str]
     return joined
 
 
-def _estimators(worked_out: Collection[Mapping[WorkedOut, list[str]]]) -> list[str]:
+def _estimators(worked_out: Collection[Mapping[ScoreProvenance, list[str]]]) -> list[str]:
     """How each score was worked out; where not all methods share that, whose it was."""
     lines = []
     for methods in worked_out:
@@ -306,18 +306,18 @@ def _notes(
         remark = str(entry(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
         notes += [f"{row.method}, seed {seed_of(one)}: {remark}."] if remark else []
     if "elbo" in columns and "elbo" in metrics:
-        on = so_many(metrics["examples"], metrics["split"])
+        on = format_count(metrics["examples"], metrics["split"])
         notes.append(f"ELBO: nats per example, {on}, reconstruction: {metrics['likelihood']}.")
-    if "fid.samples.score" in columns and (words := fid_words(metrics)) is not None:
+    if "fid.samples.score" in columns and (words := describe_fid(metrics)) is not None:
         notes.append(f"{words}.")
     if isinstance(one, ScoreFile):
         notes.append(f"{row.method}: {metrics['of']}, {one.words()}.")
     elif row.preset is None:
-        notes.append(own_words(row.method, one, table.rows[0], runs))
+        notes.append(describe_row(row.method, one, table.rows[0], runs))
     if row.preset is None:
-        notes += missing_words(row.method, metrics, table.columns)
+        notes += describe_missing(row.method, metrics, table.columns)
     if isinstance(one, RunFolder):
-        notes += _ramp_words(row.method, one, metrics["step"])
+        notes += _describe_ramp(row.method, one, metrics["step"])
     if (
         "factor_vae_score.score" in columns
         and look_up(metrics, "factor_vae_score.active_latents") == 0
@@ -346,7 +346,7 @@ def seed_of(one: Measured) -> int | str:
     return one.experiment().training.seed if isinstance(one, RunFolder) else one.path.name
 
 
-def _ramp_words(method: str, folder: RunFolder, step: int) -> list[str]:
+def _describe_ramp(method: str, folder: RunFolder, step: int) -> list[str]:
     """Where a set point was still on its way: what it was."""
     target = getattr(folder.experiment().control, "target", None)
     moved = any(event["event"] == "target moved" for event in folder.events())
@@ -360,7 +360,7 @@ def _ramp_words(method: str, folder: RunFolder, step: int) -> list[str]:
     )
 
 
-def own_words(
+def describe_row(
     method: str, folder: RunFolder, first: Row, runs: Mapping[str, Sequence[Measured]]
 ) -> str:
     """How a method of a user's own differs from the first row's, trained or preset; of other data, what they are."""
@@ -370,10 +370,10 @@ def own_words(
     words = f"{method} is {name} with another {', '.join(other) or 'name'}."
     if not any(path.partition(".")[0] == "data" for path in other):
         return words
-    on, metrics = [data_words(folder.experiment())], folder.metrics() or {}
+    on, metrics = [describe_data(folder.experiment())], folder.metrics() or {}
     measured = metrics.get("ground_truth", metrics)  # scores may be of other examples than the ELBO
     if "examples" in measured:
-        on.append(so_many(measured["examples"], measured["split"]))
+        on.append(format_count(measured["examples"], measured["split"]))
     if "names" in measured:
         named = [
             f"{name} (no quantity)" if name in measured["unordered"] else name
@@ -383,7 +383,9 @@ def own_words(
     return f"{words} Its data: {', '.join(on)}."
 
 
-def missing_words(method: str, metrics: Mapping[str, Any], columns: Mapping[str, str]) -> list[str]:
+def describe_missing(
+    method: str, metrics: Mapping[str, Any], columns: Mapping[str, str]
+) -> list[str]:
     """Why a method has a dash in some columns."""
     reasons: dict[str, list[str]] = {}
     for name, path in columns.items():

@@ -15,7 +15,7 @@ _STILL = 0.05  # of a KL: less over the second half of a training is noise, or t
 _BEYOND = 100  # times the upper end of the paper's band: no code that is of use has so many nats
 
 
-class Reading(NamedTuple):
+class ProbeResult(NamedTuple):
     """The KL of a training at a fixed weight, nats per example: means over tenths of its steps."""
 
     kl: float  # of the last tenth
@@ -75,7 +75,7 @@ def probe_weights(beta_min: float, beta_max: float) -> list[float]:
     return [1.0, beta_min, *([beta_max] if 1 < beta_max < math.inf else [])]
 
 
-def advise_from(readings: Mapping[float, Reading], beta_max: float) -> Advice:
+def advise_from(readings: Mapping[float, ProbeResult], beta_max: float) -> Advice:
     """Advice from the KL measured at each of `probe_weights`; a weight without an upper bound can bring it to zero."""
     kls = {weight: reading.kl for weight, reading in readings.items()}
     for weight, kl in kls.items():
@@ -95,7 +95,7 @@ def advise_from(readings: Mapping[float, Reading], beta_max: float) -> Advice:
     return advice
 
 
-def doubts(readings: Mapping[float, Reading], advice: Advice) -> list[str]:
+def doubts(readings: Mapping[float, ProbeResult], advice: Advice) -> list[str]:
     """What speaks against advice from these readings.
 
     At the least weight a KL may wander for ever, and that matters only where it keeps the set point down; one that has
@@ -115,7 +115,7 @@ def doubts(readings: Mapping[float, Reading], advice: Advice) -> list[str]:
     return lines
 
 
-def _reading(kls: float | Sequence[float]) -> Reading:
+def _reading(kls: float | Sequence[float]) -> ProbeResult:
     if kls is None:
         raise ValueError(
             "train returned None; it must return the KL it ended with, or those of all steps"
@@ -134,4 +134,4 @@ def _reading(kls: float | Sequence[float]) -> Reading:
         raise ValueError(
             f"train must return the KL it ended with, or those of all steps, got {steps[-1]!r}"
         ) from None
-    return Reading(*means)
+    return ProbeResult(*means)

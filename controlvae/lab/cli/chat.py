@@ -12,13 +12,13 @@ from controlvae.lab.data.text.dialogs import Dialogs, Utterance
 from controlvae.lab.data.text.switchboard import words_of
 from controlvae.lab.data.text.vocabulary import BOS, PAD, UNK
 from controlvae.lab.evaluation.dialog import respond
-from controlvae.lab.runs.loaded import Trained
+from controlvae.lab.runs.loaded import LoadedRun
 
 _NO_WORDS = (PAD, BOS, UNK)  # never said
 _TOGETHER = 16  # responses made at once, however few are asked for: the first ones are the same for any number
 
 
-def chat(run: Trained, count: int, temperature: float, topic: str, seed: int) -> None:
+def chat(run: LoadedRun, count: int, temperature: float, topic: str, seed: int) -> None:
     """Until there are no more lines. What was said before is the context; of the responses the first counts as said."""
     if not isinstance(run.examples, Dialogs):
         raise UserError(

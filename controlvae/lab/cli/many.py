@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import typer
 
-from controlvae.errors import Diverged, RunError, UserError, typed
+from controlvae.errors import Diverged, RunError, UserError, shell_command
 from controlvae.lab.cli import training
 from controlvae.lab.config import Experiment
 from controlvae.lab.engines.select import shared_settings
-from controlvae.lab.runs.checkpoint import has_whole
+from controlvae.lab.runs.checkpoint import is_intact
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.logger import in_training
 
@@ -58,22 +58,24 @@ def runs_in(path: Path) -> list[RunFolder]:
     return find_runs(path) if path.exists() else []
 
 
-def train_all(folders: Sequence[RunFolder], how: training.How) -> None:
+def train_all(folders: Sequence[RunFolder], how: training.RunOptions) -> None:
     """Trains what is not at its end yet, group by group, until all is done or the time is up."""
     failed, _ = _in_turn(folders, how, again="the same command", made=True)
     if failed and not any(folder.records() for folder in folders):
         raise failed[-1]
 
 
-def resume(path: Path, how: training.How) -> None:
+def resume(path: Path, how: training.RunOptions) -> None:
     """Goes on with the run at a path, or with all runs below it: where one engine cannot, group by group."""
     folders = find_runs(path)
     failed: list[RunError | UserError] = []
     readable = _readable(folders, failed) if len(folders) > 1 else folders
-    if not failed and (len(folders) == 1 or len(list(side_by_side(folders))) < 2):
+    if not failed and (len(folders) == 1 or len(list(group_compatible(folders))) < 2):
         training.resume(folders, how)
         return
-    more, tried = _in_turn(readable, how, again=typed("resume", path, *how.root_words))
+    more, tried = _in_turn(
+        readable, how, again=shell_command("resume", path, *how.describe_data_root)
+    )
     failed += more
     if any(isinstance(error, UserError) for error in failed):
         raise typer.Exit(2)
@@ -88,7 +90,7 @@ class Group(NamedTuple):
     folders: list[RunFolder]
 
 
-def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
+def group_compatible(folders: Sequence[RunFolder]) -> Iterator[Group]:
     """Groups of runs alike but in seed and control, and at the same step; of those alike the furthest behind first.
 
     Killed between two models' checkpoints, of which each keeps two, those ahead still have the one of those behind and
@@ -96,7 +98,7 @@ def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
     """
     alike: dict[str, dict[RunFolder, int]] = {}
     for folder in folders:
-        if (step := training.goes_on_from(folder)) is not None:
+        if (step := training.resume_step(folder)) is not None:
             alike.setdefault(str(shared_settings(folder.experiment())), {})[folder] = step
     for stand in alike.values():
         while stand:
@@ -113,11 +115,11 @@ def side_by_side(folders: Sequence[RunFolder]) -> Iterator[Group]:
 def _goes_back_to(folder: RunFolder, step: int) -> bool:
     """Whether a run was killed, and has a checkpoint of a step it may go back to."""
     last = next((event["event"] for event in reversed(folder.events())), None)
-    return last not in ("stopped", "finished", "diverged") and has_whole(folder.checkpoints, step)
+    return last not in ("stopped", "finished", "diverged") and is_intact(folder.checkpoints, step)
 
 
 def _in_turn(
-    folders: Sequence[RunFolder], how: training.How, again: str, made: bool = False
+    folders: Sequence[RunFolder], how: training.RunOptions, again: str, made: bool = False
 ) -> tuple[list[RunError | UserError], int]:
     """Trains group after group while there is time. Returns what was said of those that failed, and the number tried.
 
@@ -127,7 +129,7 @@ def _in_turn(
     deadline, done = time.monotonic() + how.time_limit, 0
     failed: list[RunError | UserError] = []
     waiting = list(folders)
-    while groups := list(side_by_side(waiting)):
+    while groups := list(group_compatible(waiting)):
         left = deadline - time.monotonic()
         if left <= 0:
             typer.echo(
@@ -161,7 +163,7 @@ def _readable(folders: Sequence[RunFolder], failed: list[RunError | UserError]) 
     for folder in folders:
         try:
             folder.experiment()
-            training.goes_on_from(folder)
+            training.resume_step(folder)
             readable.append(folder)
         except UserError as error:
             typer.echo(f"controlvae: {error}", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from controlvae import __version__
-from controlvae.errors import typed
+from controlvae.errors import shell_command
 
 app = typer.Typer(
     name="controlvae",
@@ -89,4 +89,4 @@ def shown_command() -> str:
             next(words, None)
         elif word.partition("=")[0] not in _PASSING:
             kept.append(word)
-    return typed(*kept)
+    return shell_command(*kept)

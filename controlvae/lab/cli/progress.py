@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import rich.progress
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from controlvae.lab.config import Experiment
 from controlvae.lab.engines.measurements import named, nats
-from controlvae.lab.training.loop import Glance
+from controlvae.lab.training.loop import Progress
 
 _LINE_SECONDS = 10.0
 
@@ -27,7 +28,7 @@ def simple_bar(title: str) -> Iterator[Callable[[float], None]]:
     """A bar for work with a known share done; silent where nobody watches."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(
+    with rich.progress.Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task(escape(title), total=1.0)
@@ -37,7 +38,7 @@ def simple_bar(title: str) -> Iterator[Callable[[float], None]]:
 @contextmanager
 def training_bar(
     experiments: Sequence[Experiment], start: int
-) -> Iterator[Callable[[Glance], None]]:
+) -> Iterator[Callable[[Progress], None]]:
     """Step, what is held against its target, β, reconstruction, speed and time left, live or as lines."""
     console, experiment = Console(stderr=True), experiments[0]
     if not console.is_terminal:
@@ -48,7 +49,7 @@ def training_bar(
         BarColumn(bar_width=24),
         TextColumn("{task.fields[state]}"),
     )
-    with Progress(*columns, console=console) as bar:
+    with rich.progress.Progress(*columns, console=console) as bar:
         task = bar.add_task(
             escape(experiment.name),
             total=experiment.training.steps,
@@ -56,36 +57,36 @@ def training_bar(
             state="starting",
         )
 
-        def show(glance: Glance) -> None:
-            for line in glance.news:
+        def show(progress: Progress) -> None:
+            for line in progress.news:
                 bar.console.print(f"controlvae: {line}", markup=False, highlight=False)
-            bar.update(task, completed=glance.step, state=describe(glance, experiments))
+            bar.update(task, completed=progress.step, state=describe(progress, experiments))
 
         yield show
 
 
-def _lines(experiments: Sequence[Experiment]) -> Callable[[Glance], None]:
+def _lines(experiments: Sequence[Experiment]) -> Callable[[Progress], None]:
     last = -math.inf
 
-    def show(glance: Glance) -> None:
+    def show(progress: Progress) -> None:
         nonlocal last
         now = time.monotonic()
-        for line in glance.news:
+        for line in progress.news:
             print(f"controlvae: {line}", file=sys.stderr, flush=True)
-        if now - last >= _LINE_SECONDS or glance.step == experiments[0].training.steps:
+        if now - last >= _LINE_SECONDS or progress.step == experiments[0].training.steps:
             last = now
-            print(describe(glance, experiments), file=sys.stderr, flush=True)
+            print(describe(progress, experiments), file=sys.stderr, flush=True)
 
     return show
 
 
-def describe(glance: Glance, experiments: Sequence[Experiment]) -> str:
-    """One glance in one line; of several models, the first that holds something, which it is, and how many."""
+def describe(progress: Progress, experiments: Sequence[Experiment]) -> str:
+    """One progress in one line; of several models, the first that holds something, which it is, and how many."""
     held = [number for number, own in enumerate(experiments) if not own.control.open_loop]
     shown = held[0] if held else 0
     experiment = experiments[shown]
     row, steps, weighed = (
-        named(glance.latest[shown], experiment),
+        named(progress.latest[shown], experiment),
         experiment.training.steps,
         experiment.objective.holds,
     )
@@ -93,7 +94,9 @@ def describe(glance: Glance, experiments: Sequence[Experiment]) -> str:
         {experiment.holds: f"/{nats(row['target'])}"} if not experiment.control.open_loop else {}
     )
     left = (
-        (steps - glance.step) / glance.steps_per_second if glance.steps_per_second > 0 else math.inf
+        (steps - progress.step) / progress.steps_per_second
+        if progress.steps_per_second > 0
+        else math.inf
     )
     bound = "  β at its bound" if row["saturated"] else ""
     beside = f"  x{len(experiments)} models" if len(experiments) > 1 else ""
@@ -103,9 +106,9 @@ def describe(glance: Glance, experiments: Sequence[Experiment]) -> str:
     # Without a critic a total correlation is estimated in the batch, and off by about (latents - 1) log(examples).
     name = "biased TC" if weighed == "tc" and not judged else weighed.upper()
     return (
-        f"step {glance.step:,}/{steps:,}  {name} {nats(row[weighed])}{target.get(weighed, '')}{judged}  "
+        f"step {progress.step:,}/{steps:,}  {name} {nats(row[weighed])}{target.get(weighed, '')}{judged}  "
         f"β {row['beta']:.3f}  rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "
-        f"{glance.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
+        f"{progress.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
     )
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from controlvae.errors import UserError, typed
+from controlvae.errors import UserError, shell_command
 from controlvae.lab.cli import training
 from controlvae.lab.cli.many import runs_in, seed_folders, train_all
 from controlvae.lab.cli.runs import evaluate_new
@@ -47,7 +47,7 @@ def reproduce(
     beside: Sequence[str],
     sets: Sequence[str],
     train: bool,
-    how: training.How,
+    how: training.RunOptions,
     fid: int | None,
 ) -> None:
     """Every method x seed of a result: trained where it is not yet, resumed where it stopped, then evaluated.
@@ -120,7 +120,7 @@ def _folders(
             experiment,
             runs / one,
             seeds,
-            typed("train", one, *changes, "--seeds", seeds),
+            shell_command("train", one, *changes, "--seeds", seeds),
             option="--runs",
         )
     ]

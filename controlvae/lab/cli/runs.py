@@ -12,21 +12,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from controlvae.diagnostics.collapse import says_nothing
-from controlvae.errors import FactorsError, UserError, typed
-from controlvae.lab import reports as report
+from controlvae.diagnostics.collapse import constant_posterior_warning
+from controlvae.errors import FactorsError, UserError, shell_command
 from controlvae.lab.cli.device import pick_device
 from controlvae.lab.cli.progress import simple_bar, wide_console
 from controlvae.lab.config.data import PictureSettings
 from controlvae.lab.data.dataset import Pictures
+from controlvae.lab.evaluation.evaluate import evaluate as measure
+from controlvae.lab.evaluation.evaluate import suffices
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
-from controlvae.lab.plots.image_grid import drawn_at, save_figure
+from controlvae.lab.plots.image_grid import drawn_at, reconstructions, save_figure
 from controlvae.lab.plots.mutual_information import information_figure
+from controlvae.lab.plots.samples import samples, save_pixels
+from controlvae.lab.plots.traversal import traversals
 from controlvae.lab.reports.dialog_section import EACH, LATEST
 from controlvae.lab.reports.markup import number
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, entry, look_up
-from controlvae.lab.runs.loaded import Trained, must_have_examples, open_run
+from controlvae.lab.runs.loaded import LoadedRun, load_run, must_have_examples
 
 EXAMPLES = 10_000  # that a run is measured on unless a command says otherwise
 _LISTED = 10  # numbers of a list in a terminal
@@ -34,24 +37,24 @@ _FEATURES = 2_048  # of Inception
 _BY_FACTOR = ("per_factor", "entropies")
 
 
-def open_at(path: Path, device: str, root: Path | None, factors: str | None = None) -> Trained:
+def open_at(path: Path, device: str, root: Path | None, factors: str | None = None) -> LoadedRun:
     return open_measured(RunFolder(path), pick_device(device), root, factors)
 
 
 def open_measured(
     folder: RunFolder, device: torch.device, root: Path | None, factors: str | None = None
-) -> Trained:
+) -> LoadedRun:
     """A run, with the table of factors that is given, or else that it was measured with before, if it is there."""
     before = factors_before(folder) if factors is None else None
     if before is not None and before != getattr(folder.experiment().data, "factors", None):
         try:
-            return open_run(folder, root=root, device=device, factors=before)
+            return load_run(folder, root=root, device=device, factors=before)
         except FactorsError as error:
             print(
                 f"controlvae: {folder.path}: without the factors it was measured with: {error}",
                 file=sys.stderr,
             )
-    return open_run(folder, root=root, device=device, factors=factors)
+    return load_run(folder, root=root, device=device, factors=factors)
 
 
 def factors_before(folder: RunFolder) -> str | None:
@@ -61,7 +64,7 @@ def factors_before(folder: RunFolder) -> str | None:
 
 
 def evaluate(
-    opened: Trained,
+    opened: LoadedRun,
     examples: int,
     fid: int | None = None,
     iwae: int = IMPORTANCE_SAMPLES,
@@ -76,10 +79,8 @@ def evaluate(
     if not sys.stderr.isatty():  # a terminal has its bar
         print(f"controlvae: {title}, step {opened.step:,}", file=sys.stderr, flush=True)
     with simple_bar(title) as progress:
-        metrics = report.evaluate(
-            opened, examples, progress, fid_pictures=fid, importance_samples=iwae
-        )
-    if (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None:
+        metrics = measure(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
+    if (words := constant_posterior_warning(metrics["kl"], metrics["active_units"])) is not None:
         typer.echo(f"controlvae: {opened.folder.path}: {words}", err=True)
     measured = look_up(metrics, "fid.pictures")
     if fid and measured is not None and measured < fid:
@@ -131,20 +132,18 @@ def evaluate_run(
     lost = (
         factors_before(folder) is not None and opened.examples.factors is None
     )  # scores cannot be worked out anew
-    if kept is not None and (
-        lost or report.suffices(kept, opened.step, examples, fid, device, iwae=iwae)
-    ):
+    if kept is not None and (lost or suffices(kept, opened.step, examples, fid, device, iwae=iwae)):
         asked = [] if fid is None else ["--fid", fid]
-        anew = "" if lost else f"; anew with: {typed('evaluate', path, *asked)}"
+        anew = "" if lost else f"; anew with: {shell_command('evaluate', path, *asked)}"
         print(f"controlvae: {path}: measured before, kept{anew}", file=sys.stderr)
         _draw_information(folder, kept)
     else:
         evaluate(opened, examples, fid, place=place)
     if isinstance(opened.examples, Pictures):  # sentences are in metrics.json
         figures, step = opened.folder.figures, opened.step
-        report.save_pixels(report.samples(opened), figures / "samples.png", step=step)
-        save_figure(report.reconstructions(opened), figures / "reconstruction.png", step=step)
-        save_figure(report.traversals(opened), figures / "traversal.png", step=step)
+        save_pixels(samples(opened), figures / "samples.png", step=step)
+        save_figure(reconstructions(opened), figures / "reconstruction.png", step=step)
+        save_figure(traversals(opened), figures / "traversal.png", step=step)
 
 
 def _has_pictures(folder: RunFolder, step: int) -> bool:
@@ -168,7 +167,7 @@ def evaluate_new(
         if (step := latest_step(folder.checkpoints)) is not None
         and not (
             _has_pictures(folder, step)
-            and report.suffices(folder.metrics(), step, EXAMPLES, fid, device, iwae=iwae)
+            and suffices(folder.metrics(), step, EXAMPLES, fid, device, iwae=iwae)
         )
     ]
     for done, folder in enumerate(due):

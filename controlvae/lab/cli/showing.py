@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from controlvae.errors import FactorsError, UserError, typed
+from controlvae.errors import FactorsError, UserError, shell_command
 from controlvae.lab.cli.options import DataRoot, Device, FidPictures, RunArgument, RunOrSeeds, app
 
 _LOOK = "Look at runs"  # as --help groups them
@@ -143,7 +143,7 @@ def evaluate(
 
     if run.suffix == ".npz" and run.is_file():
         raise UserError(
-            f"{run} is no run folder; the codes in a file are scored by: {typed('score', run)}"
+            f"{run} is no run folder; the codes in a file are scored by: {shell_command('score', run)}"
         )
     found = find_runs(run)
     begun = [folder for folder in found if latest_step(folder.checkpoints) is not None]

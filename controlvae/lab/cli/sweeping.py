@@ -7,14 +7,14 @@ from pathlib import Path
 
 import typer
 
-from controlvae.errors import UserError, typed
+from controlvae.errors import UserError, shell_command
 from controlvae.lab.cli import training
 from controlvae.lab.cli.many import seed_folders, train_all
 from controlvae.lab.cli.runs import evaluate_new
-from controlvae.lab.cli.wanted import wanted
 from controlvae.lab.config import override
 from controlvae.lab.config.data import PictureSettings, Shapes2D
 from controlvae.lab.reports.sweep import write_sweep
+from controlvae.lab.training.resolve import resolve_experiment
 from controlvae.laws import Constant
 
 PLAIN = "plain VAE"
@@ -26,7 +26,7 @@ def sweep(
     vary: list[str],
     run: Path,
     seeds: int,
-    how: training.How,
+    how: training.RunOptions,
     command: str,
     *,
     vae: bool = False,
@@ -34,7 +34,7 @@ def sweep(
     fid: int | None = None,
 ) -> None:
     """Trains every combination, side by side where they differ in control alone, and draws rate against distortion."""
-    base = wanted(name, sets, how.data_root)
+    base = resolve_experiment(name, sets, how.data_root)
     settings = [assignments(text) for text in vary]
     paths = [own[0].partition("=")[0] for own in settings]
     if len(set(paths)) < len(paths):
@@ -70,7 +70,7 @@ def sweep(
     pictures = photographs and how.device.type == "cpu"  # where nobody gets FID unasked
     asked = ["--fid", fid or 1_000] if pictures else []
     typer.echo(
-        f"their curves and pictures side by side: {typed('report', run, *asked, *how.root_words)}"
+        f"their curves and pictures side by side: {shell_command('report', run, *asked, *how.describe_data_root)}"
     )
 
 

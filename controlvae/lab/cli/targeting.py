@@ -9,18 +9,20 @@ import typer
 from controlvae.errors import RunError, UserError
 from controlvae.lab.cli import training
 from controlvae.lab.cli.many import seed_folders, train_all
-from controlvae.lab.cli.wanted import wanted
 from controlvae.lab.config import Experiment
 from controlvae.lab.runs.folder import RunFolder, last_tenth, mean_between
+from controlvae.lab.training.resolve import resolve_experiment
 from controlvae.laws import Capacity, Constant, Feedback
-from controlvae.tuning.target_search import Reading, advise_from, doubts, probe_weights
+from controlvae.tuning.target_search import ProbeResult, advise_from, doubts, probe_weights
 
 
 def target(
-    name: str, sets: list[str], steps: int, run: Path, how: training.How, command: str
+    name: str, sets: list[str], steps: int, run: Path, how: training.RunOptions, command: str
 ) -> None:
     """Trains the plain VAE and the law's two bounds side by side for a short budget, and reads their KL."""
-    base = _logged_often(wanted(name, [*sets, f"training.steps={steps}"], how.data_root))
+    base = _logged_often(
+        resolve_experiment(name, [*sets, f"training.steps={steps}"], how.data_root)
+    )
     if base.holds != "kl":
         raise UserError(f"{name} holds {base.holds}, not the KL; the paper's band is about the KL")
     low, high = _bounds(base)
@@ -86,7 +88,7 @@ def target(
     setting = (
         f"control.target={advice.target:.3g}" if held else f"'control=PI({advice.target:.3g})'"
     )
-    settings = [*(f"--set {quote(text)}" for text in sets), *map(quote, how.root_words)]
+    settings = [*(f"--set {quote(text)}" for text in sets), *map(quote, how.describe_data_root)]
     typer.echo(" ".join(["to train there: controlvae train", name, *settings, "--set", setting]))
     if held:
         typer.echo(
@@ -119,6 +121,6 @@ def _logged_often(experiment: Experiment) -> Experiment:
     return replace(experiment, training=replace(experiment.training, log_every=every))
 
 
-def _reading(folder: RunFolder) -> Reading:
+def _reading(folder: RunFolder) -> ProbeResult:
     records = folder.records()
-    return Reading(last_tenth(records, "kl"), mean_between(records, "kl", 0.4, 0.5))
+    return ProbeResult(last_tenth(records, "kl"), mean_between(records, "kl", 0.4, 0.5))

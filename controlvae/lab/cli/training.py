@@ -17,12 +17,11 @@ import numpy as np
 import torch
 import typer
 
-from controlvae.diagnostics.collapse import in_use
-from controlvae.errors import UserError, typed
+from controlvae.diagnostics.collapse import count_active
+from controlvae.errors import UserError, shell_command
 from controlvae.lab.cli.device import pick_device
 from controlvae.lab.cli.progress import training_bar
-from controlvae.lab.cli.wanted import suited
-from controlvae.lab.config import Experiment, likelihood_words, override, preset
+from controlvae.lab.config import Experiment, describe_likelihood, override, preset
 from controlvae.lab.data.dataset import BinaryImages, Examples, Pictures
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import load, validation_part
@@ -37,13 +36,14 @@ from controlvae.lab.runs.replay import replayed
 from controlvae.lab.training import loop as training_loop
 from controlvae.lab.training.branch import beginnings, branch, must_fit
 from controlvae.lab.training.loop import Run, train
+from controlvae.lab.training.resolve import infer_likelihood
 from controlvae.lab.training.session import Session
 from controlvae.lab.training.trackers import TensorBoard, require_tensorboard
 from controlvae.lab.training.validation import Validator
 from controlvae.laws import TuningWarning
 
 
-class How(NamedTuple):
+class RunOptions(NamedTuple):
     """Options that change how a run is carried out and nothing in what it computes."""
 
     device: torch.device
@@ -53,7 +53,7 @@ class How(NamedTuple):
     data_root: Path | None
 
     @property
-    def root_words(self) -> list[str]:
+    def describe_data_root(self) -> list[str]:
         """What a command needs to find the same data."""
         return [] if self.data_root is None else ["--data-root", str(self.data_root)]
 
@@ -64,13 +64,13 @@ def options(
     checkpoint_every: str,
     tensorboard: bool,
     data_root: Path | None,
-) -> How:
+) -> RunOptions:
     """The options, checked: before a run folder is made, so that a wrong one leaves nothing behind."""
     data_roots(data_root)
     if tensorboard:
         require_tensorboard()
     limit = math.inf if time_limit is None else _seconds("--time-limit", time_limit)
-    return How(
+    return RunOptions(
         pick_device(device),
         limit,
         _seconds("--checkpoint-every", checkpoint_every),
@@ -99,7 +99,7 @@ def plan(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TuningWarning)
         experiment = override(preset(name), sets)
-    experiment = suited(experiment, sets, root)
+    experiment = infer_likelihood(experiment, sets, root)
     if replay is not None:
         if any(text.startswith("control") for text in sets):
             raise UserError("--replay gives the weight; leave --set control out")
@@ -130,7 +130,7 @@ def plan_seeds(experiment: Experiment, path: Path, seeds: int, apart: bool = Fal
     return Plan(experiments, folders)
 
 
-def start(plan: Plan, how: How, command: str) -> None:
+def start(plan: Plan, how: RunOptions, command: str) -> None:
     """Trains from the beginning. The engine comes first: settings that do not fit together leave no folder behind."""
     try:
         machinery = _machinery(plan.experiments, how)
@@ -154,7 +154,7 @@ def start(plan: Plan, how: How, command: str) -> None:
 
 
 def resume(
-    folders: Sequence[RunFolder], how: How, again: str | None = None, made: bool = False
+    folders: Sequence[RunFolder], how: RunOptions, again: str | None = None, made: bool = False
 ) -> None:
     """Goes on from the last good checkpoints. Of several runs, those that have nothing more to do are left alone.
 
@@ -163,10 +163,10 @@ def resume(
     """
     home = _home(folders)
     if len(folders) > 1:  # also of those just chosen: others may have trained them since
-        folders = [folder for folder in folders if goes_on_from(folder) is not None]
+        folders = [folder for folder in folders if resume_step(folder) is not None]
     if not folders:
         typer.echo(
-            f"every run in {home} has ended. See them with: {typed('report', home, *how.root_words)}"
+            f"every run in {home} has ended. See them with: {shell_command('report', home, *how.describe_data_root)}"
         )
         return
     runs = [Run.open(folder) for folder in folders]  # and from here on nobody else may
@@ -191,7 +191,7 @@ def branch_off(
             f"{to} lies within {home}, which it would become a part of; choose another folder"
         )
     starts = beginnings(parents)
-    stand = [checkpoint.latest_whole_step(parent.checkpoints) or 0 for parent in parents]
+    stand = [checkpoint.latest_intact_step(parent.checkpoints) or 0 for parent in parents]
     if starts[0].saved.step < min(
         stand
     ):  # where a kill between two checkpoints leaves that of the one behind
@@ -218,13 +218,13 @@ def branch_off(
         for child in children:  # all were free
             shutil.rmtree(child.path, ignore_errors=True)
         raise
-    again = typed("resume", to)
+    again = shell_command("resume", to)
     typer.echo(
         f"{to} stands where {home} does, at step {starts[0].saved.step:,}; train it with: {again}"
     )
 
 
-def goes_on_from(folder: RunFolder) -> int | None:
+def resume_step(folder: RunFolder) -> int | None:
     """The step of the newest whole checkpoint, from which training goes on; None where it has nothing more to do.
 
     A run that finished and has lost its last checkpoint goes on from the one before. One without any has ended all the
@@ -232,7 +232,7 @@ def goes_on_from(folder: RunFolder) -> int | None:
     """
     ended = folder.ended()
     try:
-        step = checkpoint.latest_whole_step(folder.checkpoints) or 0
+        step = checkpoint.latest_intact_step(folder.checkpoints) or 0
     except UserError:
         if ended:  # none is whole: what was measured before is left
             return None
@@ -245,7 +245,7 @@ def goes_on_from(folder: RunFolder) -> int | None:
     return step if lost else None
 
 
-class Machinery(NamedTuple):
+class TrainingSetup(NamedTuple):
     """What trains some runs, what looks at their validation examples where there are some, and their data."""
 
     engine: Engine
@@ -255,14 +255,14 @@ class Machinery(NamedTuple):
     kept: tuple[str, str]  # what its models need of it to work without it: a file's name and text
 
 
-def _machinery(experiments: Sequence[Experiment], how: How) -> Machinery:
+def _machinery(experiments: Sequence[Experiment], how: RunOptions) -> TrainingSetup:
     check_alike(experiments)
     examples = load(experiments[0].data, how.data_root).to(how.device)
     looked_at = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device, how.data_root) if looked_at else None
     kept = examples.kept_in, examples.kept()
-    return Machinery(
+    return TrainingSetup(
         engine, validator, examples.fingerprint(), _what(experiments[0], examples, validator), kept
     )
 
@@ -288,10 +288,10 @@ def _what(experiment: Experiment, examples: Examples, validator: Validator | Non
         )
     lines = [
         f"data: {examples.source}; {examples.split}; {size}{kept}",
-        f"reconstruction: {likelihood_words(experiment.objective.likelihood)}",
+        f"reconstruction: {describe_likelihood(experiment.objective.likelihood)}",
     ]
     if examples.factors is not None:
-        lines.append(f"factors: {_factor_words(examples.factors, examples)}")
+        lines.append(f"factors: {_describe_factors(examples.factors, examples)}")
     if isinstance(examples, BinaryImages) and experiment.objective.likelihood != "bernoulli":
         lines.append(
             "note: these pictures are black and white, whose likelihood is objective.likelihood=bernoulli"
@@ -299,7 +299,7 @@ def _what(experiment: Experiment, examples: Examples, validator: Validator | Non
     return lines
 
 
-def _factor_words(table: np.ndarray, examples: Examples) -> str:
+def _describe_factors(table: np.ndarray, examples: Examples) -> str:
     """`shape (3 kinds), scale (6 values)`: so many are among these examples."""
     counts = [len(np.unique(column)) for column in table.T]
     kinds = ["kinds" if name in examples.unordered else "values" for name in examples.factor_names]
@@ -307,11 +307,13 @@ def _factor_words(table: np.ndarray, examples: Examples) -> str:
     return ", ".join(f"{name} ({count} {kind})" for name, count, kind in words)
 
 
-def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None = None) -> None:
+def _go(
+    runs: Sequence[Run], machinery: TrainingSetup, how: RunOptions, again: str | None = None
+) -> None:
     """Trains from wherever the folders stand to the end."""
     engine, home = machinery.engine, _home([run.folder for run in runs])
     session = Session(runs, engine, str(how.device))
-    look = typed("report", home, *how.root_words)
+    look = shell_command("report", home, *how.describe_data_root)
     for note in session.notes:
         print(f"controlvae: {note}", file=sys.stderr)
     if session.finished:
@@ -325,11 +327,13 @@ def _go(runs: Sequence[Run], machinery: Machinery, how: How, again: str | None =
         for run in runs:
             write_text(run.folder.path / name, text)
         _watch(runs, machinery, how, stop.is_set)
-    again = again or typed("resume", home, *how.root_words)
-    _last_words(runs, engine.step, session.steps, again, look, interrupted=stop.is_set())
+    again = again or shell_command("resume", home, *how.describe_data_root)
+    _print_final_status(runs, engine.step, session.steps, again, look, interrupted=stop.is_set())
 
 
-def _watch(runs: Sequence[Run], machinery: Machinery, how: How, stop: Callable[[], bool]) -> None:
+def _watch(
+    runs: Sequence[Run], machinery: TrainingSetup, how: RunOptions, stop: Callable[[], bool]
+) -> None:
     """Trains under a bar, and for TensorBoard where that is asked for."""
     with (
         ExitStack() as open_files,
@@ -355,7 +359,7 @@ def _home(folders: Sequence[RunFolder]) -> Path:
     return Path(os.path.commonpath([folder.path for folder in folders]))
 
 
-def _last_words(
+def _print_final_status(
     runs: Sequence[Run], step: int, steps: int, again: str, look: str, interrupted: bool
 ) -> None:
     """`again` goes on with them, `look` shows them."""
@@ -398,11 +402,11 @@ def _ending(run: Run) -> str:
         else ""
     )
     value = (
-        f", {run.experiment.held_words} {nats(record[held])}"
+        f", {run.experiment.describe_controlled} {nats(record[held])}"
         if held != "kl" and (aim or judged)
         else ""
     )
-    return f"KL {record['kl']:.2f} nats{value}{aim}{judged}, {in_use(latents)} of {len(latents)} latents with nats"
+    return f"KL {record['kl']:.2f} nats{value}{aim}{judged}, {count_active(latents)} of {len(latents)} latents with nats"
 
 
 @contextmanager

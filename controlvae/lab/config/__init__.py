@@ -23,15 +23,15 @@ from controlvae.lab.config.objectives import (
     Gaussian,
     Likelihood,
     TotalCorrelation,
-    likelihood_words,
+    describe_likelihood,
 )
 from controlvae.lab.config.presets import PRESETS, preset
 from controlvae.lab.config.serialization import (
     apart,
     assignments,
     changed,
-    differences,
     from_plain,
+    non_default_fields,
     override,
     to_plain,
 )
@@ -65,9 +65,9 @@ __all__ = [
     "apart",
     "assignments",
     "changed",
-    "differences",
+    "describe_likelihood",
     "from_plain",
-    "likelihood_words",
+    "non_default_fields",
     "override",
     "preset",
     "to_plain",

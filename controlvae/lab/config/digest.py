@@ -5,17 +5,17 @@ import json
 from dataclasses import replace
 
 from controlvae.lab.config.experiment import Experiment
-from controlvae.lab.config.serialization import differences
+from controlvae.lab.config.serialization import non_default_fields
 
 
-def decisive(experiment: Experiment) -> Experiment:
+def numeric_config(experiment: Experiment) -> Experiment:
     """All that decides the numbers up to a step: not its words, how long to go on and when to look."""
     training = replace(experiment.training, steps=1, validate_every=0)
     return replace(experiment, name="", about="", paper="", training=training)
 
 
-def identity(experiment: Experiment) -> str:
+def config_digest(experiment: Experiment) -> str:
     """What a checkpoint belongs to."""
     return hashlib.sha256(
-        json.dumps(differences(decisive(experiment)), sort_keys=True).encode()
+        json.dumps(non_default_fields(numeric_config(experiment)), sort_keys=True).encode()
     ).hexdigest()

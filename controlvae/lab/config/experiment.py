@@ -125,7 +125,7 @@ class Experiment:
         )
 
     @property
-    def held_words(self) -> str:
+    def describe_controlled(self) -> str:
         """What a set point is of, for people."""
         return HELD[self.holds]
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, get_args
 
 from controlvae.lab.config.validation import require
 from controlvae.laws import Schedule
-from controlvae.laws.backend import FLOATS, Arithmetic, Value
+from controlvae.laws.backend import FLOATS, Backend, Value
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def _check_likelihood(likelihood: Likelihood) -> None:
     )
 
 
-def likelihood_words(likelihood: Likelihood) -> str:
+def describe_likelihood(likelihood: Likelihood) -> str:
     """Which it is and what its numbers are, for reports."""
     match likelihood:
         case "bernoulli":
@@ -63,7 +63,7 @@ def _range(setting: float | Schedule) -> tuple[float, float]:
     )
 
 
-def _at(setting: float | Schedule, step: Value, xp: Arithmetic) -> Value:
+def _at(setting: float | Schedule, step: Value, xp: Backend) -> Value:
     return setting.at(step, xp) if isinstance(setting, Schedule) else setting
 
 
@@ -91,7 +91,7 @@ class Adam:
             f"beta1 and beta2 must lie in [0, 1), got {self.beta1} and {self.beta2}",
         )
 
-    def at(self, step: Value, xp: Arithmetic = FLOATS) -> Value:
+    def at(self, step: Value, xp: Backend = FLOATS) -> Value:
         """The rate of a step; steps count from one."""
         return _at(self.rate, step, xp)
 
@@ -133,7 +133,7 @@ class Elbo(Objective):
             "free_bits and prices do not go together: choose one",
         )
 
-    def prices_at(self, latents: int, step: Value, xp: Arithmetic = FLOATS) -> list[Value]:
+    def prices_at(self, latents: int, step: Value, xp: Backend = FLOATS) -> list[Value]:
         """What a nat of each latent costs at a step; steps count from one."""
         return [
             _at(self.prices[min(latent, len(self.prices) - 1)], step, xp)

@@ -29,7 +29,7 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def differences(value: Any) -> Any:
+def non_default_fields(value: Any) -> Any:
     """`to_plain` without the fields that stand at their default: what is left when later versions add fields."""
     if not is_dataclass(value) or isinstance(value, type):
         return to_plain(value)
@@ -40,7 +40,7 @@ def differences(value: Any) -> Any:
     }
     return {
         "type": type(value).__name__,
-        **{name: differences(part) for name, part in said.items()},
+        **{name: non_default_fields(part) for name, part in said.items()},
     }
 
 

@@ -19,11 +19,11 @@ from controlvae.lab.plots.traversal import ranked, seed_image
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import (
-    Trained,
+    LoadedRun,
     decoded,
+    load_run,
     must_have_examples,
     newest,
-    open_run,
     picture_model,
 )
 
@@ -37,12 +37,12 @@ class Models:
 
     root: Path | None
     device: torch.device
-    _open: OrderedDict[tuple[Path, int], tuple[int | None, Trained]] = field(
+    _open: OrderedDict[tuple[Path, int], tuple[int | None, LoadedRun]] = field(
         default_factory=OrderedDict
     )
     _lock: Lock = field(default_factory=Lock)
 
-    def at(self, folder: RunFolder) -> Trained:
+    def at(self, folder: RunFolder) -> LoadedRun:
         """One at a time: two requests must not load the same data twice."""
         key = (
             folder.path,
@@ -54,7 +54,7 @@ class Models:
             )  # not the step of the weights where the last checkpoint is damaged
             seen, run = self._open.pop(key, (None, None))
             if run is None:
-                run = open_run(folder, root=self.root, device=self.device)
+                run = load_run(folder, root=self.root, device=self.device)
             elif seen != last:
                 run = newest(run)
             if isinstance(run.examples, Pictures) and not len(run.examples):  # they may come back
@@ -65,7 +65,7 @@ class Models:
             return run
 
 
-def latents(run: Trained) -> dict[str, Any]:
+def latents(run: LoadedRun) -> dict[str, Any]:
     """The latents of largest KL, by name, and a code to begin with: that of an example."""
     picture_model(run)
     shown = ranked(run)
@@ -81,7 +81,7 @@ def latents(run: Trained) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def code_of(run: Trained, example: int | None) -> list[float]:
+def code_of(run: LoadedRun, example: int | None) -> list[float]:
     """The code of an example: the mean of its posterior."""
     must_have_examples(run)
     index = int(seed_image(run, None)) if example is None else example % len(run.examples)
@@ -89,12 +89,12 @@ def code_of(run: Trained, example: int | None) -> list[float]:
     return [round(value, 3) for value in code.tolist()]
 
 
-def picture(run: Trained, code: list[float]) -> bytes:
+def picture(run: LoadedRun, code: list[float]) -> bytes:
     """What the decoder makes of a code, as PNG."""
     return _png(channels_last(decoded(run, _codes(run, code))[:, None]))
 
 
-def strip(run: Trained, code: list[float], latent: int, columns: int = 9) -> bytes:
+def strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> bytes:
     """One latent from -3 to 3, the others as they are, as PNG."""
     codes = _codes(run, code).repeat(columns, 1)
     if not 0 <= latent < codes.shape[1]:
@@ -103,7 +103,7 @@ def strip(run: Trained, code: list[float], latent: int, columns: int = 9) -> byt
     return _png(channels_last(decoded(run, codes)[None]))
 
 
-def sentences(run: Trained, count: int = 8) -> dict[str, Any]:
+def sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:
     """What a model of sentences writes, and what it reads in the codes of others."""
     if not isinstance(run.examples, Sentences):
         raise UserError(f"{run.folder.path} is not a model of sentences")
@@ -111,7 +111,7 @@ def sentences(run: Trained, count: int = 8) -> dict[str, Any]:
     return {"step": run.step, "written": write(run, count), "read_back": pairs}
 
 
-def _codes(run: Trained, code: list[float]) -> torch.Tensor:
+def _codes(run: LoadedRun, code: list[float]) -> torch.Tensor:
     """A code as the decoder takes it, (1, latents)."""
     codes = torch.tensor([code], dtype=torch.float32, device=run.device)
     if len(code) != run.model.latents or not torch.isfinite(codes).all():

@@ -60,7 +60,7 @@ def find(root: Path) -> dict[str, RunFolder]:
 
 
 @dataclass
-class Watch:
+class RunList:
     """Summaries of the runs below a folder; a run whose files have not changed is not read again."""
 
     root: Path

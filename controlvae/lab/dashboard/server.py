@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from controlvae.errors import UserError
 from controlvae.lab.dashboard import model_views as views
 from controlvae.lab.dashboard.log_tail import Tail, columns
-from controlvae.lab.dashboard.run_list import Watch, find
+from controlvae.lab.dashboard.run_list import RunList, find
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.requests import ask_target
 
@@ -68,7 +68,7 @@ class Dashboard:
         )
 
     async def _follow(self, names: Sequence[str]) -> AsyncIterator[str]:
-        watch, before, quiet = Watch(self.root), None, 0
+        watch, before, quiet = RunList(self.root), None, 0
         tails: dict[tuple[str, str], Tail] = {}
         while not self.stopping():
             quiet += 1

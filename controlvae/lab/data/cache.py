@@ -83,7 +83,7 @@ def kept(
     return _gather(shape, dtype, chunks()) if written is None else written
 
 
-def kept_list(name: str, about: Any, lines: Sequence[str]) -> Path | None:
+def write_name_list(name: str, about: Any, lines: Sequence[str]) -> Path | None:
     """A text file of these lines beside the arrays, for people, one for each thing it is about.
 
     None where it cannot be written.

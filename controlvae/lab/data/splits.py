@@ -31,7 +31,7 @@ def subset(count: int, wanted: int | None) -> np.ndarray:
     return np.sort(np.random.default_rng(stream_key(0, count)).choice(count, wanted, replace=False))
 
 
-def split_words(count: int, part: Part, held_out: float) -> str:
+def describe_split(count: int, part: Part, held_out: float) -> str:
     """What `part_of` chose, for people."""
     if held_out == 0:
         return "no held-out images"

@@ -9,7 +9,7 @@ from torch import Tensor
 from controlvae.lab.config import Experiment
 from controlvae.lab.data.bucketing import Width
 from controlvae.lab.data.dataset import Examples
-from controlvae.lab.engines.eager import EagerEngine, Learner
+from controlvae.lab.engines.eager import EagerEngine, ModelTrainer
 from controlvae.lab.engines.precision import products_in
 
 _PLAIN = 2  # steps of a width that are taken operation by operation first: libraries set themselves up in them
@@ -27,7 +27,7 @@ class _Graph(NamedTuple):
 class _Replayed:
     """A learner on a stream of its own, whose steps are replayed once they have been taken."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: ModelTrainer) -> None:
         self.learner = learner
         self.stream = torch.cuda.Stream(learner.key.device)
         self.forget()
@@ -61,7 +61,7 @@ class _Replayed:
         return _Graph(graph, indices, noise, row)
 
 
-class CapturedEngine(EagerEngine):
+class CudaGraphEngine(EagerEngine):
     """Trains models beside each other on a GPU: a graph for each model and width of a batch, a stream for each model.
 
     What a step needs of the host (its batch, noise and dropout masks) is written where the graph reads it, so steps are
@@ -75,7 +75,7 @@ class CapturedEngine(EagerEngine):
         self.replayed = [_Replayed(learner) for learner in self.learners]
 
     def advance(self, steps: int) -> Tensor:
-        chances = [learner.chance(self.step, steps) for learner in self.learners]
+        chances = [learner.draw_randomness(self.step, steps) for learner in self.learners]
         here = torch.cuda.current_stream()
         rows = torch.empty(
             steps, len(self.learners), self.columns, dtype=torch.float64, device=here.device

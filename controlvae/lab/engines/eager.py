@@ -86,7 +86,7 @@ class Network:
         else:
             self.rate = rate
 
-    def descend(self, loss: Tensor) -> None:
+    def backward_and_step(self, loss: Tensor) -> None:
         for parameter in self.module.parameters():
             parameter.grad = None
         loss.backward()
@@ -131,7 +131,7 @@ class Network:
                 value.copy_(tensors[f"adam.{what}.{name}"])
 
 
-class Learner:
+class ModelTrainer:
     """One model with its optimiser, controller, batch orders and random stream."""
 
     def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
@@ -157,12 +157,12 @@ class Learner:
 
     def advance(self, first: int, steps: int) -> Tensor:
         """Takes so many steps from the step `first`; returns their rows of measurements, (steps, columns)."""
-        indices, noise = self.chance(first, steps)
+        indices, noise = self.draw_randomness(first, steps)
         return torch.stack(
             [self.step(self.prepare(first + t), indices[t], noise[t]) for t in range(steps)]
         )
 
-    def chance(self, first: int, steps: int) -> tuple[Tensor, Tensor]:
+    def draw_randomness(self, first: int, steps: int) -> tuple[Tensor, Tensor]:
         """The examples of so many steps, (steps, batches, batch), and their noise, (steps, draws, batch, latents).
 
         For all steps at once: many small operations become a few.
@@ -202,9 +202,9 @@ class Learner:
         beta: float | Tensor = (
             self.control.step(measured.item()) if on_host else self.control.step(measured)
         )
-        self.networks[""].descend(reconstruction + terms.given + beta * terms.held)
+        self.networks[""].backward_and_step(reconstruction + terms.given + beta * terms.held)
         for name, loss in further.items():
-            self.networks[name].descend(loss)
+            self.networks[name].backward_and_step(loss)
         return self._row(
             reconstruction.detach(),
             terms,
@@ -263,7 +263,7 @@ def code_terms(
     raise TypeError(f"no terms for {objective!r}")
 
 
-class CriticLearner(Learner):
+class CriticTrainer(ModelTrainer):
     """A model beside the critic that estimates its total correlation; they take turns in every step."""
 
     def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
@@ -288,7 +288,7 @@ class CriticLearner(Learner):
         return terms, {"critic.": critic_loss(joint, independent)}
 
 
-class SequenceLearner(Learner):
+class SequenceTrainer(ModelTrainer):
     """A model of sentences or dialogs: batches of like length, each as wide as it must be."""
 
     def prepare(self, number: int) -> Width:
@@ -302,7 +302,7 @@ class SequenceLearner(Learner):
         return self.examples.batch(indices, width)  # type: ignore[arg-type]
 
 
-class SentenceLearner(SequenceLearner):
+class SentenceTrainer(SequenceTrainer):
     """A model of sentences, with dropout."""
 
     model: TextVAE
@@ -399,13 +399,13 @@ class EagerEngine:
         self.step = step
 
 
-def _kind(experiment: Experiment, examples: Examples) -> type[Learner]:
+def _kind(experiment: Experiment, examples: Examples) -> type[ModelTrainer]:
     match examples:
         case Sentences():
-            return SentenceLearner
+            return SentenceTrainer
         case Dialogs():
-            return SequenceLearner
-    return CriticLearner if isinstance(experiment.objective, TotalCorrelation) else Learner
+            return SequenceTrainer
+    return CriticTrainer if isinstance(experiment.objective, TotalCorrelation) else ModelTrainer
 
 
 def _widest(experiment: Experiment) -> float:

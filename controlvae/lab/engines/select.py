@@ -11,7 +11,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config import ConvVAE, Experiment, ImageVAE, TotalCorrelation
 from controlvae.lab.data.dataset import Examples, Pictures
 from controlvae.lab.engines.base import Engine
-from controlvae.lab.engines.cuda_graph import CapturedEngine
+from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
 
 
@@ -39,7 +39,7 @@ def make_engine(
         examples = examples.to(device)
         stays = isinstance(examples, Pictures) and examples.rows.device.type != device.type
         # A graph cannot fetch a batch from the host.
-        return (EagerEngine if stays else CapturedEngine)(experiments, examples, device)
+        return (EagerEngine if stays else CudaGraphEngine)(experiments, examples, device)
     except ValueError as error:  # settings that are right one by one and do not fit together
         raise UserError(str(error)) from None
 

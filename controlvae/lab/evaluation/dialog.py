@@ -13,7 +13,7 @@ from controlvae.lab.data.text.vocabulary import SPECIAL, UNK
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.models import DialogVAE
 from controlvae.lab.objectives.text import words_nll
-from controlvae.lab.runs.loaded import Trained, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, some_examples
 from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 
 PAPER_PERPLEXITY = (
@@ -41,7 +41,7 @@ class Answered(NamedTuple):
     topics: list[str]
 
 
-def dialog_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str, Any]:
+def dialog_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[str, Any]:
     """Of the examples that `bound` was measured on; nothing where they are no dialogs. `samples` as in text."""
     if not isinstance(run.examples, Dialogs):
         return {}
@@ -61,7 +61,7 @@ def dialog_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[st
     return {**perplexities, "dialog": text | _of_responses(answer(run, run.affords(*_CONTEXTS)))}
 
 
-def _pays_for_acts(run: Trained) -> bool:
+def _pays_for_acts(run: LoadedRun) -> bool:
     """Whether the model guesses acts, and the data has any."""
     assert isinstance(run.model, DialogVAE)
     assert isinstance(run.examples, Dialogs)
@@ -127,7 +127,7 @@ def _against_references(found: Answered) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _words(run: Trained, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _words(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
     """-log p of each response's words with a code of the posterior, and their number: twice (count,)."""
     assert isinstance(run.model, DialogVAE)
     assert isinstance(run.examples, Dialogs)
@@ -146,7 +146,7 @@ def _grouped(values: np.ndarray) -> list[np.ndarray]:
 
 
 @torch.no_grad()
-def answer(run: Trained, contexts: int, each: int = _EACH, *, seed: int = 0) -> Answered:
+def answer(run: LoadedRun, contexts: int, each: int = _EACH, *, seed: int = 0) -> Answered:
     """Responses to contexts of the examples, a fixed random choice of them."""
     examples = run.examples
     assert isinstance(examples, Dialogs)
@@ -166,7 +166,7 @@ def answer(run: Trained, contexts: int, each: int = _EACH, *, seed: int = 0) -> 
 
 @torch.no_grad()
 def respond(
-    run: Trained, x: Exchanges, count: int, *, seed: int = 0, temperature: float = 0.0, **how: Any
+    run: LoadedRun, x: Exchanges, count: int, *, seed: int = 0, temperature: float = 0.0, **how: Any
 ) -> list[list[str]]:
     """So many responses to each context, each from a code of its prior, the likeliest words as in the paper."""
     assert isinstance(run.model, DialogVAE)

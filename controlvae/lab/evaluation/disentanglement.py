@@ -10,7 +10,7 @@ from torch import Tensor
 
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.lab.data.factors import Factors
-from controlvae.lab.runs.loaded import Trained, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, some_examples
 from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram, mig_sampled
 from controlvae.metrics.disentanglement import dci, modularity, rmig, sap
 
@@ -31,7 +31,7 @@ _SCORES = (
 
 
 def disentanglement(
-    run: Trained, progress: Callable[[float], None] = lambda share: None
+    run: LoadedRun, progress: Callable[[float], None] = lambda share: None
 ) -> dict[str, Any]:
     """Every score by name, and under `ground_truth` what they are of; nothing where no factors are known."""
     examples = run.examples
@@ -152,7 +152,7 @@ def _measured(score: Callable[[], Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def _encode(
-    run: Trained, indices: Tensor, progress: Callable[[float], None]
+    run: LoadedRun, indices: Tensor, progress: Callable[[float], None]
 ) -> tuple[Tensor, Tensor]:
     """Means and log-variances of q(z|x), (examples, latents) each, on the device."""
     means, log_variances = [], []

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from controlvae.errors import UserError
-from controlvae.lab.config import likelihood_words
+from controlvae.lab.config import describe_likelihood
 from controlvae.lab.data.dataset import Pictures, stream_key
 from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.evaluation.dialog import dialog_metrics
@@ -19,7 +19,7 @@ from controlvae.lab.io import finite, write_json
 from controlvae.lab.objectives import measure_bound
 from controlvae.lab.runs.folder import RunFolder, look_up
 from controlvae.lab.runs.loaded import (
-    Trained,
+    LoadedRun,
     best_by_validation,
     on_test_examples,
     pixel_variance,
@@ -32,7 +32,7 @@ _ENOUGH, _MOST_DRAWS = 5_000, 20  # samples of z in all, and of one example, tha
 
 
 def evaluate(
-    run: Trained,
+    run: LoadedRun,
     examples: int,
     progress: Callable[[float], None] = lambda share: None,
     *,
@@ -77,7 +77,7 @@ def evaluate(
 
 
 def _best(
-    run: Trained,
+    run: LoadedRun,
     examples: int,
     importance_samples: int,
     fid_pictures: int | None,
@@ -132,12 +132,12 @@ def suffices(
     return enough and (look_up(metrics, "fid.pictures") or 0) >= wanted and not coarser
 
 
-def _of_training(run: Trained, examples: int) -> dict[str, Any]:
+def _of_training(run: LoadedRun, examples: int) -> dict[str, Any]:
     bound = _bound(run, examples, lambda share: None)
     return {name: bound[name] for name in ("examples", "split", "elbo", "reconstruction", "kl")}
 
 
-def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> dict[str, Any]:
+def _bound(run: LoadedRun, examples: int, progress: Callable[[float], None]) -> dict[str, Any]:
     """ELBO and its parts, with one sample of z per example, or more where examples are few."""
     count = min(examples, run.available)
     noise = torch.Generator().manual_seed(stream_key(0, 11))
@@ -156,7 +156,7 @@ def _bound(run: Trained, examples: int, progress: Callable[[float], None]) -> di
         "draws": draws,  # of z, for each example
         "available": run.available,
         "split": run.examples.split,
-        "likelihood": likelihood_words(run.experiment.objective.likelihood),
+        "likelihood": describe_likelihood(run.experiment.objective.likelihood),
         **pixel_variance(run),
         "elbo": bound.elbo,
         "reconstruction": bound.reconstruction,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from controlvae.distributions import Posterior, gaussian_kl
-from controlvae.errors import UserError, typed
+from controlvae.errors import UserError, shell_command
 from controlvae.lab.data.factors import Factors, as_factors, read_factors
 from controlvae.lab.data.images.numpy_files import FAULTS
 from controlvae.lab.data.paths import located
@@ -68,7 +68,7 @@ def score_files(path: Path) -> list[ScoreFile]:
         scored = codes.with_suffix(SUFFIX)
         if not scored.is_file() or ScoreFile(scored).metrics().get("sha256") != _digest(codes):
             raise UserError(
-                f"{codes} holds codes without scores, or was written since: {typed('score', codes)}"
+                f"{codes} holds codes without scores, or was written since: {shell_command('score', codes)}"
             )
     if path.suffix == ".npz":
         return [ScoreFile(path.with_suffix(SUFFIX))]

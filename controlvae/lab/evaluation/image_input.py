@@ -13,7 +13,7 @@ from controlvae.lab.config.data import Fit, Images
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.images.decoding import Unreadable, decode
 from controlvae.lab.data.paths import located
-from controlvae.lab.runs.loaded import Trained, must_have_examples, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, must_have_examples, some_examples
 
 
 class Chosen(NamedTuple):
@@ -22,7 +22,7 @@ class Chosen(NamedTuple):
     short: str  # for the name of a file
 
 
-def chosen(run: Trained, given: int | str, asked: str, names: Iterable[str] = ()) -> Chosen:
+def chosen(run: LoadedRun, given: int | str, asked: str, names: Iterable[str] = ()) -> Chosen:
     """The example of that index, or a file made like the examples.
 
     Where it is neither, the error names the option that was `asked`, and the `names` it would have taken, too.
@@ -43,7 +43,7 @@ def chosen(run: Trained, given: int | str, asked: str, names: Iterable[str] = ()
     return Chosen(_read(run, file), file.name, file.stem)
 
 
-def _file(run: Trained, given: str) -> Path:
+def _file(run: LoadedRun, given: str) -> Path:
     """The file of that path from here; else of that name in the folder of the run's own pictures, where it has one."""
     file, data = Path(given).expanduser(), run.experiment.data
     if file.is_file() or not isinstance(data, Images):
@@ -53,7 +53,7 @@ def _file(run: Trained, given: str) -> Path:
     return file
 
 
-def _read(run: Trained, file: Path) -> Tensor:
+def _read(run: LoadedRun, file: Path) -> Tensor:
     """Cropped, resized and coloured as the examples are."""
     channels, height, width = run.examples.shape
     fit: Fit = getattr(
@@ -74,7 +74,7 @@ def _read(run: Trained, file: Path) -> Tensor:
     return shades.round() if isinstance(run.examples, BinaryImages) else shades
 
 
-def endpoints(run: Trained, start: int | None, end: int | None) -> tuple[int, int]:
+def endpoints(run: LoadedRun, start: int | None, end: int | None) -> tuple[int, int]:
     """The examples to go between: by index, or else a fixed random choice."""
     count, given = len(run.examples), {"--from": start, "--to": end}
     for name, index in given.items():

@@ -13,7 +13,13 @@ from controlvae.lab.config import Gaussian
 from controlvae.lab.data.dataset import BinaryImages, Pictures
 from controlvae.lab.evaluation.inception_weights import NoWeights, load_inception
 from controlvae.lab.evaluation.iwae import importance_weighted
-from controlvae.lab.runs.loaded import Trained, decoded, pixel_variance, prior_codes, some_examples
+from controlvae.lab.runs.loaded import (
+    LoadedRun,
+    decoded,
+    pixel_variance,
+    prior_codes,
+    some_examples,
+)
 from controlvae.metrics import bits_per_dimension, dequantised, fid, psnr, ssim
 from controlvae.metrics.image import kid
 from controlvae.metrics.image.inception import RESIZE, Inception
@@ -26,7 +32,7 @@ Progress = Callable[[float], None]
 
 
 def image_metrics(
-    run: Trained,
+    run: LoadedRun,
     elbo: float,
     samples: int,
     pictures: int | None,
@@ -62,7 +68,7 @@ def image_metrics(
     return results
 
 
-def _bits(run: Trained, elbo: float, bound: dict[str, Any] | None) -> dict[str, Any]:
+def _bits(run: LoadedRun, elbo: float, bound: dict[str, Any] | None) -> dict[str, Any]:
     likelihood, pixels = run.experiment.objective.likelihood, math.prod(run.examples.shape)
     match likelihood, isinstance(run.examples, BinaryImages):
         case "bernoulli", True:
@@ -90,7 +96,7 @@ def _bits(run: Trained, elbo: float, bound: dict[str, Any] | None) -> dict[str, 
 
 
 @torch.no_grad()
-def _likeness(run: Trained, most: int, progress: Progress) -> dict[str, Any]:
+def _likeness(run: LoadedRun, most: int, progress: Progress) -> dict[str, Any]:
     """SSIM and PSNR of reconstructions from the posterior mean, each a mean over pictures."""
     if min(run.examples.shape[1:]) < 11:
         return {
@@ -113,7 +119,7 @@ def _likeness(run: Trained, most: int, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _extractor(run: Trained, pictures: int | None) -> Inception | str:
+def _extractor(run: LoadedRun, pictures: int | None) -> Inception | str:
     """The network, or why there is none. Someone who asks for FID is told at once what it needs."""
     if pictures == 0:
         return "not asked for"
@@ -133,7 +139,7 @@ def _extractor(run: Trained, pictures: int | None) -> Inception | str:
 
 @torch.no_grad()
 def _distances(
-    run: Trained, network: Inception | str, pictures: int | None, progress: Progress
+    run: LoadedRun, network: Inception | str, pictures: int | None, progress: Progress
 ) -> dict[str, Any]:
     """FID and KID of samples from N(0, I), and of reconstructions, both against the examples."""
     if isinstance(network, str):
@@ -173,7 +179,9 @@ _last_reference: dict[
 ] = {}  # one entry, on the host: a table's runs share their reference
 
 
-def _reference_features(run: Trained, network: Inception, count: int, progress: Progress) -> Tensor:
+def _reference_features(
+    run: LoadedRun, network: Inception, count: int, progress: Progress
+) -> Tensor:
     """Features of the examples themselves: (count, 2048). Those of one run serve the next on the same pictures."""
     chosen = some_examples(run, count)
     key = (run.examples.fingerprint(), chosen.cpu().numpy().tobytes(), network.extractor)
@@ -187,7 +195,7 @@ def _reference_features(run: Trained, network: Inception, count: int, progress: 
     return _last_reference[key].to(run.device)
 
 
-def fid_words(metrics: Mapping[str, Any]) -> str | None:
+def describe_fid(metrics: Mapping[str, Any]) -> str | None:
     """What is behind a run's FID and KID; None where they were not measured."""
     fid = metrics.get("fid", {})
     if "extractor" not in fid:
@@ -197,7 +205,7 @@ def fid_words(metrics: Mapping[str, Any]) -> str | None:
     return f"FID and KID ({fid['split']}): {estimators}. Of {how}"
 
 
-def _earlier(run: Trained) -> dict[str, Any] | None:
+def _earlier(run: LoadedRun) -> dict[str, Any] | None:
     """What was measured before of the same weights and examples: a report on a CPU keeps what a GPU found."""
     try:
         metrics = run.folder.metrics() or {}
@@ -212,7 +220,7 @@ def _earlier(run: Trained) -> dict[str, Any] | None:
     return None
 
 
-def _rebuilt(run: Trained, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _rebuilt(run: LoadedRun, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Examples and their reconstructions from the posterior mean, a batch at a time."""
     for chosen in some_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)

@@ -9,7 +9,7 @@ from torch import Tensor
 from controlvae.distributions import Posterior
 from controlvae.lab.data.dataset import stream_key
 from controlvae.lab.objectives import reconstruction_of
-from controlvae.lab.runs.loaded import Trained, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, some_examples
 from controlvae.metrics import iwae
 
 IMPORTANCE_SAMPLES = 50
@@ -19,7 +19,7 @@ _EXAMPLES = 1_000, 64  # on a GPU, and elsewhere
 
 @torch.no_grad()
 def importance_weighted(
-    run: Trained, samples: int, progress: Callable[[float], None], most: int | None = None
+    run: LoadedRun, samples: int, progress: Callable[[float], None], most: int | None = None
 ) -> dict[str, Any]:
     """IWAE-k of at most so many examples, and beside it the ELBO of the very same samples: what k buys."""
     count = min(run.affords(*_EXAMPLES), most or run.available, run.available)
@@ -45,7 +45,7 @@ def importance_weighted(
 
 
 def log_weights(
-    run: Trained, x: Any, posterior: Posterior, samples: int, noise: torch.Generator
+    run: LoadedRun, x: Any, posterior: Posterior, samples: int, noise: torch.Generator
 ) -> Tensor:
     """log p(x|z) + log p(z) - log q(z|x) for z from q(z|x): (samples, n), float64. The 2π of p and q cancel."""
     z = posterior.sample(

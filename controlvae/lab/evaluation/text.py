@@ -14,7 +14,7 @@ from controlvae.lab.data.text.vocabulary import PAD
 from controlvae.lab.evaluation.image_input import endpoints
 from controlvae.lab.evaluation.iwae import importance_weighted
 from controlvae.lab.models import TextVAE
-from controlvae.lab.runs.loaded import Trained, prior_codes, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, prior_codes, some_examples
 from controlvae.metrics import distinct_n, perplexity, self_bleu
 
 _TOGETHER = 50  # sentences written at once
@@ -22,7 +22,7 @@ _SHOWN = 8  # sentences kept with what their codes are read back as
 _WRITTEN = 1_000, 200  # sentences that diversity is measured on, on a GPU and elsewhere
 
 
-def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str, Any]:
+def text_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[str, Any]:
     """Of the examples that `bound` was measured on; nothing where they are no sentences.
 
     Args:
@@ -51,7 +51,7 @@ def text_metrics(run: Trained, bound: dict[str, Any], samples: int) -> dict[str,
     return perplexities
 
 
-def _paper_curve(run: Trained, bound: dict[str, Any]) -> dict[str, Any]:
+def _paper_curve(run: LoadedRun, bound: dict[str, Any]) -> dict[str, Any]:
     """What the released text program plots as the ELBO, of the same examples; nothing before the first log line."""
     records = run.folder.records()
     if not records:
@@ -64,7 +64,7 @@ def _paper_curve(run: Trained, bound: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dict[str, Any]:
+def bound_perplexities(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[str, Any]:
     """What the bounds make of a token, under `text`; with the importance-weighted bound itself, under `iwae`."""
     count, tokens = bound["examples"], tokens_of(run, bound["examples"])
     text = {
@@ -88,25 +88,25 @@ def bound_perplexities(run: Trained, bound: dict[str, Any], samples: int) -> dic
     return {"iwae": tighter, "text": text}
 
 
-def _unit(run: Trained) -> str:
+def _unit(run: LoadedRun) -> str:
     """What a perplexity is of one of. That of a piece is lower than that of a word, and neither tells of the other."""
     return (
         "piece of a word or end" if getattr(run.experiment.data, "pieces", None) else "word or end"
     )
 
 
-def tokens_of(run: Trained, count: int) -> int:
+def tokens_of(run: LoadedRun, count: int) -> int:
     """Words and ends of the sentences, or of the responses, among the first `count` that are measured."""
     assert isinstance(run.examples, Sentences | Dialogs)
     lengths = run.examples.lengths[some_examples(run, count).cpu()]
     return int(lengths.reshape(len(lengths), -1)[:, -1].sum())
 
 
-def _perplexity(run: Trained, nats: float, count: int) -> float:
+def _perplexity(run: LoadedRun, nats: float, count: int) -> float:
     return perplexity(nats * count, tokens_of(run, count))
 
 
-def write(run: Trained, count: int, *, seed: int = 0, **how: Any) -> list[str]:
+def write(run: LoadedRun, count: int, *, seed: int = 0, **how: Any) -> list[str]:
     """Sentences from the prior: the first of a seed are the same for any count. `how` is as in `TextVAE.generate`."""
     drawn = how.get("beam") is None and how.get("temperature") != 0
     whole = (
@@ -129,7 +129,7 @@ class ReadBack(NamedTuple):
 
 
 @torch.no_grad()
-def read_back(run: Trained, count: int) -> list[ReadBack]:
+def read_back(run: LoadedRun, count: int) -> list[ReadBack]:
     """Examples beside the likeliest words given their codes (posterior means): all alike where the code is not used."""
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, Sentences)
@@ -145,7 +145,7 @@ class Ends(NamedTuple):
     unknown: list[str]  # words of one's own that the model does not know
 
 
-def two_sentences(run: Trained, start: str | None, end: str | None) -> Ends:
+def two_sentences(run: LoadedRun, start: str | None, end: str | None) -> Ends:
     """Each in words, or by the index of an example, or a fixed random choice."""
     assert isinstance(run.examples, Sentences)
     given = (start, end)
@@ -165,7 +165,7 @@ def two_sentences(run: Trained, start: str | None, end: str | None) -> Ends:
 
 
 @torch.no_grad()
-def between(run: Trained, ends: Tensor, count: int = 10) -> list[str]:
+def between(run: LoadedRun, ends: Tensor, count: int = 10) -> list[str]:
     """Sentences on the straight line between the codes of two, (2, T), the likeliest words each time.
 
     The first and the last are what the codes of the two themselves are read back as.
@@ -176,7 +176,7 @@ def between(run: Trained, ends: Tensor, count: int = 10) -> list[str]:
     return _written(run, torch.lerp(first, last, shares), temperature=0.0)
 
 
-def _written(run: Trained, z: Tensor, **how: Any) -> list[str]:
+def _written(run: LoadedRun, z: Tensor, **how: Any) -> list[str]:
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, Sentences)
     try:

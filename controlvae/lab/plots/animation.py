@@ -8,9 +8,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from controlvae.lab.io import writing
-from controlvae.lab.plots.image_grid import step_words
+from controlvae.lab.plots.image_grid import describe_step
 from controlvae.lab.plots.traversal import Traversal, signed, traverse
-from controlvae.lab.runs.loaded import Trained
+from controlvae.lab.runs.loaded import LoadedRun
 
 _FRAMES, _MILLISECONDS = 60, 50
 _CELL, _PAD, _LABEL, _SLIDER = 128, 14, 38, 48  # pixels
@@ -21,7 +21,7 @@ _INK, _QUIET = 40, 120
 
 
 def animate(
-    run: Trained,
+    run: LoadedRun,
     path: Path,
     *,
     image: str | int | None = None,
@@ -35,7 +35,7 @@ def animate(
     there = [_frame(shown, column, reach) for column in range(len(values))]
     frames = there + there[-2:0:-1]
     with writing(path) as beside:
-        said = step_words(run.step).encode()
+        said = describe_step(run.step).encode()
         frames[0].save(
             beside,
             save_all=True,

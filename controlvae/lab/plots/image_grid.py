@@ -12,7 +12,7 @@ from PIL import Image
 
 from controlvae.errors import UserError
 from controlvae.lab.io import writing
-from controlvae.lab.runs.loaded import Trained, on_unseen_examples, picture_model, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, on_unseen_examples, picture_model, some_examples
 
 CELL = 0.44  # inches a picture takes up, its gap included
 _GAP = 1 / 16  # between pictures, as a share of their size
@@ -34,7 +34,7 @@ def save_figure(figure: Figure, path: Path | str, *, step: int | None = None) ->
         )
     as_written(figure)
     said = (
-        {"Comment": step_words(step)}
+        {"Comment": describe_step(step)}
         if step is not None and path.suffix.lower() == ".png"
         else None
     )
@@ -43,7 +43,7 @@ def save_figure(figure: Figure, path: Path | str, *, step: int | None = None) ->
     return path
 
 
-def step_words(step: int) -> str:
+def describe_step(step: int) -> str:
     """What a picture's file says of the weights it was made with."""
     return f"{_STEP}{step}"
 
@@ -61,7 +61,7 @@ def drawn_at(path: Path) -> int | None:
 
 
 @torch.no_grad()
-def reconstructions(run: Trained, columns: int = 12) -> Figure:
+def reconstructions(run: LoadedRun, columns: int = 12) -> Figure:
     """Examples above, of the test part where it is at hand; their reconstructions (from the posterior mean) below."""
     run = on_unseen_examples(run)
     x = run.examples.batch(some_examples(run, columns))

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 
 from controlvae.lab.evaluation.image_input import Chosen, chosen, endpoints
 from controlvae.lab.io import writing
-from controlvae.lab.plots.image_grid import CELL, channels_last, draw_grid, mosaic, step_words
-from controlvae.lab.runs.loaded import Trained, decoded, picture_model, prior_codes
+from controlvae.lab.plots.image_grid import CELL, channels_last, describe_step, draw_grid, mosaic
+from controlvae.lab.runs.loaded import LoadedRun, decoded, picture_model, prior_codes
 
 _SMALLEST = 64  # pixels a picture is shown with; smaller ones are enlarged by a whole number
 
 
 def samples(
-    run: Trained, count: int = 64, *, seed: int = 0, columns: int | None = None
+    run: LoadedRun, count: int = 64, *, seed: int = 0, columns: int | None = None
 ) -> np.ndarray:
     """A grid of decoded draws from N(0, I), row by row, white after the last: (height, width, 3) of bytes."""
     columns = columns or math.ceil(math.sqrt(count))
@@ -36,7 +36,7 @@ def save_pixels(pixels: np.ndarray, path: Path, *, step: int | None = None) -> P
 
     said = PngInfo()
     if step is not None:
-        said.add_text("Comment", step_words(step))
+        said.add_text("Comment", describe_step(step))
     with writing(path) as beside:
         Image.fromarray(pixels).save(beside, pnginfo=said)  # which other kinds of files leave out
     return path
@@ -44,7 +44,7 @@ def save_pixels(pixels: np.ndarray, path: Path, *, step: int | None = None) -> P
 
 @torch.no_grad()
 def interpolation(
-    run: Trained, start: int | str | None = None, end: int | str | None = None, columns: int = 10
+    run: LoadedRun, start: int | str | None = None, end: int | str | None = None, columns: int = 10
 ) -> Figure:
     """On the straight line between the posterior means of two pictures, which stand at its ends.
 
@@ -64,7 +64,7 @@ def interpolation(
 
 
 def two_pictures(
-    run: Trained, start: int | str | None, end: int | str | None
+    run: LoadedRun, start: int | str | None, end: int | str | None
 ) -> tuple[Chosen, Chosen]:
     """The pictures to go between: by index or file, or else examples of a fixed random choice."""
     others = endpoints(run, None, None) if None in (start, end) else (0, 0)

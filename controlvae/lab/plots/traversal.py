@@ -15,11 +15,11 @@ from controlvae.lab.evaluation.image_input import chosen
 from controlvae.lab.plots.image_grid import CELL, channels_last, draw_grid
 from controlvae.lab.plots.mutual_information import SHOWN, latent_factors, latent_name, scored_kl
 from controlvae.lab.runs.loaded import (
-    Trained,
+    LoadedRun,
     decoded,
+    format_count,
     latent_kl,
     picture_model,
-    so_many,
     some_examples,
 )
 from controlvae.metrics._validation import at_least
@@ -56,23 +56,23 @@ class Traversal(Ranked):
     start: str  # the picture whose code is moved
 
 
-def ranked(run: Trained, rows: int = SHOWN) -> Ranked:
+def ranked(run: LoadedRun, rows: int = SHOWN) -> Ranked:
     """By the KL over the examples that were scored, as in the heat map; where none were, over some examples."""
     # Latents can change places while training goes on: an earlier step's metrics are not used.
     metrics = run.folder.metrics() if run.folder.evaluated_step() == run.step else None
     if metrics is not None and (scored := scored_kl(metrics)) is not None:
         truth = metrics["ground_truth"]
-        kl, over = torch.tensor(scored), so_many(truth["examples"], truth["split"])
+        kl, over = torch.tensor(scored), format_count(truth["examples"], truth["split"])
     else:
         kl = latent_kl(run, some_examples(run, _OVER))
-        over = so_many(min(_OVER, run.available), run.examples.split)
+        over = format_count(min(_OVER, run.available), run.examples.split)
     order = torch.argsort(kl, descending=True)[:rows].tolist()
     return Ranked(order, kl[order].tolist(), latent_factors(metrics), len(kl), over)
 
 
 @torch.no_grad()
 def traverse(
-    run: Trained, image: str | int | None, values: Sequence[float] | np.ndarray, rows: int = SHOWN
+    run: LoadedRun, image: str | int | None, values: Sequence[float] | np.ndarray, rows: int = SHOWN
 ) -> Traversal:
     """Each latent takes every value in turn; the others stay at the picture's own code."""
     at_least(1, rows=rows, columns=len(values))
@@ -88,17 +88,17 @@ def traverse(
     )
 
 
-def is_full(run: Trained) -> bool:
+def is_full(run: LoadedRun) -> bool:
     """Whether the paper's seed images can be found by their numbers."""
     return isinstance(run.experiment.data, Shapes2D) and len(run.examples) == IMAGE_COUNT
 
 
-def seed_images(run: Trained) -> list[str | None]:
+def seed_images(run: LoadedRun) -> list[str | None]:
     """Where to start when nobody says: a random picture and, as the released code does, the paper's three."""
     return [None, *(SEED_IMAGES if is_full(run) else ())]
 
 
-def seed_image(run: Trained, image: str | int | None) -> int | str:
+def seed_image(run: LoadedRun, image: str | int | None) -> int | str:
     """The picture to start from: as it is given, one of the paper's by name, or else a fixed random choice."""
     if image is None:
         return int(some_examples(run, 1, stream=3))
@@ -111,7 +111,7 @@ def seed_image(run: Trained, image: str | int | None) -> int | str:
 
 
 def traversals(
-    run: Trained,
+    run: LoadedRun,
     *,
     image: str | int | None = None,
     reach: float = 3.0,

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from controlvae.lab.config import Experiment, differences
+from controlvae.lab.config import Experiment, non_default_fields
 
 
-def attributed(said: Sequence[tuple[str, str]]) -> list[str]:
+def merge_notes(said: Sequence[tuple[str, str]]) -> list[str]:
     """What is said of runs, by their names: a line of what all share, then lines headed by those they are about."""
     of: dict[str, dict[str, None]] = {}
     for name, sentence in said:
@@ -21,9 +21,9 @@ def attributed(said: Sequence[tuple[str, str]]) -> list[str]:
     ]
 
 
-def data_words(experiment: Experiment) -> str:
+def describe_data(experiment: Experiment) -> str:
     """`Shapes2D(size=32, images=500)`: what its data are, but for a table of factors and what stands at its default."""
-    settings = differences(experiment.data)
+    settings = non_default_fields(experiment.data)
     given = [
         f"{name}={value!r}" for name, value in settings.items() if name not in ("type", "factors")
     ]

@@ -8,13 +8,13 @@ from typing import Any
 
 from controlvae.lab.config.experiment import HELD
 from controlvae.lab.engines.measurements import nats
-from controlvae.lab.evaluation.images import fid_words
+from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import sample_sd
 from controlvae.lab.plots.curves import Trace
 from controlvae.lab.reports.markup import number, table, warning
-from controlvae.lab.reports.notes import attributed, data_words
+from controlvae.lab.reports.notes import describe_data, merge_notes
 from controlvae.lab.runs.folder import RunFolder, last_tenth, look_up
-from controlvae.lab.runs.loaded import so_many
+from controlvae.lab.runs.loaded import format_count
 
 BIASED = (
     "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
@@ -83,7 +83,7 @@ def number_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     notes = [_NUMBERS_NOTE] if measured else []
     notes += [_LOGGED_NOTE] if logged else []
     notes += [f"Biased: {BIASED}."] if any(biased(trace) for trace in traces) else []
-    notes += attributed(
+    notes += merge_notes(
         [(name, sentence) for name, metrics in measured for sentence in _measured_on(metrics)]
     )
     return f"<h2>Numbers</h2>{_not_alike(names, folders)}{table(rows, notes)}"
@@ -136,7 +136,7 @@ def _measured(
 def _measured_on(metrics: Mapping[str, Any]) -> list[str]:
     draws = metrics.get("draws", 1)  # older ones had one
     return [
-        f"Measured on {so_many(metrics['examples'], metrics['split'])}, {draws} sample{'s' if draws > 1 else ''} of z "
+        f"Measured on {format_count(metrics['examples'], metrics['split'])}, {draws} sample{'s' if draws > 1 else ''} of z "
         f"for each.",
         f"Reconstruction: {metrics['likelihood']}.",
     ]
@@ -146,7 +146,7 @@ def _not_alike(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """That runs are not on the same data, and which is on which; nothing where they are."""
     on: dict[str, list[str]] = {}
     for name, folder in zip(names, folders, strict=True):
-        on.setdefault(data_words(folder.experiment()), []).append(name)
+        on.setdefault(describe_data(folder.experiment()), []).append(name)
     if len(on) < 2:
         return ""
     which = "; ".join(f"{' and '.join(runs)} on {data}" for data, runs in on.items())
@@ -208,7 +208,7 @@ def score_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
         found = [look_up(metrics, path) for path in shown.values()]
         rows.append([name, *(number(value, 3) for value in found)])
     rows += _over_seeds(folders, [(path, "{:.3f}".format) for path in shown.values()])
-    notes = attributed(
+    notes = merge_notes(
         [(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)]
     )
     return f"<h3>Disentanglement</h3>{table(rows, notes)}"
@@ -219,7 +219,9 @@ def _scored_on(metrics: Mapping[str, Any]) -> list[str]:
     notes, skipped = [], dict[str, list[str]]()
     if truth := metrics.get("ground_truth"):  # older measurements lack it
         factors = ", ".join(truth["names"]) or "no factor"
-        notes.append(f"Scores of {so_many(truth['examples'], truth['split'])}, over {factors}.")
+        notes.append(
+            f"Scores of {format_count(truth['examples'], truth['split'])}, over {factors}."
+        )
         if truth["unordered"]:
             left_out = ", ".join(truth["unordered"])
             notes.append(
@@ -255,16 +257,16 @@ def image_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
             [name, *("–" if value is None else written(value) for value, written in numbers)]
         )
     rows += _over_seeds(folders, [(path, written) for _, path, written in shown])
-    notes = attributed([(name, note) for name, metrics in runs for note in _seen_on(metrics)])
+    notes = merge_notes([(name, note) for name, metrics in runs for note in _seen_on(metrics)])
     return f"<h3>Pictures</h3>{table(rows, notes)}"
 
 
 def _seen_on(metrics: Mapping[str, Any]) -> list[str]:
     """Sentences on what was measured and how."""
-    notes = [f"ELBO: {so_many(metrics['examples'], metrics['split'])}."]
+    notes = [f"ELBO: {format_count(metrics['examples'], metrics['split'])}."]
     if "train" in metrics:
         notes.append(
-            f"Training part: {so_many(metrics['train']['examples'], metrics['train']['split'])}."
+            f"Training part: {format_count(metrics['train']['examples'], metrics['train']['split'])}."
         )
     if "best" in metrics:
         words = metrics["best"].get(
@@ -273,14 +275,14 @@ def _seen_on(metrics: Mapping[str, Any]) -> list[str]:
         notes.append(f"Best by validation: {words}.")
     if "iwae" in metrics:
         bound = metrics["iwae"]
-        notes.append(f"{bound['estimator']}: {so_many(bound['examples'], bound['split'])}.")
+        notes.append(f"{bound['estimator']}: {format_count(bound['examples'], bound['split'])}.")
     if "how" in metrics.get("bits_per_dimension", {}):
         notes.append(f"Bits per dimension: by the ELBO, {metrics['bits_per_dimension']['how']}.")
     likeness = metrics["likeness"]
     if "ssim" in likeness:
         words = f"{likeness['examples']:,} reconstructions from {likeness['from']} ({likeness['split']})"
         notes.append(f"SSIM and PSNR: {words}.")
-    notes += [f"{words}." for words in [fid_words(metrics)] if words]
+    notes += [f"{words}." for words in [describe_fid(metrics)] if words]
     skipped = {
         "bits per dimension": "bits_per_dimension",
         "SSIM and PSNR": "likeness",

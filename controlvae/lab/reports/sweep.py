@@ -8,17 +8,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controlvae.lab.config import likelihood_words
+from controlvae.lab.config import describe_likelihood
 from controlvae.lab.config.experiment import HELD
 from controlvae.lab.evaluation.evaluate import tracking
-from controlvae.lab.evaluation.images import fid_words
+from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.curves import COLOURS, Trace, late_peak, step_axis
 from controlvae.lab.plots.image_grid import save_figure
 from controlvae.lab.reports.elbo_bound import Pair, write_theorem
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, last_tenth, look_up
-from controlvae.lab.runs.loaded import so_many
+from controlvae.lab.runs.loaded import format_count
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each setting's seeds
 _TRAINING = "the training batches, means over the last tenth or log line"
@@ -185,7 +185,7 @@ def _measured_on(runs: Runs) -> str:
         for folder in folders
         if folder.evaluated_step() == _measurable_step(folder)
     ]
-    words = {so_many(metrics["examples"], metrics["split"]) for metrics in fresh if metrics}
+    words = {format_count(metrics["examples"], metrics["split"]) for metrics in fresh if metrics}
     return words.pop() if len(fresh) == len(folders) and len(words) == 1 else _TRAINING
 
 
@@ -198,7 +198,7 @@ def _notes(runs: Runs, measured_on: str) -> list[str]:
     """What is behind the numbers."""
     folders = [folder for own in runs.values() for folder in own]
     likelihoods = dict.fromkeys(
-        likelihood_words(folder.experiment().objective.likelihood) for folder in folders
+        describe_likelihood(folder.experiment().objective.likelihood) for folder in folders
     )
     lines = [
         f"nats per example, {measured_on}; β and the way to the set point: the training batches",
@@ -206,7 +206,7 @@ def _notes(runs: Runs, measured_on: str) -> list[str]:
     ]
     measured = [] if measured_on == _TRAINING else [folder.metrics() or {} for folder in folders]
     return lines + list(
-        dict.fromkeys(words for metrics in measured if (words := fid_words(metrics)) is not None)
+        dict.fromkeys(words for metrics in measured if (words := describe_fid(metrics)) is not None)
     )
 
 
@@ -228,7 +228,7 @@ def _fid_is_of(folders: Sequence[RunFolder], measured_on: str) -> list[str]:
 
 def _fid_title(folders: Sequence[RunFolder], measured_on: str) -> str:
     of = (
-        f"{fid['pictures']:,} samples against {so_many(fid['reference_pictures'], fid['split'])}"
+        f"{fid['pictures']:,} samples against {format_count(fid['reference_pictures'], fid['split'])}"
         for fid in _fids(folders, measured_on)
     )
     return " or ".join(dict.fromkeys(of))

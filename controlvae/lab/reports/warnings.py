@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlvae.diagnostics.collapse import REMEDY, says_nothing
+from controlvae.diagnostics.collapse import REMEDY, constant_posterior_warning
 from controlvae.lab.config.experiment import HELD
 from controlvae.lab.engines.measurements import nats
 from controlvae.lab.runs.checkpoint import latest_step
@@ -73,7 +73,8 @@ def troubles_of(folder: RunFolder) -> list[str]:
     metrics = folder.metrics() or {}
     if (
         "active_units" in metrics
-        and (words := says_nothing(metrics["kl"], metrics["active_units"])) is not None
+        and (words := constant_posterior_warning(metrics["kl"], metrics["active_units"]))
+        is not None
     ):
         lines.append(words)
     untested = (metrics.get("test") or {}).get("skipped")

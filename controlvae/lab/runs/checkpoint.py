@@ -93,13 +93,13 @@ def load_together(folders: Sequence[Path]) -> list[tuple[Checkpoint | None, list
         common = min(steps)  # killed between two models' checkpoints, of which each keeps two
 
 
-def latest_whole_step(folder: Path) -> int | None:
+def latest_intact_step(folder: Path) -> int | None:
     """The step of the checkpoint that `load` takes, whose tensors are not made."""
     found, _ = _newest(folder, _checked)
     return None if found is None else found[0]["step"]
 
 
-def has_whole(folder: Path, step: int) -> bool:
+def is_intact(folder: Path, step: int) -> bool:
     """Whether there is a checkpoint of this step, and no damage to it."""
     try:
         _checked(folder / f"step-{step:010d}", step)
@@ -108,7 +108,7 @@ def has_whole(folder: Path, step: int) -> bool:
     return True
 
 
-def set_aside(folder: Path, after: int) -> None:
+def quarantine(folder: Path, after: int) -> None:
     """Renames checkpoints later than a step, from which training goes on: damaged, or ahead of the models beside it."""
     for step in _steps(folder):
         if step > after:

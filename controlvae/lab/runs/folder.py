@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from controlvae import __version__
-from controlvae.errors import (UserError, typed)
+from controlvae.errors import (UserError, shell_command)
 from controlvae.lab.config.serialization import (from_plain, to_plain)
 from controlvae.lab.config.experiment import Experiment
 from controlvae.lab.io import (PART, write_json)
@@ -84,7 +84,7 @@ class RunFolder:
         if self.path.is_file():
             raise UserError(f"{self.path} is a file; {else_do}")
         if self.path.exists() and any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
-            there = f", or: {typed('resume', self.path)}" if self.experiment_file.is_file() else ""
+            there = f", or: {shell_command('resume', self.path)}" if self.experiment_file.is_file() else ""
             raise UserError(f"{self.path} is not empty; {else_do}{there}")
 
     def create(self, experiment: Experiment, command: str, option: str = "--run") -> None:
@@ -177,7 +177,7 @@ class RunFolder:
             loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
             loaded["step"]
         except (ValueError, TypeError, KeyError) as error:
-            anew = f"delete it, then: {typed('evaluate', self.path)}"
+            anew = f"delete it, then: {shell_command('evaluate', self.path)}"
             raise UserError(f"{self.metrics_file} is damaged ({error}); {anew}") from None
         return loaded
 

@@ -13,7 +13,7 @@ from controlvae.lab.data.dataset import (Examples, Pictures, stream_key)
 from controlvae.lab.data.registry import (held_out, load)
 from controlvae.lab.data.text.sentences import Sentences
 from controlvae.lab.engines.base import strip_prefix
-from controlvae.errors import (FactorsError, UserError, typed)
+from controlvae.errors import (FactorsError, UserError, shell_command)
 from controlvae.lab.config import DialogVAE as DialogVAESettings
 from controlvae.lab.config import (Experiment, Gaussian, Images)
 from controlvae.lab.runs.folder import RunFolder
@@ -22,12 +22,12 @@ from controlvae.lab.models import (DialogVAE, Model, build)
 from controlvae.lab.models.base import (VAE)
 from controlvae.distributions import (gaussian_kl)
 from controlvae.lab.runs import checkpoint
-from controlvae.lab.config.digest import identity
+from controlvae.lab.config.digest import config_digest
 from controlvae.lab.engines.sampling import trained_on
 
 
 @dataclass(frozen=True)
-class Trained:
+class LoadedRun:
     """What pictures and metrics need of a run."""
 
     folder: RunFolder
@@ -52,13 +52,13 @@ class Trained:
         return on_a_gpu if self.thorough else elsewhere
 
 
-def open_run(
+def load_run(
     folder: RunFolder | Path | str,
     *,
     root: Path | None = None,
     device: torch.device | None = None,
     factors: str | None = None,
-) -> Trained:
+) -> LoadedRun:
     """Loads the newest good checkpoint of a run. `root` is where data files are looked for first.
 
     `factors` is a table of them, in the place of the run's own `data.factors`: training never looks at it. One that is
@@ -70,8 +70,8 @@ def open_run(
     saved, damaged = checkpoint.load(folder.checkpoints)
     if saved is None:
         first = "in training, its first is half a minute away; else train it"
-        raise UserError(f"{folder.path} has no checkpoint yet: {first}: {typed('resume', folder.path)}")
-    if saved.numbers.get("experiment", identity(experiment)) != identity(experiment):
+        raise UserError(f"{folder.path} has no checkpoint yet: {first}: {shell_command('resume', folder.path)}")
+    if saved.numbers.get("experiment", config_digest(experiment)) != config_digest(experiment):
         raise UserError(
             f"the checkpoint in {folder.path} was written by other settings than its experiment.json has now; "
             "put those back that its command names, or train in another folder"
@@ -99,7 +99,7 @@ def open_run(
             "there, or train in another folder"
         ) from None
     among = trained_on(experiment, len(examples)) if len(examples) else None
-    return Trained(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
+    return LoadedRun(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
                    examples.shape, thorough=device.type == "cuda")
 
 
@@ -139,17 +139,17 @@ def _kept(kind: type[Sentences] | type[Dialogs] | type[Pictures], file: Path, re
         raise UserError(f"{file} cannot be read: {error}; and {reason}") from None
 
 
-def best_by_validation(run: Trained) -> Trained | None:
+def best_by_validation(run: LoadedRun) -> LoadedRun | None:
     """The same run with the weights that did best on its validation examples; None where none were kept."""
     return _with_weights(run, run.folder.best)
 
 
-def newest(run: Trained) -> Trained:
+def newest(run: LoadedRun) -> LoadedRun:
     """The same run with the weights of the newest good checkpoint."""
     return _with_weights(run, run.folder.checkpoints) or run
 
 
-def _with_weights(run: Trained, path: Path) -> Trained | None:
+def _with_weights(run: LoadedRun, path: Path) -> LoadedRun | None:
     saved, _ = checkpoint.load(path)
     if saved is None:
         return None
@@ -158,7 +158,7 @@ def _with_weights(run: Trained, path: Path) -> Trained | None:
     return replace(run, model=model.to(run.device).eval(), step=saved.step)
 
 
-def on_test_examples(run: Trained) -> Trained | None:
+def on_test_examples(run: LoadedRun) -> LoadedRun | None:
     """The same run over the held-out part of its data; None where there is none."""
     must_have_examples(run)
     settings = held_out(run.experiment.data, run.root)
@@ -175,24 +175,24 @@ def on_test_examples(run: Trained) -> Trained | None:
     return replace(run, examples=examples.to(run.device), among=None)
 
 
-def on_unseen_examples(run: Trained) -> Trained:
+def on_unseen_examples(run: LoadedRun) -> LoadedRun:
     """The same run over its test part where that is at hand, and as it is elsewhere."""
     with contextlib.suppress(UserError):
         return on_test_examples(run) or run
     return run
 
 
-def must_have_examples(run: Trained) -> None:
+def must_have_examples(run: LoadedRun) -> None:
     if not len(run.examples):  # what was kept of them alone is here, and why
         raise UserError(run.examples.source)
 
 
-def so_many(count: int, split: str) -> str:
+def format_count(count: int, split: str) -> str:
     """`10,000 examples (the test set)`"""
     return f"{count:,} examples" + ("" if split == "all" else f" ({split})")
 
 
-def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
+def some_examples(run: LoadedRun, count: int, stream: int = 7) -> Tensor:
     """A fixed random choice of examples, the same at every call: indices (count,)."""
     must_have_examples(run)
     generator = torch.Generator().manual_seed(stream_key(0, stream))
@@ -201,13 +201,13 @@ def some_examples(run: Trained, count: int, stream: int = 7) -> Tensor:
 
 
 @torch.no_grad()
-def decoded(run: Trained, z: Tensor, batch: int = 250) -> Tensor:
+def decoded(run: LoadedRun, z: Tensor, batch: int = 250) -> Tensor:
     """The decoder's mean of p(x|z), pictures in [0, 1]: (n, *shape)."""
     model = picture_model(run)
     return torch.cat([torch.sigmoid(model.decode(part)) for part in z.split(batch)])
 
 
-def picture_model(run: Trained) -> VAE:
+def picture_model(run: LoadedRun) -> VAE:
     """The model of a run over pictures; a run over sentences or dialogs has none to show."""
     if not isinstance(run.model, VAE):
         what, instead = ("dialogs", "chat") if isinstance(run.model, DialogVAE) else ("sentences", "sample")
@@ -215,7 +215,7 @@ def picture_model(run: Trained) -> VAE:
     return run.model
 
 
-def pixel_variance(run: Trained) -> dict[str, float]:
+def pixel_variance(run: LoadedRun) -> dict[str, float]:
     """The variance of p(x|z) under a Gaussian likelihood, as it was set or learnt; nothing under another."""
     likelihood, learnt = run.experiment.objective.likelihood, getattr(run.model, "pixel_log_variance", None)
     if not isinstance(likelihood, Gaussian):
@@ -223,7 +223,7 @@ def pixel_variance(run: Trained) -> dict[str, float]:
     return {"pixel_variance": likelihood.variance if learnt is None else learnt.exp().item()}
 
 
-def prior_codes(run: Trained, count: int, seed: int = 0) -> Tensor:
+def prior_codes(run: LoadedRun, count: int, seed: int = 0) -> Tensor:
     """z from N(0, I), a function of the seed alone: the first ones are the same for any count. (count, latents)"""
     generator = torch.Generator().manual_seed(stream_key(seed, 13))
     whole = count + -count % 16  # torch fills sixteen at a time, and a remainder differently
@@ -231,6 +231,6 @@ def prior_codes(run: Trained, count: int, seed: int = 0) -> Tensor:
 
 
 @torch.no_grad()
-def latent_kl(run: Trained, indices: Tensor) -> Tensor:
+def latent_kl(run: LoadedRun, indices: Tensor) -> Tensor:
     """Mean KL of each latent over these examples: (latents,)."""
     return gaussian_kl(run.model.encode(run.examples.batch(indices))).mean(0)

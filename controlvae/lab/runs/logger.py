@@ -14,7 +14,7 @@ from controlvae.errors import (RunError, UserError)
 from controlvae.lab.runs.folder import RunFolder
 
 
-class Journal:
+class RunLogger:
     """The open log of a run. The log itself holds no clock, so that a resumed run's equals an uninterrupted one's."""
 
     def __init__(self, folder: RunFolder) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from controlvae.errors import RunError, UserError
 from controlvae.lab.config import Experiment, changed
-from controlvae.lab.config.digest import decisive, identity
+from controlvae.lab.config.digest import config_digest, numeric_config
 from controlvae.lab.io import PART
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
@@ -52,7 +52,7 @@ def beginnings(runs: Sequence[RunFolder]) -> list[Beginning]:
     for run, (saved, notes) in zip(runs, together, strict=True):
         if saved is None:
             raise UserError(f"{run.path} has no checkpoint yet to branch from")
-        if saved.numbers["experiment"] != identity(run.experiment()):
+        if saved.numbers["experiment"] != config_digest(run.experiment()):
             raise UserError(
                 f"the checkpoint in {run.path} was written by other settings than its experiment.json"
             )
@@ -116,7 +116,10 @@ def branch(start: Beginning, child: RunFolder, experiment: Experiment, command: 
 def _under(experiment: Experiment, start: Beginning) -> checkpoint.Checkpoint:
     """The checkpoint as one of the new settings. Where they give a target, one that was moved by hand ends."""
     saved, before = start.saved, start.run.experiment()
-    tensors, numbers = dict(saved.tensors), {**saved.numbers, "experiment": identity(experiment)}
+    tensors, numbers = (
+        dict(saved.tensors),
+        {**saved.numbers, "experiment": config_digest(experiment)},
+    )
     if _has_another_target(before, experiment):
         tensors["control.held"] = torch.zeros_like(tensors["control.held"])
     if before.control != experiment.control:
@@ -138,7 +141,7 @@ def _events(start: Beginning, experiment: Experiment) -> list[dict[str, Any]]:
     ]
     now = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
     passed = [{**now, "event": "checkpoint passed over", "detail": line} for line in start.notes]
-    other = list(changed(decisive(before), decisive(experiment)))
+    other = list(changed(numeric_config(before), numeric_config(experiment)))
     return [
         *kept,
         *passed,

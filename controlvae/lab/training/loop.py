@@ -11,14 +11,14 @@ from torch import Tensor
 
 from controlvae.errors import Diverged, UserError
 from controlvae.lab.config import Experiment
-from controlvae.lab.config.digest import identity
+from controlvae.lab.config.digest import config_digest
 from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.measurements import first_bad_row, summarise, width
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.logger import Journal
+from controlvae.lab.runs.logger import RunLogger
 from controlvae.lab.runs.requests import answer, ask_again, asked, target_in
-from controlvae.lab.training.monitor import Watch
+from controlvae.lab.training.monitor import Monitor
 from controlvae.lab.training.validation import Validator
 
 _GLANCE_SECONDS = 0.2  # between looks at the clock, at Ctrl-C and at the bar
@@ -30,23 +30,25 @@ class Run:
 
     experiment: Experiment
     folder: RunFolder
-    journal: Journal
-    watch: Watch
+    journal: RunLogger
+    watch: Monitor
     window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
     diverged_at: int | None = None
     data: str = ""  # fingerprint of what it is trained on; a checkpoint keeps it
 
     @classmethod
     def open(cls, folder: RunFolder, data: str = "") -> "Run":
-        journal = Journal(
+        journal = RunLogger(
             folder
         )  # first, for it locks the folder: nobody changes the settings any more
         experiment = folder.experiment()
-        return cls(experiment, folder, journal, Watch(experiment, folder.path, journal), data=data)
+        return cls(
+            experiment, folder, journal, Monitor(experiment, folder.path, journal), data=data
+        )
 
 
 @dataclass(frozen=True)
-class Glance:
+class Progress:
     """A glance at training: where it is, the newest measurements, and the log lines written since the last one."""
 
     step: int
@@ -66,13 +68,13 @@ def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
             notes.append(f"{run.folder.path}: {line}; using the one before it")
     for model, (run, (saved, _)) in enumerate(zip(runs, found, strict=True)):
         if saved is None:
-            notes += _start_again(run)
+            notes += _restart_from_zero(run)
             continue
-        notes += _take_up(run, engine, model, saved)
+        notes += _restore_run(run, engine, model, saved)
     return notes
 
 
-def _start_again(run: Run) -> list[str]:
+def _restart_from_zero(run: Run) -> list[str]:
     """A run killed before its first checkpoint begins anew; one that had checkpoints must not lose its log to that."""
     path = run.folder.path
     if run.journal.position == 0:
@@ -85,14 +87,14 @@ def _start_again(run: Run) -> list[str]:
             f"{path} has a log but no checkpoint any more; to train it again, give train another --run"
         )
     run.journal.rewind(0)
-    checkpoint.set_aside(run.folder.best, 0)
+    checkpoint.quarantine(run.folder.best, 0)
     return [f"{path} was stopped before its first checkpoint; starting again"]
 
 
-def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint) -> list[str]:
+def _restore_run(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint) -> list[str]:
     """One run goes on from its checkpoint, which must be its own. Returns notes for a person."""
     try:
-        if saved.numbers["experiment"] != identity(run.experiment):
+        if saved.numbers["experiment"] != config_digest(run.experiment):
             raise ValueError("it was written by other settings")
         if run.data and (saved.numbers.get("data") or run.data) != run.data:
             raise ValueError("its data is not what it was when training began")
@@ -103,17 +105,17 @@ def _take_up(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint)
         raise UserError(
             f"the checkpoint in {run.folder.path} does not fit its experiment.json: {reason}"
         ) from None
-    checkpoint.set_aside(
+    checkpoint.quarantine(
         run.folder.checkpoints, saved.step
     )  # before the log is cut, which they are ahead of
-    checkpoint.set_aside(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
+    checkpoint.quarantine(run.folder.best, saved.step)  # it goes on from here, and may go elsewhere
     run.journal.rewind(position)
     run.window = [window] if len(window) else []
-    run.watch.take_up(saved.numbers)
-    return _move_again(run, saved.step)
+    run.watch.load_state_dict(saved.numbers)
+    return _repeat_target_request(run, saved.step)
 
 
-def _move_again(run: Run, step: int) -> list[str]:
+def _repeat_target_request(run: Run, step: int) -> list[str]:
     """A set point that was moved after the checkpoint training goes on from is asked for once more."""
     moved = [event for event in run.folder.events() if event["event"] == "target moved"]
     if not moved or moved[-1]["step"] <= step or asked(run.folder) is not None:
@@ -134,7 +136,7 @@ def train(
     checkpoint_every: float = 30.0,
     stop: Callable[[], bool] = lambda: False,
     validator: Validator | None = None,
-) -> Iterator[Glance]:
+) -> Iterator[Progress]:
     """Trains to the end, or until `stop` or the time limit; the run is then resumable at exactly this step.
 
     `time_limit` and `checkpoint_every` are in seconds, and change nothing in what is computed.
@@ -148,12 +150,12 @@ def train(
         rows = engine.advance(chunk)
         elapsed = max(time.monotonic() - before, 1e-9)
         speed = chunk / elapsed if speed == 0 else 0.8 * speed + 0.2 * chunk / elapsed
-        records = _take_in(runs, engine.step, rows)
+        records = _log_rows(runs, engine.step, rows)
         if validator is not None and (validator.due(engine.step) or engine.step == settings.steps):
             for model, run in enumerate(runs):
                 if run.diverged_at is None:
                     validator.look(run.folder, run.experiment, engine.step, engine.snapshot(model))
-        yield Glance(
+        yield Progress(
             engine.step, rows[-1], records, speed, [line for run in runs for line in run.watch.news]
         )
         for run in runs:
@@ -170,7 +172,7 @@ def train(
             _stop_if_all_diverged(runs)
         if ending:
             return
-        _take_requests(runs, engine)
+        _apply_target_requests(runs, engine)
     saving.save(runs, engine)
     _stop_if_all_diverged(runs)
 
@@ -192,7 +194,7 @@ class _Saving:
         self.cost = self.last - before
 
 
-def _take_requests(runs: Sequence[Run], engine: Engine) -> None:
+def _apply_target_requests(runs: Sequence[Run], engine: Engine) -> None:
     """Moves the set points that a person asked to move. What is asked is forgotten once a checkpoint knows it."""
     taken = []
     for model, run in enumerate(runs):
@@ -222,7 +224,7 @@ def _stop_if_all_diverged(runs: Sequence[Run]) -> None:
         raise Diverged(divergence(runs[0]))
 
 
-def _take_in(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any] | None]:
+def _log_rows(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any] | None]:
     """Sorts measurements (steps, models, columns) into the runs' logs. Returns the new line of each run, if any."""
     records: list[dict[str, Any] | None] = [None] * len(runs)
     for model, run in enumerate(runs):
@@ -276,7 +278,7 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
         tensors["window"] = torch.cat([empty, *run.window])
         run.journal.sync()
         numbers = {
-            "experiment": identity(run.experiment),
+            "experiment": config_digest(run.experiment),
             "data": run.data,
             "log_position": run.journal.position,
             **run.watch.counts(),

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controlvae.diagnostics.collapse import COLLAPSED, REMEDY, in_use
+from controlvae.diagnostics.collapse import COLLAPSED, REMEDY, count_active
 from controlvae.lab.config import Experiment
 from controlvae.lab.objectives import least_correlation
-from controlvae.lab.runs.logger import Journal
+from controlvae.lab.runs.logger import RunLogger
 
 _NEAR = 0.002  # of a weight and its bound
 _SOON = 3  # log lines in a row that an estimate says little, before it is worth a word
@@ -21,12 +21,12 @@ _COUNTS = (*OF_THE_TARGET, "collapsed_lines", "behind_lines")
 
 
 @dataclass
-class Watch:
+class Monitor:
     """Sees every log line of a run. What lasts becomes an event of the journal, and news where it is urgent."""
 
     experiment: Experiment
     path: Path
-    journal: Journal
+    journal: RunLogger
     saturated_lines: int = 0
     collapsed_lines: int = 0
     noisy_lines: int = 0
@@ -47,7 +47,7 @@ class Watch:
         """For a checkpoint."""
         return {name: getattr(self, name) for name in _COUNTS}
 
-    def take_up(self, counts: dict[str, Any]) -> None:
+    def load_state_dict(self, counts: dict[str, Any]) -> None:
         """Those of a checkpoint; older ones lack some."""
         for name in _COUNTS:
             setattr(self, name, counts.get(name, 0))
@@ -142,7 +142,7 @@ class Watch:
         self.collapsed_lines, long, over = _lasting(self.collapsed_lines, record["kl"] < COLLAPSED)
         if long:
             since = max(1, record["step"] - (_LONG - 1) * self.experiment.training.log_every)
-            used, latents = in_use(record["kl_per_latent"]), len(record["kl_per_latent"])
+            used, latents = count_active(record["kl_per_latent"]), len(record["kl_per_latent"])
             numbers = {"step": record["step"], "since": since, "kl": record["kl"], "in_use": used}
             self.journal.event("code collapsed", **numbers)
             self._say(

@@ -1,7 +1,6 @@
 """The sum under `mig_sampled` as one Triton kernel: exponent, power and sum stay in registers."""
 
 # Triton's own dialect: kernel arguments carry no types.
-# ruff: noqa: ANN001, ANN202
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
 import torch

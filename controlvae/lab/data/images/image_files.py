@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controlvae.lab.data.cache import (kept, kept_list)
+from controlvae.lab.data.cache import (kept, write_name_list)
 from controlvae.lab.data.images.decoding import (Encoded, inspect_all, too_small, unreadable)
 from controlvae.errors import UserError
 from controlvae.lab.config.data import Fit
@@ -63,5 +63,5 @@ def _named(names: Sequence[str], about: object) -> str:
     some, more = ", ".join(names[:_NAMED]), len(names) - _NAMED
     if more <= 0:
         return some
-    file = kept_list("left-out", about, names)
+    file = write_name_list("left-out", about, names)
     return f"{some} and {more:,} more" + (f"; all of them are in {file}" if file else "")

@@ -15,7 +15,7 @@ from controlvae.lab.data.cache import (fingerprint, kept)
 from controlvae.lab.data.images.decoding import (SUFFIXES, Encoded, decode_all, in_chunks, resized)
 from controlvae.lab.data.dataset import (BinaryImages, ByteImages)
 from controlvae.lab.data.factors import (Factors, read_factors)
-from controlvae.lab.data.splits import (part_of, split_words, subset)
+from controlvae.lab.data.splits import (part_of, describe_split, subset)
 from controlvae.lab.data.paths import (brings_test, data_roots, located)
 from controlvae.lab.data.source import Source
 from controlvae.lab.data.images.image_files import usable
@@ -131,7 +131,7 @@ def _examples(
         torch.from_numpy(rows.reshape(len(rows), -1)),
         (channels, height, width),
         source,
-        split_words(count, settings.part, settings.held_out),
+        describe_split(count, settings.part, settings.held_out),
         factors.classes[chosen] if factors.names else None,
         factors.names,
         factors.unordered,

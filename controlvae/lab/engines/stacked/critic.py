@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from controlvae.lab.engines.stacked import ops as products
 from controlvae.lab.engines.stacked.layers import padded_slots
-from controlvae.lab.engines.stacked.ops import Arithmetic
+from controlvae.lab.engines.stacked.ops import Precision
 from controlvae.lab.engines.stacked.parameters import Parameters
 from controlvae.lab.models.critic import SLOPE, Critic
 
@@ -16,7 +16,7 @@ class StackedCritic:
     """The plain critic for many models at once. Its two gradients, to z and to its weights, are asked for apart."""
 
     def __init__(self, template: Critic, models: int, precision: str, device: torch.device) -> None:
-        self.arithmetic = Arithmetic(precision)
+        self.arithmetic = Precision(precision)
         linear = [
             (key, module)
             for key, module in template.named_modules()

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from controlvae.lab.engines.stacked import ops as products
-from controlvae.lab.engines.stacked.ops import Arithmetic
+from controlvae.lab.engines.stacked.ops import Precision
 from controlvae.lab.engines.stacked.parameters import Slot
 
 _LONG = 2048  # a sum over more than so many products is worth splitting where its result is small
@@ -27,7 +27,7 @@ class Layer(ABC):
     ] = ()  # by the last forward pass for its backward pass, beside the input
 
     def __init__(
-        self, arithmetic: Arithmetic, *, relu: bool, gate_input: bool, last: bool = False
+        self, arithmetic: Precision, *, relu: bool, gate_input: bool, last: bool = False
     ) -> None:
         self.arithmetic = arithmetic
         self.relu = relu
@@ -79,7 +79,7 @@ class Down(Layer):
     """Convolution 4x4, stride 2, padding 1."""
 
     def __init__(
-        self, name: str, module: nn.Conv2d, models: int, arithmetic: Arithmetic, **how: bool
+        self, name: str, module: nn.Conv2d, models: int, arithmetic: Precision, **how: bool
     ) -> None:
         super().__init__(arithmetic, **how)
         large, small = module.in_channels, module.out_channels
@@ -108,7 +108,7 @@ class Up(Layer):
         name: str,
         module: nn.ConvTranspose2d,
         models: int,
-        arithmetic: Arithmetic,
+        arithmetic: Precision,
         **how: bool,
     ) -> None:
         super().__init__(arithmetic, **how)
@@ -133,7 +133,7 @@ class Dense(Layer):
     """A linear layer over the last dimension, or a convolution whose kernel covers its whole map, laid out flat."""
 
     def __init__(
-        self, slots: list[Slot], arithmetic: Arithmetic, shape: tuple[int, ...], **how: bool
+        self, slots: list[Slot], arithmetic: Precision, shape: tuple[int, ...], **how: bool
     ) -> None:
         super().__init__(arithmetic, **how)
         self.slots = slots
@@ -177,7 +177,7 @@ class Norm(Layer):
     """Batch norm over every pixel of a model's own batch."""
 
     def __init__(
-        self, name: str, module: nn.BatchNorm2d, models: int, arithmetic: Arithmetic, **how: bool
+        self, name: str, module: nn.BatchNorm2d, models: int, arithmetic: Precision, **how: bool
     ) -> None:
         super().__init__(arithmetic, **how)
         self.parts = _norm_parts(models)

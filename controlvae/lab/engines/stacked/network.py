@@ -20,7 +20,7 @@ from controlvae.lab.engines.stacked.layers import (
     whole_map_slots,
     whole_map_up_slots,
 )
-from controlvae.lab.engines.stacked.ops import Arithmetic
+from controlvae.lab.engines.stacked.ops import Precision
 from controlvae.lab.engines.stacked.parameters import Parameters
 from controlvae.lab.models.base import VAE
 from controlvae.lab.models.layers import VectorToMap
@@ -30,7 +30,7 @@ class StackedVAE:
     """Encoder and decoder of `models` VAEs built like `template`, each with weights of its own."""
 
     def __init__(self, template: VAE, models: int, precision: str, device: torch.device) -> None:
-        arithmetic = Arithmetic(precision)
+        arithmetic = Precision(precision)
         self.maps = arithmetic.maps
         self.encoder = _layers("encoder", template.encoder, models, arithmetic)
         self.decoder = _layers("decoder", template.decoder, models, arithmetic)
@@ -66,7 +66,7 @@ class StackedVAE:
         return None if self._pixel is None else Number.apply(self._anchor, self._pixel)
 
 
-def _layers(room: str, modules: nn.Sequential, models: int, arithmetic: Arithmetic) -> list[Layer]:
+def _layers(room: str, modules: nn.Sequential, models: int, arithmetic: Precision) -> list[Layer]:
     """The stacked counterparts of a sequence of plain modules."""
     return [_layer(spot, models, arithmetic) for spot in _spots(room, modules)]
 
@@ -107,7 +107,7 @@ def _spots(room: str, modules: nn.Sequential) -> Iterator[_Spot]:
 _WEIGHTLESS = (nn.ReLU, nn.Flatten, nn.Unflatten)
 
 
-def _layer(spot: _Spot, models: int, arithmetic: Arithmetic) -> Layer:  # noqa: PLR0911
+def _layer(spot: _Spot, models: int, arithmetic: Precision) -> Layer:  # noqa: PLR0911
     """Rectifiers are the layers' own: one before a layer gates the gradient that it sends back."""
     name = spot.name
     how = {"relu": spot.rectified_after, "gate_input": spot.rectified_before, "last": spot.last}

@@ -12,7 +12,7 @@ from controlvae.lab.engines.stacked.kernels import dense, norm, optimiser
 from controlvae.lab.engines.stacked.kernels import unpack as pictures
 
 
-class Arithmetic:
+class Precision:
     """How the products are computed: `fp32` and `tf32` keep maps in float32, `bf16` keeps them in bfloat16.
 
     Weights, sums, the optimiser and the controller are float32 or better in all three.
@@ -40,7 +40,7 @@ def _few(large: int) -> bool:
 
 
 def _config(
-    operation: str, large: int, small: int, models: int, arithmetic: Arithmetic
+    operation: str, large: int, small: int, models: int, arithmetic: Precision
 ) -> dict[str, int]:
     """What a program works on at once, its warps and its pipeline depth: near the best of `examples/judge_tiles.py`.
 
@@ -92,7 +92,7 @@ def _turns(programs: int, config: dict[str, int], small: int) -> int:
 _PROGRAMS = 240  # that keep a large card busy
 
 
-def parts(large: int, small: int, models: int, arithmetic: Arithmetic) -> int:
+def parts(large: int, small: int, models: int, arithmetic: Precision) -> int:
     """Into how many parts a weight gradient's sum over pixels is split: enough to fill a large card, measured.
 
     Every part is read again by the optimiser, so wide layers and tall stacks get few.
@@ -117,7 +117,7 @@ def _model_stride(tensor: Tensor | None) -> int:
 def gather(
     large: Tensor,
     weight: Tensor,
-    arithmetic: Arithmetic,
+    arithmetic: Precision,
     *,
     bias: Tensor | None = None,
     relu: bool = False,
@@ -159,7 +159,7 @@ def gather(
 def spread(
     small: Tensor,
     weight: Tensor,
-    arithmetic: Arithmetic,
+    arithmetic: Precision,
     *,
     bias: Tensor | None = None,
     relu: bool = False,
@@ -213,7 +213,7 @@ def outer(
     small: Tensor,
     grad: Tensor,
     bias_grad: Tensor,
-    arithmetic: Arithmetic,
+    arithmetic: Precision,
     *,
     large_bias: bool,
 ) -> None:
@@ -258,7 +258,7 @@ def matmul(
     left: Tensor,
     right: Tensor,
     out: Tensor,
-    arithmetic: Arithmetic,
+    arithmetic: Precision,
     *,
     bias: Tensor | None = None,
     relu: bool = False,
@@ -307,7 +307,7 @@ def matmul(
     return out
 
 
-def long_matmul(left: Tensor, right: Tensor, arithmetic: Arithmetic) -> Tensor:
+def long_matmul(left: Tensor, right: Tensor, arithmetic: Precision) -> Tensor:
     """left · right for each model where the sum is long and the result small: in parts, then added. Float32."""
     models, m, k = left.shape
     n, parts = right.shape[2], max(1, min(16, k // 256))

@@ -10,12 +10,12 @@ from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.registry import load
 
 
-def wanted(name: str, sets: Sequence[str], root: Path | None) -> Experiment:
+def resolve_experiment(name: str, sets: Sequence[str], root: Path | None) -> Experiment:
     """The preset of that name with `sets`, suited to its pictures."""
-    return suited(override(preset(name), list(sets)), sets, root)
+    return infer_likelihood(override(preset(name), list(sets)), sets, root)
 
 
-def suited(experiment: Experiment, sets: Sequence[str], root: Path | None) -> Experiment:
+def infer_likelihood(experiment: Experiment, sets: Sequence[str], root: Path | None) -> Experiment:
     """Pictures of one's own that are black and white have Bernoulli's likelihood, unless `sets` names another."""
     given = any(
         text.partition("=")[0].strip() in ("objective", "objective.likelihood") for text in sets
