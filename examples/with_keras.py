@@ -18,7 +18,7 @@ from controlvae.integrations.keras import KLControl, KLControlLog
 
 
 class VAE(keras.Model):
-    def __init__(self, law: cv.control.Law) -> None:
+    def __init__(self, law: cv.laws.Law) -> None:
         super().__init__()
         self.encoder, self.decoder = keras.layers.Dense(16), keras.layers.Dense(64)
         self.noise = keras.random.SeedGenerator(0)

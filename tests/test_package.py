@@ -225,7 +225,7 @@ def test_docstring_examples_run(module):
 def test_no_pickle_anywhere():
     """No module imports a pickler, and nothing calls torch.load, torch.save or NumPy with pickles allowed.
 
-    The published CIFAR-10 is pickled; its reader makes nothing but notes, and `test_pictures.py` tries to fool it.
+    The published CIFAR-10 is pickled; its reader makes nothing but notes, and `test_images.py` tries to fool it.
     So is the published Inception: of a file with its digest, torch's reader takes tensors and nothing else.
     """
     guilty = []

@@ -602,7 +602,7 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
 
 
 def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples"))
     judge_fid = importlib.import_module("judge_fid")
     for module in (images, judge_fid):
         monkeypatch.setattr(module, "load_inception", lambda root: Small())

@@ -87,7 +87,7 @@ def test_a_plant_says_how_far_the_weight_moved(law, wide):
     log = cv.simulate(law, PLANT)
     moved = cv.Plant.fit(log).moved
     assert moved == pytest.approx(max(r["beta"] for r in log) / min(r["beta"] for r in log))
-    assert (moved >= cv.control.plant.WIDE) == wide
+    assert (moved >= cv.simulation.WIDE) == wide
 
 
 def test_a_model_without_a_code_is_given_no_set_point():

@@ -16,7 +16,7 @@ from test_controller import LAWS, TRACE
 import controlvae as cv
 from controlvae.errors import UserError
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LAW = cv.PI(2.0, ki=0.01, ema=0.3)
 
 
@@ -113,7 +113,7 @@ def test_jax_equals_the_float_law(law):
     assert double.beta.dtype == "float64"
     single = jax_betas(law, TRACE)
     assert single.beta.dtype == "float32"
-    for field in cv.control.State._fields:
+    for field in cv.laws.State._fields:
         wanted = [getattr(state, field) for state in expected]
         assert getattr(double, field).tolist() == pytest.approx(wanted, rel=1e-12, abs=1e-14)
         assert getattr(single, field).tolist() == pytest.approx(wanted, rel=1e-4, abs=1e-5)

@@ -1,4 +1,4 @@
-"""The engines for a GPU on a real one, against the plain engine on the host. By itself: `pytest tests/test_gpu.py`."""
+"""The engines for a GPU on a real one, against the plain engine on the host. By itself: `pytest tests/lab/engines/test_gpu.py`."""
 
 import copy
 import math
@@ -28,7 +28,7 @@ def on_a_real_gpu():
     if (
         os.environ.get("TRITON_INTERPRET") == "1"
     ):  # set by tests that run kernels on the host, for good
-        pytest.skip("needs a process of its own: pytest tests/test_gpu.py")
+        pytest.skip("needs a process of its own: pytest tests/lab/engines/test_gpu.py")
 
 
 def engines(experiments):

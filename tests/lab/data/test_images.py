@@ -655,7 +655,7 @@ def test_every_data_set_says_what_it_needs_and_what_was_found(tmp_path):
 def test_the_first_faces_are_halved_into_one_file_that_is_read_like_any_other(tmp_path, zipped):
     faces, script = (
         tmp_path / "img_align_celeba",
-        Path(__file__).parents[1] / "examples" / "first_faces.py",
+        Path(__file__).parents[3] / "examples" / "first_faces.py",
     )
     faces.mkdir()
     for number in range(1, 5):

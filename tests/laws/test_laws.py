@@ -94,7 +94,7 @@ CASES = [
     ),
     (RAMP, lambda trace: [twin.staircase(0.5, 18.0, 0.15, 7)(t + 1) for t in range(len(trace))]),
 ]
-FEEDBACK = [law for law, _ in CASES if isinstance(law, cv.control.Feedback)]
+FEEDBACK = [law for law, _ in CASES if isinstance(law, cv.laws.Feedback)]
 
 
 def random_trace(seed, length=300):
@@ -109,7 +109,7 @@ def random_trace(seed, length=300):
 
 
 @pytest.mark.parametrize(
-    ("law", "reference"), CASES, ids=lambda x: repr(x) if isinstance(x, cv.control.Law) else ""
+    ("law", "reference"), CASES, ids=lambda x: repr(x) if isinstance(x, cv.laws.Law) else ""
 )
 def test_agrees_with_its_twin(law, reference):
     for seed in range(2):
@@ -314,7 +314,7 @@ def test_the_papers_constants():
         cv.PI.paper("disentangling", target=cv.Staircase(0.5, 18.0, 0.15, every=5_000))
     )
     schedule = control.laws[0].target
-    at = lambda t: schedule.at(float(t), cv.control.arithmetic.FLOATS)  # noqa: E731
+    at = lambda t: schedule.at(float(t), cv.laws.backend.FLOATS)  # noqa: E731
     assert at(584_999) < 18.0 == at(585_000)
 
 
