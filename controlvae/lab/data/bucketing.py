@@ -6,12 +6,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from controlvae.lab.data.dataset import (Order, stream_key)
+from controlvae.lab.data.dataset import Order, stream_key
 
-_SHUFFLE = 1 << 48  # the stream that orders an epoch's batches, beside the one that orders its sentences
+_SHUFFLE = (
+    1 << 48
+)  # the stream that orders an epoch's batches, beside the one that orders its sentences
 
 
-Width = int | tuple[int, ...]  # of a batch: the tokens of a row; one number for each part of examples that have several
+Width = (
+    int | tuple[int, ...]
+)  # of a batch: the tokens of a row; one number for each part of examples that have several
 
 
 class Bucket(NamedTuple):
@@ -29,7 +33,9 @@ def length_classes(lengths: Tensor, multiple: int = 8) -> Tensor:
     if multiple < 1:
         raise ValueError(f"multiple must be 1 or more, got {multiple}")
     if lengths.ndim not in (1, 2) or not len(lengths) or int(lengths.min()) < 1:
-        raise ValueError("lengths must be a row of lengths, one per sentence, or a table of them, each 1 or more")
+        raise ValueError(
+            "lengths must be a row of lengths, one per sentence, or a table of them, each 1 or more"
+        )
     rounded = (lengths.long() + multiple - 1) // multiple * multiple
     return torch.minimum(rounded, lengths.long().amax(0))
 
@@ -52,7 +58,13 @@ class BucketOrder(Order):
     """
 
     def __init__(
-        self, lengths: Tensor, batch: int, seed: int, multiple: int = 8, stream: int = 0, among: Tensor | None = None
+        self,
+        lengths: Tensor,
+        batch: int,
+        seed: int,
+        multiple: int = 8,
+        stream: int = 0,
+        among: Tensor | None = None,
     ) -> None:
         super().__init__(len(lengths), batch, seed, stream, among)
         self.classes = length_classes(lengths.cpu(), multiple)

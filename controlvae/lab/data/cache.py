@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from controlvae.errors import UserError
-from controlvae.lab.io import (clear_torn, write_text)
+from controlvae.lab.io import clear_torn, write_text
 
 _VERSION = 1  # of what the loaders make of a source: a higher number leaves older files unused
 _WORTH = 64 << 20  # bytes; below this, decoding again is as quick as looking
@@ -53,7 +53,13 @@ def fingerprint(files: Iterable[Path]) -> str:
 
 
 def kept(
-    name: str, settings: Any, source: str, shape: tuple[int, ...], dtype: Any, chunks: Chunks, worth: int | None = None
+    name: str,
+    settings: Any,
+    source: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    chunks: Chunks,
+    worth: int | None = None,
 ) -> np.ndarray:
     """The array that `chunks()` yields piece by piece, from the cache where it is there.
 
@@ -61,7 +67,9 @@ def kept(
     settings and another source is replaced. Arrays of less than `worth` bytes are not kept. A cache that cannot
     be written costs time, and the array then lives in memory. `chunks` raises no OSError of its own.
     """
-    if np.prod(shape, dtype=np.int64) * np.dtype(dtype).itemsize < (_WORTH if worth is None else worth):
+    if np.prod(shape, dtype=np.int64) * np.dtype(dtype).itemsize < (
+        _WORTH if worth is None else worth
+    ):
         return _gather(shape, dtype, chunks())
     import PIL  # which makes the pixels
 
@@ -90,7 +98,9 @@ def write_name_list(name: str, about: Any, lines: Sequence[str]) -> Path | None:
     """
     path = cache_folder() / f"{name}-{_digest(about)}.txt"
     try:
-        write_text(path, "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace").decode())
+        write_text(
+            path, "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace").decode()
+        )
     except UserError:
         return None
     return path
@@ -123,7 +133,11 @@ def _write(path: Path, shape: tuple[int, ...], dtype: Any, chunks: Iterator[np.n
     handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            header = {"descr": npy.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+            header = {
+                "descr": npy.dtype_to_descr(np.dtype(dtype)),
+                "fortran_order": False,
+                "shape": shape,
+            }
             npy.write_array_header_1_0(file, header)
             for chunk in chunks:
                 file.write(np.ascontiguousarray(chunk, dtype).data)

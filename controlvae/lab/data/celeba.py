@@ -10,19 +10,22 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import torch
 
-from controlvae.lab.data.cache import (fingerprint, kept)
-from controlvae.lab.data.images.decoding import (Encoded, decode_all)
-from controlvae.lab.data.dataset import ByteImages
-from controlvae.lab.data.images.user_images import encoded
-from controlvae.lab.data.splits import subset
-from controlvae.lab.data.paths import data_roots
-from controlvae.lab.data.source import Source
-from controlvae.lab.data.images.image_files import usable
 from controlvae.errors import UserError
 from controlvae.lab.config import CelebA
+from controlvae.lab.data.cache import fingerprint, kept
+from controlvae.lab.data.dataset import ByteImages
+from controlvae.lab.data.images.decoding import Encoded, decode_all
+from controlvae.lab.data.images.image_files import usable
+from controlvae.lab.data.images.user_images import encoded
+from controlvae.lab.data.paths import data_roots
+from controlvae.lab.data.source import Source
+from controlvae.lab.data.splits import subset
 
 PICTURES = ("img_align_celeba", "img_align_celeba.zip")
-PARTITIONS = ("list_eval_partition.txt", "list_eval_partition.csv")  # as published, and as Kaggle has it
+PARTITIONS = (
+    "list_eval_partition.txt",
+    "list_eval_partition.csv",
+)  # as published, and as Kaggle has it
 NEEDS = (
     f"{' or '.join(PICTURES)} (1.4 GB) and beside it {PARTITIONS[0]} (mmlab.ie.cuhk.edu.hk/projects/CelebA.html); "
     f"here or in celeba/"
@@ -48,12 +51,18 @@ def load(settings: CelebA, root: Path | None = None) -> ByteImages:
     chosen = taken[subset(len(taken), settings.images)]
     shape = (settings.size, settings.size, 3)
     rows = kept(
-        f"celeba-{settings.split}-{settings.size}", (path.absolute(), settings), stamp,
-        (len(chosen), *shape), np.uint8, lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
+        f"celeba-{settings.split}-{settings.size}",
+        (path.absolute(), settings),
+        stamp,
+        (len(chosen), *shape),
+        np.uint8,
+        lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
     )
     part = f"the middle {settings.fit}x{settings.fit}, " if isinstance(settings.fit, int) else ""
     squeezed = " by squeezing" if settings.fit == "stretch" else ""
-    source = f"CelebA from {path}: {part}resized to {settings.size}x{settings.size}{squeezed}{left_out}"
+    source = (
+        f"CelebA from {path}: {part}resized to {settings.size}x{settings.size}{squeezed}{left_out}"
+    )
     flat = torch.from_numpy(rows.reshape(len(rows), -1))
     return ByteImages(flat, (3, settings.size, settings.size), source, _WORDS[settings.split])
 
@@ -61,7 +70,9 @@ def load(settings: CelebA, root: Path | None = None) -> ByteImages:
 def find(root: Path | None = None) -> Path | None:
     """The folder or the archive of faces in the first data folder that has one."""
     folders = [place for given in data_roots(root) for place in (given, given / "celeba")]
-    return next((path for folder in folders for name in PICTURES if (path := folder / name).exists()), None)
+    return next(
+        (path for folder in folders for name in PICTURES if (path := folder / name).exists()), None
+    )
 
 
 def found(root: Path | None = None) -> str:
@@ -73,7 +84,9 @@ def found(root: Path | None = None) -> str:
 def _partition_beside(path: Path) -> Path:
     table = next((place for name in PARTITIONS if (place := path.parent / name).is_file()), None)
     if table is None:
-        raise UserError(f"{path} is there, but no {PARTITIONS[0]} beside it, which says who is in which part")
+        raise UserError(
+            f"{path} is there, but no {PARTITIONS[0]} beside it, which says who is in which part"
+        )
     return table
 
 
@@ -97,7 +110,9 @@ def _part(pictures: Encoded, table: Path, number: int, skip: bool) -> Encoded:
     missing = sorted(part_of.keys() - set(names))
     strange = sorted(set(names) - part_of.keys())
     if strange:
-        raise UserError(f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the table")
+        raise UserError(
+            f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the table"
+        )
     if missing and not skip:
         raise UserError(
             f"{table} and {pictures.where} do not go together: {missing[0]} is missing in the pictures; {_CURE}"
@@ -106,12 +121,18 @@ def _part(pictures: Encoded, table: Path, number: int, skip: bool) -> Encoded:
     lost = [name for name in missing if part_of[name] == number]
     # An index beyond `own` is of a picture that is lost: reading it fails.
     return Encoded(
-        pictures.where, [*(pictures.names[index] for index in own), *lost], lambda at: pictures.read(own[at]), _CURE
+        pictures.where,
+        [*(pictures.names[index] for index in own), *lost],
+        lambda at: pictures.read(own[at]),
+        _CURE,
     )
 
 
 SOURCE = Source(
-    "celeba", CelebA, load, found=found,
+    "celeba",
+    CelebA,
+    load,
+    found=found,
     about="CelebA: 162,770 aligned faces to train on, 19,867 and 19,962 held out, 178x218: --set 'data=CelebA()', or "
     "CelebA(64, fit=148) for 64x64 of the middle 148x148",
     needs=f"{NEEDS}. Decoded once, and kept in the cache (8 GB at 128). The presets and table-celeba take "

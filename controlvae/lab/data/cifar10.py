@@ -18,20 +18,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from controlvae.lab.data.images import numpy_files as arrays
-from controlvae.lab.data import huggingface as hub
-from controlvae.lab.data.cache import (fingerprint, kept)
-from controlvae.lab.data.images.decoding import (Encoded, in_chunks, resized)
-from controlvae.lab.data.dataset import ByteImages
-from controlvae.lab.data.splits import subset
-from controlvae.lab.data.paths import data_roots
-from controlvae.lab.data.source import Source
 from controlvae.errors import UserError
 from controlvae.lab.config import CIFAR10
+from controlvae.lab.data import huggingface as hub
+from controlvae.lab.data.cache import fingerprint, kept
+from controlvae.lab.data.dataset import ByteImages
+from controlvae.lab.data.images import numpy_files as arrays
+from controlvae.lab.data.images.decoding import Encoded, in_chunks, resized
+from controlvae.lab.data.paths import data_roots
+from controlvae.lab.data.source import Source
+from controlvae.lab.data.splits import subset
 
 COUNTS = {"train": 50_000, "test": 10_000}
-ARCHIVES = {"train": ("cifar10_train_part1.npz", "cifar10_train_part2.npz"), "test": ("cifar10_test.npz",)}
-BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
+ARCHIVES = {
+    "train": ("cifar10_train_part1.npz", "cifar10_train_part2.npz"),
+    "test": ("cifar10_test.npz",),
+}
+BATCHES = {
+    "train": tuple(f"data_batch_{number}" for number in range(1, 6)),
+    "test": ("test_batch",),
+}
 FOLDER, TAR = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 NEEDS = (
     f"{', '.join(ARCHIVES['train'] + ARCHIVES['test'])} (lossless WebP, 106 MB), or the folder {FOLDER}, or {TAR} "
@@ -56,7 +62,11 @@ def load(settings: CIFAR10, root: Path | None = None) -> ByteImages:
     chosen, size = subset(COUNTS[settings.split], settings.images), settings.size
     shape = (len(chosen), size, size, 3)
     rows = kept(
-        f"cifar10-{settings.split}-{size}", settings, fingerprint(files.paths), shape, np.uint8,
+        f"cifar10-{settings.split}-{size}",
+        settings,
+        fingerprint(files.paths),
+        shape,
+        np.uint8,
         lambda: _chunks(files, settings.split, chosen, size),
     )
     source = f"CIFAR-10 from {files.paths[0].parent if files.kind == 'webp' else files.paths[0]}"
@@ -83,7 +93,9 @@ def find(split: str, root: Path | None = None) -> Files | None:
         if len(missing) < len(archives):
             half = missing
     if half:
-        raise UserError(f"{half[0]} is missing; the other half of the {split} set is there, and both are needed")
+        raise UserError(
+            f"{half[0]} is missing; the other half of the {split} set is there, and both are needed"
+        )
     return None
 
 
@@ -109,14 +121,18 @@ def _chunks(files: Files, split: str, chosen: np.ndarray, size: int) -> Iterator
         count = len(part.names) if isinstance(part, Encoded) else len(part)
 
         def one(index: int, part: Encoded | np.ndarray = part) -> np.ndarray:
-            picture = _decode(part, index) if isinstance(part, Encoded) else Image.fromarray(part[index])
+            picture = (
+                _decode(part, index) if isinstance(part, Encoded) else Image.fromarray(part[index])
+            )
             return resized(picture, size)
 
         here = chosen[(chosen >= start) & (chosen < start + count)] - start
         yield from in_chunks(one, here, (size, size, 3))
         start += count
     if start != COUNTS[split]:
-        raise UserError(f"{files.paths[0].parent} holds {start:,} {split} pictures instead of {COUNTS[split]:,}")
+        raise UserError(
+            f"{files.paths[0].parent} holds {start:,} {split} pictures instead of {COUNTS[split]:,}"
+        )
 
 
 def _parts(files: Files, split: str) -> Iterator[Encoded] | Iterator[np.ndarray]:
@@ -155,7 +171,9 @@ def _pickled_parts(files: Files, split: str) -> Iterator[np.ndarray]:
         try:
             part = read_batch(data)
         except Exception as error:  # a damaged pickle raises anything
-            raise UserError(f"{name} in {files.paths[0].parent} cannot be read as CIFAR-10: {error}") from None
+            raise UserError(
+                f"{name} in {files.paths[0].parent} cannot be read as CIFAR-10: {error}"
+            ) from None
         yield part
 
 
@@ -167,8 +185,14 @@ def _batches(files: Files, split: str) -> Iterator[tuple[str, bytes]]:
             return
         with tarfile.open(files.paths[0]) as archive:
             data = {}
-            for member in archive:  # in its own order: going back in a compressed file means reading it again
-                file = archive.extractfile(member) if Path(member.name).name in BATCHES[split] else None
+            for member in (
+                archive
+            ):  # in its own order: going back in a compressed file means reading it again
+                file = (
+                    archive.extractfile(member)
+                    if Path(member.name).name in BATCHES[split]
+                    else None
+                )
                 if file is not None:
                     data[Path(member.name).name] = file.read()
         yield from ((name, data[name]) for name in BATCHES[split])
@@ -183,7 +207,9 @@ def read_batch(data: bytes) -> np.ndarray:
     it would have been given is written down, and the pixels are taken from there.
     """
     content = _Reader(io.BytesIO(data), encoding="bytes").load()
-    named = {_bytes(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+    named = (
+        {_bytes(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+    )
     array = named.get(b"data", named.get("data"))
     match array:
         case _Noted(state=(_, shape, _Noted() as dtype, fortran, pixels)):
@@ -193,7 +219,9 @@ def read_batch(data: bytes) -> np.ndarray:
         case _:
             raise ValueError("it holds no array named data")
     if dtype.given[0] not in (b"u1", "u1") or len(shape) != 2 or shape[1] != 3 * _SIDE * _SIDE:
-        raise ValueError(f"its pictures are {dtype.given[0]} of shape {shape}, expected u1 of (n, {3 * _SIDE * _SIDE})")
+        raise ValueError(
+            f"its pictures are {dtype.given[0]} of shape {shape}, expected u1 of (n, {3 * _SIDE * _SIDE})"
+        )
     rows = np.frombuffer(_bytes(pixels), np.uint8).reshape(shape, order="F" if fortran else "C")
     return rows.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
 
@@ -226,13 +254,20 @@ class _Reader(Unpickler):
 
 
 _HARMLESS = {
-    ("numpy", "ndarray"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"), ("numpy.core.numeric", "_frombuffer"), ("_codecs", "encode"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy.core.multiarray", "scalar"),
+    ("numpy.core.numeric", "_frombuffer"),
+    ("_codecs", "encode"),
 }
 
 
 SOURCE = Source(
-    "cifar10", CIFAR10, load, found=found,
+    "cifar10",
+    CIFAR10,
+    load,
+    found=found,
     about="CIFAR-10: 50,000 colour photographs to train on and 10,000 to test on, 32x32, made 64x64 or 128x128",
     needs=f"{NEEDS}. Decoded once, and kept in $CONTROLVAE_CACHE, else ~/.cache/controlvae (2.5 GB at 128)",
     test=lambda settings, root: replace(settings, split="test", images=None),

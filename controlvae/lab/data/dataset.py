@@ -112,7 +112,9 @@ class Pictures(ABC):
         """(n, bytes) -> (n, channels, height, width), float in [0, 1]."""
 
     def batch(self, indices: Tensor) -> Tensor:
-        chosen = self.rows.index_select(0, indices.reshape(-1).to(self.rows.device)).to(indices.device)
+        chosen = self.rows.index_select(0, indices.reshape(-1).to(self.rows.device)).to(
+            indices.device
+        )
         return self.decode(chosen).view(*indices.shape, *self.shape)
 
     def batches(self, indices: Tensor) -> Iterator[Tensor]:
@@ -148,7 +150,13 @@ class BinaryImages(Pictures):
 
     def decode(self, rows: Tensor) -> Tensor:
         shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=rows.device)
-        return rows.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(1).view(-1, *self.shape).float()
+        return (
+            rows.unsqueeze(-1)
+            .bitwise_right_shift(shifts)
+            .bitwise_and(1)
+            .view(-1, *self.shape)
+            .float()
+        )
 
 
 class ByteImages(Pictures):
@@ -165,7 +173,9 @@ class Order:
     Nothing about the position needs saving, and a model meets the same batches alone or beside others.
     """
 
-    def __init__(self, count: int, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> None:
+    def __init__(
+        self, count: int, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+    ) -> None:
         count = count if among is None else len(among)
         if count < batch:
             raise UserError(
@@ -174,7 +184,9 @@ class Order:
         self.count, self.batch, self.seed = count, batch, seed
         self.stream = stream  # of a seed's independent orders
         self.among = among  # the examples to order; None is all of them
-        self.steps_per_epoch = count // batch  # the remainder is dropped, as in the released loaders
+        self.steps_per_epoch = (
+            count // batch
+        )  # the remainder is dropped, as in the released loaders
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
 
@@ -187,9 +199,14 @@ class Order:
     def permutation(self, epoch: int) -> Tensor:
         """All indices of an epoch in their order: (count,)."""
         if epoch != self._epoch:
-            generator = torch.Generator().manual_seed(stream_key(self.seed, epoch + (self.stream << 32)))
+            generator = torch.Generator().manual_seed(
+                stream_key(self.seed, epoch + (self.stream << 32))
+            )
             order = torch.randperm(self.count, generator=generator)
-            self._permutation, self._epoch = order if self.among is None else self.among[order], epoch
+            self._permutation, self._epoch = (
+                order if self.among is None else self.among[order],
+                epoch,
+            )
         return self._permutation
 
 

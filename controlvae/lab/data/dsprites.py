@@ -11,12 +11,19 @@ import numpy as np
 import torch
 from numpy.lib import format as npy
 
-from controlvae.lab.data.dataset import (BinaryImages, stream_key)
-from controlvae.lab.data.paths import find_file
-from controlvae.lab.data.source import Source
-from controlvae.lab.data.sprite_renderer import (FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes, render, render_packed)
 from controlvae.errors import UserError
 from controlvae.lab.config import Shapes2D
+from controlvae.lab.data.dataset import BinaryImages, stream_key
+from controlvae.lab.data.paths import find_file
+from controlvae.lab.data.source import Source
+from controlvae.lab.data.sprite_renderer import (
+    FACTOR_NAMES,
+    IMAGE_COUNT,
+    UNORDERED,
+    factor_classes,
+    render,
+    render_packed,
+)
 
 ORIGINAL = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 ORIGINAL_PLACES = [ORIGINAL, f"dsprites/{ORIGINAL}"]
@@ -33,12 +40,21 @@ def load(settings: Shapes2D, root: Path | None = None) -> BinaryImages:
     elif indices is None:
         packed, source = render_packed(), "rendered from the factors"
     else:
-        packed, source = np.packbits(render(indices).reshape(len(indices), -1), axis=1), "rendered from the factors"
+        packed, source = (
+            np.packbits(render(indices).reshape(len(indices), -1), axis=1),
+            "rendered from the factors",
+        )
     if settings.size == 32:
         packed = _halve(packed)
     shape = (1, settings.size, settings.size)
     return BinaryImages(
-        torch.from_numpy(packed), shape, source, "no held-out images", factor_classes(indices), FACTOR_NAMES, UNORDERED
+        torch.from_numpy(packed),
+        shape,
+        source,
+        "no held-out images",
+        factor_classes(indices),
+        FACTOR_NAMES,
+        UNORDERED,
     )
 
 
@@ -51,14 +67,18 @@ def _subset(count: int | None) -> np.ndarray | None:
     """A fixed choice of pictures: the same for every seed of a run, so that seeds differ in training alone."""
     if count is None or count == IMAGE_COUNT:
         return None
-    return np.sort(np.random.default_rng(stream_key(0, count)).choice(IMAGE_COUNT, count, replace=False))
+    return np.sort(
+        np.random.default_rng(stream_key(0, count)).choice(IMAGE_COUNT, count, replace=False)
+    )
 
 
 def _halve(packed: np.ndarray) -> np.ndarray:
     """Every second pixel of every second row: a point-sampled shape stays binary. (count, 512) -> (count, 128)."""
     halves = []
     for start in range(0, len(packed), _CHUNK):
-        pixels = np.unpackbits(packed[start : start + _CHUNK], axis=1).reshape(-1, 64, 64)[:, ::2, ::2]
+        pixels = np.unpackbits(packed[start : start + _CHUNK], axis=1).reshape(-1, 64, 64)[
+            :, ::2, ::2
+        ]
         halves.append(np.packbits(pixels.reshape(len(pixels), -1), axis=1))
     return np.concatenate(halves)
 
@@ -71,7 +91,9 @@ def _read_original(path: Path) -> np.ndarray:
             npy.read_magic(file)
             shape, _, dtype = npy.read_array_header_1_0(file)
             if shape != (IMAGE_COUNT, 64, 64) or dtype != np.uint8:
-                raise ValueError(f"its images are {dtype} of shape {shape}, expected uint8 ({IMAGE_COUNT}, 64, 64)")
+                raise ValueError(
+                    f"its images are {dtype} of shape {shape}, expected uint8 ({IMAGE_COUNT}, 64, 64)"
+                )
             for start in range(0, IMAGE_COUNT, _CHUNK):
                 piece = packed[start : start + _CHUNK]
                 pixels = np.frombuffer(file.read(len(piece) * 4096), dtype=np.uint8)
@@ -82,7 +104,10 @@ def _read_original(path: Path) -> np.ndarray:
 
 
 SOURCE = Source(
-    "shapes2d", Shapes2D, load, found=found,
+    "shapes2d",
+    Shapes2D,
+    load,
+    found=found,
     about="2D Shapes (dSprites): 737,280 binary 64x64 pictures; factors shape 3, scale 6, orientation 40, x 32, y 32",
     needs=f"no files: rendered from the factors. Used instead where present: {ORIGINAL} (26 MB, "
     "github.com/google-deepmind/dsprites-dataset)",

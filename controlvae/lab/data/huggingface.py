@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.lab.data.images.decoding import Encoded
 from controlvae.errors import UserError
+from controlvae.lab.data.images.decoding import Encoded
 
 NEEDS = "a folder of Hugging Face's datasets (save_to_disk, or parquet files)"
 # data/train-00000-of-00001.parquet, or plain_text/train/0000.parquet
@@ -20,7 +20,9 @@ _SAVED = (("dataset_dict.json",), ("dataset_info.json", "state.json"))  # severa
 
 def is_copy(path: Path) -> bool:
     """Whether a folder is one, by the names of its files: it can be asked without the package."""
-    return path.is_dir() and (_is_saved(path) or any(True for pattern in _PARQUET for _ in path.glob(pattern)))
+    return path.is_dir() and (
+        _is_saved(path) or any(True for pattern in _PARQUET for _ in path.glob(pattern))
+    )
 
 
 def files(path: Path) -> list[Path]:
@@ -51,14 +53,18 @@ class Split:
     def text(self, column: str | None = None) -> str:
         """The rows of a column, a line each."""
         strings = ("string", "large_string")
-        named = self._column("text", column, lambda feature: getattr(feature, "dtype", None) in strings)
+        named = self._column(
+            "text", column, lambda feature: getattr(feature, "dtype", None) in strings
+        )
         return "\n".join(" ".join((row or "").splitlines()) for row in self.rows[named])
 
     def _column(self, kind: str, wanted: str | None, fits: Callable[[Any], bool]) -> str:
         there = ", ".join(self.rows.column_names)
         fitting = [name for name, feature in self.rows.features.items() if fits(feature)]
         if wanted is not None and wanted not in fitting:
-            raise UserError(f"{self.where} has no column {wanted!r} of {kind}; its columns are {there}")
+            raise UserError(
+                f"{self.where} has no column {wanted!r} of {kind}; its columns are {there}"
+            )
         if wanted is None and not fitting:
             raise UserError(f"{self.where} has no column of {kind}; its columns are {there}")
         if wanted is None and len(fitting) > 1:
@@ -97,12 +103,19 @@ def open_copy(path: Path) -> Copy:
     try:
         from datasets import DatasetDict, load_dataset, load_from_disk
     except ImportError:
-        raise UserError(f"{path} needs the datasets package: pip install 'controlvae[datasets]'") from None
+        raise UserError(
+            f"{path} needs the datasets package: pip install 'controlvae[datasets]'"
+        ) from None
     try:
         found = load_from_disk(str(path)) if _is_saved(path) else load_dataset(str(path))
     except Exception as error:  # of the file system, of Arrow, of a damaged description
-        raise UserError(f"{path} cannot be read by datasets: {' '.join(str(error).split()) or repr(error)}") from None
-    return Copy(path, dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found})
+        raise UserError(
+            f"{path} cannot be read by datasets: {' '.join(str(error).split()) or repr(error)}"
+        ) from None
+    return Copy(
+        path,
+        dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found},
+    )
 
 
 def _is_saved(path: Path) -> bool:

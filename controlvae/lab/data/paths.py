@@ -4,8 +4,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from controlvae.lab.data.huggingface import (is_copy, open_copy)
 from controlvae.errors import UserError
+from controlvae.lab.data.huggingface import is_copy, open_copy
 
 _WITH_PARTS = (".npz", ".csv", ".tsv")
 
@@ -44,8 +44,14 @@ def located(
         given = Path(path)
         with contextlib.suppress(RuntimeError):  # a name that begins with ~ and is nobody's
             given = given.expanduser()
-        for place in [given, *(folder / given for folder in roots), *([beside / given] if beside else [])]:
-            if place.exists() and (name is None or place.suffix.lower() in _WITH_PARTS or is_copy(place)):
+        for place in [
+            given,
+            *(folder / given for folder in roots),
+            *([beside / given] if beside else []),
+        ]:
+            if place.exists() and (
+                name is None or place.suffix.lower() in _WITH_PARTS or is_copy(place)
+            ):
                 return place, name
     places = ", ".join(map(str, roots))
     raise UserError(f"no file or folder {text!r} here, nor in {places}; {advice}")

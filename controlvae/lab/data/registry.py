@@ -3,17 +3,28 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from controlvae.lab.data import (celeba, cifar10, dsprites as shapes2d)
-from controlvae.lab.data.text import (grammar, synthetic_dialog as small_talk, switchboard, sentences as text)
-from controlvae.lab.data.images import user_images as images
-from controlvae.lab.data.dataset import Examples
-from controlvae.lab.data.paths import data_roots
 from controlvae.errors import unknown
 from controlvae.lab.config import DataSettings
+from controlvae.lab.data import celeba, cifar10
+from controlvae.lab.data import dsprites as shapes2d
+from controlvae.lab.data.dataset import Examples
+from controlvae.lab.data.images import user_images as images
+from controlvae.lab.data.paths import data_roots
+from controlvae.lab.data.text import grammar, switchboard
+from controlvae.lab.data.text import sentences as text
+from controlvae.lab.data.text import synthetic_dialog as small_talk
 
 _SOURCES = (
-    shapes2d.SOURCE, cifar10.SOURCE, celeba.SOURCE, images.SOURCE, grammar.SOURCE, text.PTB, text.FILE,
-    small_talk.SOURCE, switchboard.SOURCE, switchboard.FILE,
+    shapes2d.SOURCE,
+    cifar10.SOURCE,
+    celeba.SOURCE,
+    images.SOURCE,
+    grammar.SOURCE,
+    text.PTB,
+    text.FILE,
+    small_talk.SOURCE,
+    switchboard.SOURCE,
+    switchboard.FILE,
 )
 DATA_SETS = {source.name: source for source in _SOURCES}
 _BY_SETTINGS = {source.settings: source for source in _SOURCES}
@@ -26,13 +37,17 @@ def load(settings: DataSettings, root: Path | None = None) -> Examples:
 
 def held_out(settings: DataSettings, root: Path | None = None) -> DataSettings | None:
     """The test part of the same data; None where there is none, or where it is what a run trains on."""
-    found: DataSettings | None = _BY_SETTINGS[type(settings)].test(settings, root) if _trains(settings) else None
+    found: DataSettings | None = (
+        _BY_SETTINGS[type(settings)].test(settings, root) if _trains(settings) else None
+    )
     return found
 
 
 def validation_part(settings: DataSettings) -> DataSettings | None:
     """The part that a data set itself sets aside for validation; None where it has none."""
-    found: DataSettings | None = _BY_SETTINGS[type(settings)].validation(settings) if _trains(settings) else None
+    found: DataSettings | None = (
+        _BY_SETTINGS[type(settings)].validation(settings) if _trains(settings) else None
+    )
     return found
 
 

@@ -22,7 +22,9 @@ class Source:
     load: Callable[[Any, Path | None], Examples]  # of its settings and a data folder
     about: str
     needs: str = "no files"
-    found: Callable[[Path | None], str] = lambda root: "drawn when it is needed: no file"  # in a data folder
+    found: Callable[[Path | None], str] = lambda root: (
+        "drawn when it is needed: no file"
+    )  # in a data folder
     # Of settings that train: those of the test part, all of it or as much as is worth it, and of the part that the data
     # itself sets aside for validation; None where there is none.
     test: Callable[[Any, Path | None], Any] = lambda settings, root: None

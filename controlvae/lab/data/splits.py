@@ -4,8 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from controlvae.lab.data.dataset import stream_key
 from controlvae.errors import UserError
+from controlvae.lab.data.dataset import stream_key
 
 Part = Literal["train", "test"]
 _SPLIT = 1  # the seed of the choice, whatever that of a run
@@ -17,7 +17,9 @@ def part_of(count: int, part: Part, held_out: float, what: str = "pictures") -> 
     if part == "test" and held_out == 0:
         raise UserError("part='test' needs held_out, the share kept for testing")
     if held_out > 0 and not 0 < tested < count:
-        raise UserError(f"held_out={held_out:g} of {count:,} {what} leaves one part empty; set data.held_out=0")
+        raise UserError(
+            f"held_out={held_out:g} of {count:,} {what} leaves one part empty; set data.held_out=0"
+        )
     order = np.random.default_rng(stream_key(_SPLIT, count)).permutation(count)
     return np.sort(order[:tested] if part == "test" else order[tested:])
 
@@ -36,4 +38,8 @@ def describe_split(count: int, part: Part, held_out: float) -> str:
     if held_out == 0:
         return "no held-out images"
     tested = round(held_out * count)
-    return f"test: {tested:,} of {count:,} held out" if part == "test" else f"train: {count - tested:,} of {count:,}"
+    return (
+        f"test: {tested:,} of {count:,} held out"
+        if part == "test"
+        else f"train: {count - tested:,} of {count:,}"
+    )

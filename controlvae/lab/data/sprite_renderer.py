@@ -20,7 +20,9 @@ _SIDE = 64  # pixels; a row of an image is then one 64-bit word
 _SUBPIXEL = 256  # vertices lie on a grid of 1/256 pixel
 _CENTRE = _SUBPIXEL // 2  # of a pixel, in those units
 # _FROM_COLUMN[i]: the row lit from column i to the right edge, with its bytes in np.packbits' order on any machine.
-_FROM_COLUMN = np.array([2 ** (_SIDE - i) - 1 for i in range(_SIDE + 1)], dtype=">u8").view(np.uint64)
+_FROM_COLUMN = np.array([2 ** (_SIDE - i) - 1 for i in range(_SIDE + 1)], dtype=">u8").view(
+    np.uint64
+)
 
 
 def factor_classes(indices: np.ndarray | None = None) -> np.ndarray:
@@ -32,9 +34,13 @@ def factor_classes(indices: np.ndarray | None = None) -> np.ndarray:
         return np.indices(FACTOR_SIZES, dtype=np.int64).reshape(len(FACTOR_SIZES), IMAGE_COUNT).T
     indices = np.asarray(indices)
     if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
-        raise ValueError(f"indices must be a vector of integers, got {indices.dtype} of shape {indices.shape}")
+        raise ValueError(
+            f"indices must be a vector of integers, got {indices.dtype} of shape {indices.shape}"
+        )
     if indices.size and not 0 <= indices.min() <= indices.max() < IMAGE_COUNT:
-        raise ValueError(f"indices must lie in 0..{IMAGE_COUNT - 1}, got {indices.min()}..{indices.max()}")
+        raise ValueError(
+            f"indices must lie in 0..{IMAGE_COUNT - 1}, got {indices.min()}..{indices.max()}"
+        )
     return np.stack(np.unravel_index(indices, FACTOR_SIZES), axis=1).astype(np.int64)
 
 
@@ -44,7 +50,9 @@ def factor_values(classes: np.ndarray) -> np.ndarray:
     Shape is 1, 2 or 3 (square, ellipse, heart), scale 0.5 to 1, orientation 0 to 2π, x and y 0 to 1.
     """
     classes = np.asarray(classes)
-    return np.stack([levels[column] for levels, column in zip(_levels(), classes.T, strict=True)], axis=1)
+    return np.stack(
+        [levels[column] for levels, column in zip(_levels(), classes.T, strict=True)], axis=1
+    )
 
 
 def render(indices: np.ndarray) -> np.ndarray:
@@ -66,11 +74,18 @@ def render_packed() -> np.ndarray:
     `np.unpackbits(packed[i]).reshape(64, 64)` is image i.
     """
     _, scales, orientations, xs, ys = _levels()
-    rows = np.empty((len(_outlines()), len(scales) * len(orientations), len(xs), len(ys), _SIDE), dtype=np.uint64)
+    rows = np.empty(
+        (len(_outlines()), len(scales) * len(orientations), len(xs), len(ys), _SIDE),
+        dtype=np.uint64,
+    )
     scale, orientation = (grid.ravel() for grid in np.meshgrid(scales, orientations, indexing="ij"))
     for shape, outline in enumerate(_outlines()):
-        for pose, (across, down) in enumerate(zip(*_turn(outline, scale, orientation), strict=True)):
-            rows[shape, pose] = _fill(_place(across, xs[:, None])[:, None], _place(down, ys[:, None]))
+        for pose, (across, down) in enumerate(
+            zip(*_turn(outline, scale, orientation), strict=True)
+        ):
+            rows[shape, pose] = _fill(
+                _place(across, xs[:, None])[:, None], _place(down, ys[:, None])
+            )
     return rows.view(np.uint8).reshape(IMAGE_COUNT, _SIDE * _SIDE // 8)
 
 
@@ -96,7 +111,9 @@ def _outlines() -> tuple[np.ndarray, ...]:
     return square.astype(np.float32), ellipse.astype(np.float32), heart.astype(np.float32)
 
 
-def _turn(outline: np.ndarray, scale: np.ndarray, orientation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _turn(
+    outline: np.ndarray, scale: np.ndarray, orientation: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Scale and turn an outline (v, 2), counter-clockwise on screen: its x and y, float32 (n, v) each."""
     # Cosines are taken in float64 and then rounded, since NumPy's own float32 ones vary between processors.
     angle = orientation.astype(np.float32).astype(np.float64)
@@ -127,7 +144,9 @@ def _fill(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x_start = x[:, polygon, edge]  # (p, crossings)
     # The first column whose centre is not left of the crossing, by exact division. Centres lie at 256 column + 128,
     # and no shape reaches the canvas's border, so no column needs clipping.
-    ahead = (_CENTRE - x_start) * rise - (x[:, polygon, end] - x_start) * (_SUBPIXEL * row + _CENTRE - y_start)
+    ahead = (_CENTRE - x_start) * rise - (x[:, polygon, end] - x_start) * (
+        _SUBPIXEL * row + _CENTRE - y_start
+    )
     column = -(ahead // (_SUBPIXEL * rise))
     # "All from column a" xor "all from column b" is "from a up to b".
     word, first = np.unique(polygon * _SIDE + row, return_index=True)

@@ -17,12 +17,18 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from controlvae.errors import (RunError, UserError)
+from controlvae.errors import RunError, UserError
 
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 _KEPT = 2  # checkpoints in a folder
 _PASSED_OVER = "passed-over-"
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)  # what reading a damaged one raises
+_DAMAGE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    safetensors.SafetensorError,
+)  # what reading a damaged one raises
 
 Found = TypeVar("Found")
 
@@ -58,9 +64,15 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
         last = _steps(folder)
-        kept = f"the checkpoint of step {last[0]} is intact" if last else "there is no earlier checkpoint"
-        raise RunError(f"cannot write the checkpoint of step {checkpoint.step} in {folder}: {error.strerror}; {kept}, "
-                       f"make room and resume") from None
+        kept = (
+            f"the checkpoint of step {last[0]} is intact"
+            if last
+            else "there is no earlier checkpoint"
+        )
+        raise RunError(
+            f"cannot write the checkpoint of step {checkpoint.step} in {folder}: {error.strerror}; {kept}, "
+            f"make room and resume"
+        ) from None
     for step in _steps(folder)[_KEPT:]:
         shutil.rmtree(folder / f"step-{step:010d}", ignore_errors=True)
     for step in _steps(folder, _PASSED_OVER):

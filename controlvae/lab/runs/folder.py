@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from controlvae import __version__
-from controlvae.errors import (UserError, shell_command)
-from controlvae.lab.config.serialization import (from_plain, to_plain)
+from controlvae.errors import UserError, shell_command
 from controlvae.lab.config.experiment import Experiment
-from controlvae.lab.io import (PART, write_json)
+from controlvae.lab.config.serialization import from_plain, to_plain
+from controlvae.lab.io import PART, write_json
 
 _LOGGED = ("step", "kl", "beta", "reconstruction")  # numbers that every line of a log has
 _TAIL = 1 << 16  # bytes: a line of the log is hardly ever longer
@@ -83,8 +83,14 @@ class RunFolder:
         """A run never goes into a folder that holds something."""
         if self.path.is_file():
             raise UserError(f"{self.path} is a file; {else_do}")
-        if self.path.exists() and any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
-            there = f", or: {shell_command('resume', self.path)}" if self.experiment_file.is_file() else ""
+        if self.path.exists() and any(
+            not inside.name.startswith(PART) for inside in self.path.iterdir()
+        ):
+            there = (
+                f", or: {shell_command('resume', self.path)}"
+                if self.experiment_file.is_file()
+                else ""
+            )
             raise UserError(f"{self.path} is not empty; {else_do}{there}")
 
     def create(self, experiment: Experiment, command: str, option: str = "--run") -> None:
@@ -106,7 +112,12 @@ class RunFolder:
     def withdraw(self) -> None:
         """Takes a run that never began away again, and the folder of its seeds where no other is in it."""
         with contextlib.suppress(OSError):
-            for file in (self.log_file, self.events_file, self.lock_file, self.experiment_file):  # a run to the last
+            for file in (
+                self.log_file,
+                self.events_file,
+                self.lock_file,
+                self.experiment_file,
+            ):  # a run to the last
                 file.unlink(missing_ok=True)
             for folder in (self.path, self.path.parent):
                 folder.rmdir()
@@ -114,17 +125,28 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """experiment.json as it stands."""
         if not self.path.is_dir():
-            raise UserError(f"no run folder at {self.path}" + (", which is a file" if self.path.exists() else ""))
+            raise UserError(
+                f"no run folder at {self.path}"
+                + (", which is a file" if self.path.exists() else "")
+            )
         if not self.experiment_file.is_file():
-            inner = sorted(str(p.parent.relative_to(self.path)) for p in self.path.rglob("experiment.json"))
-            hint = f"; name one of its runs: {', '.join(inner)}" if inner else "; a run folder holds an experiment.json"
+            inner = sorted(
+                str(p.parent.relative_to(self.path)) for p in self.path.rglob("experiment.json")
+            )
+            hint = (
+                f"; name one of its runs: {', '.join(inner)}"
+                if inner
+                else "; a run folder holds an experiment.json"
+            )
             raise UserError(f"{self.path} is not a run folder{hint}")
         try:
             content = json.loads(self.experiment_file.read_text(encoding="utf-8"))
         except (ValueError, UnicodeDecodeError) as error:
             raise UserError(f"{self.experiment_file} is damaged: {error}") from None
         if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-            raise UserError(f"{self.experiment_file} is not an experiment file: it has no format number")
+            raise UserError(
+                f"{self.experiment_file} is not an experiment file: it has no format number"
+            )
         if content["format"] > FORMAT:
             raise UserError(
                 f"{self.experiment_file} has format {content['format']}, written by a later controlvae; "
@@ -149,7 +171,10 @@ class RunFolder:
             return None
         with self.log_file.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            *_, last, _torn = [b"", *file.read().split(b"\n")]  # after the last line break comes what a crash tore
+            *_, last, _torn = [
+                b"",
+                *file.read().split(b"\n"),
+            ]  # after the last line break comes what a crash tore
         record = as_record(last, _LOGGED)
         if record is None:  # longer than the tail, or damaged: the whole log tells which
             record = next(reversed(self.records()), None)
@@ -197,12 +222,16 @@ def last_tenth(records: Sequence[Mapping[str, Any]], column: str) -> float:
     return mean_between(records, column, 0.9, 1.0)
 
 
-def mean_between(records: Sequence[Mapping[str, Any]], column: str, start: float, end: float) -> float:
+def mean_between(
+    records: Sequence[Mapping[str, Any]], column: str, start: float, end: float
+) -> float:
     """The mean of a column between two shares of a log's steps, each line by as many of its steps as lie there."""
     steps = [0, *(record["step"] for record in records)]
     first, last = start * steps[-1], end * steps[-1]
     shared = [min(last, now) - max(first, before) for before, now in pairwise(steps)]
-    there = [(many, record[column]) for many, record in zip(shared, records, strict=True) if many > 0]
+    there = [
+        (many, record[column]) for many, record in zip(shared, records, strict=True) if many > 0
+    ]
     return math.fsum(many * value for many, value in there) / math.fsum(many for many, _ in there)
 
 
@@ -244,7 +273,9 @@ def entry(metrics: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def as_record(line: bytes, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> dict[str, Any] | None:
+def as_record(
+    line: bytes, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()
+) -> dict[str, Any] | None:
     """A line of JSON with the numbers and words it must have; None where it is not that."""
     try:
         record: dict[str, Any] = json.loads(line)
@@ -254,7 +285,9 @@ def as_record(line: bytes, numbers: tuple[str, ...] = (), words: tuple[str, ...]
         return None
 
 
-def _lines(path: Path, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+def _lines(
+    path: Path, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()
+) -> Iterator[dict[str, Any]]:
     """The records of a file of JSON lines. A torn last line is passed over; any other bad line is an error."""
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
     for number, line in enumerate(lines, start=1):

@@ -8,22 +8,22 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from controlvae.distributions import gaussian_kl
+from controlvae.errors import FactorsError, UserError, shell_command
+from controlvae.lab.config import DialogVAE as DialogVAESettings
+from controlvae.lab.config import Experiment, Gaussian, Images
+from controlvae.lab.config import TextVAE as TextVAESettings
+from controlvae.lab.config.digest import config_digest
+from controlvae.lab.data.dataset import Examples, Pictures, stream_key
+from controlvae.lab.data.registry import held_out, load
 from controlvae.lab.data.text.dialogs import Dialogs
-from controlvae.lab.data.dataset import (Examples, Pictures, stream_key)
-from controlvae.lab.data.registry import (held_out, load)
 from controlvae.lab.data.text.sentences import Sentences
 from controlvae.lab.engines.base import strip_prefix
-from controlvae.errors import (FactorsError, UserError, shell_command)
-from controlvae.lab.config import DialogVAE as DialogVAESettings
-from controlvae.lab.config import (Experiment, Gaussian, Images)
-from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.config import TextVAE as TextVAESettings
-from controlvae.lab.models import (DialogVAE, Model, build)
-from controlvae.lab.models.base import (VAE)
-from controlvae.distributions import (gaussian_kl)
-from controlvae.lab.runs import checkpoint
-from controlvae.lab.config.digest import config_digest
 from controlvae.lab.engines.sampling import trained_on
+from controlvae.lab.models import DialogVAE, Model, build
+from controlvae.lab.models.base import VAE
+from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,13 @@ class LoadedRun:
     step: int
     device: torch.device
     root: Path | None = None  # where data files are looked for first
-    among: Tensor | None = None  # the examples it was trained on, where some were kept for validation
+    among: Tensor | None = (
+        None  # the examples it was trained on, where some were kept for validation
+    )
     changed: bool = False  # its data is not what it was when training began
-    shape: tuple[int, ...] = ()  # of an example it was trained on: sentences are written up to this length
+    shape: tuple[
+        int, ...
+    ] = ()  # of an example it was trained on: sentences are written up to this length
     thorough: bool = False  # on as many examples as a GPU takes, however long it takes elsewhere
 
     @property
@@ -70,7 +74,9 @@ def load_run(
     saved, damaged = checkpoint.load(folder.checkpoints)
     if saved is None:
         first = "in training, its first is half a minute away; else train it"
-        raise UserError(f"{folder.path} has no checkpoint yet: {first}: {shell_command('resume', folder.path)}")
+        raise UserError(
+            f"{folder.path} has no checkpoint yet: {first}: {shell_command('resume', folder.path)}"
+        )
     if saved.numbers.get("experiment", config_digest(experiment)) != config_digest(experiment):
         raise UserError(
             f"the checkpoint in {folder.path} was written by other settings than its experiment.json has now; "
@@ -99,17 +105,32 @@ def load_run(
             "there, or train in another folder"
         ) from None
     among = trained_on(experiment, len(examples)) if len(examples) else None
-    return LoadedRun(folder, experiment, model.to(device).eval(), examples, saved.step, device, root, among, changed,
-                   examples.shape, thorough=device.type == "cuda")
+    return LoadedRun(
+        folder,
+        experiment,
+        model.to(device).eval(),
+        examples,
+        saved.step,
+        device,
+        root,
+        among,
+        changed,
+        examples.shape,
+        thorough=device.type == "cuda",
+    )
 
 
 def _with_factors(experiment: Experiment, table: str | None, folder: RunFolder) -> Experiment:
     if not isinstance(experiment.data, Images):
-        raise UserError(f"a table of factors is for pictures of one's own; {folder.path} is of {experiment.data}")
+        raise UserError(
+            f"a table of factors is for pictures of one's own; {folder.path} is of {experiment.data}"
+        )
     return replace(experiment, data=replace(experiment.data, factors=table))
 
 
-def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path | None) -> tuple[Examples, bool]:
+def _examples(
+    folder: RunFolder, experiment: Experiment, known: str, root: Path | None
+) -> tuple[Examples, bool]:
     """What a run was trained on, and whether it has changed since; where that is gone, what was kept of it."""
     try:
         examples = load(experiment.data, root)
@@ -129,10 +150,15 @@ def _examples(folder: RunFolder, experiment: Experiment, known: str, root: Path 
     return examples, changed
 
 
-_KINDS: dict[type, type[Sentences] | type[Dialogs]] = {TextVAESettings: Sentences, DialogVAESettings: Dialogs}
+_KINDS: dict[type, type[Sentences] | type[Dialogs]] = {
+    TextVAESettings: Sentences,
+    DialogVAESettings: Dialogs,
+}
 
 
-def _kept(kind: type[Sentences] | type[Dialogs] | type[Pictures], file: Path, reason: str) -> Examples:
+def _kept(
+    kind: type[Sentences] | type[Dialogs] | type[Pictures], file: Path, reason: str
+) -> Examples:
     try:
         return kind.of_kept(file.read_text(encoding="utf-8"), reason)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -162,7 +188,9 @@ def on_test_examples(run: LoadedRun) -> LoadedRun | None:
     """The same run over the held-out part of its data; None where there is none."""
     must_have_examples(run)
     settings = held_out(run.experiment.data, run.root)
-    if run.changed and isinstance(settings, Images):  # its parts are drawn by the number of pictures
+    if run.changed and isinstance(
+        settings, Images
+    ):  # its parts are drawn by the number of pictures
         raise UserError(
             f"the pictures of {run.folder.path} are not what they were when training began, so it may have been "
             f"trained on some that would be its test part now"
@@ -171,7 +199,9 @@ def on_test_examples(run: LoadedRun) -> LoadedRun | None:
         return None
     examples = load(settings, run.root)
     if len(examples) < 2:
-        raise UserError(f"the test part of {run.folder.path} is a single example, which says little")
+        raise UserError(
+            f"the test part of {run.folder.path} is a single example, which says little"
+        )
     return replace(run, examples=examples.to(run.device), among=None)
 
 
@@ -210,14 +240,21 @@ def decoded(run: LoadedRun, z: Tensor, batch: int = 250) -> Tensor:
 def picture_model(run: LoadedRun) -> VAE:
     """The model of a run over pictures; a run over sentences or dialogs has none to show."""
     if not isinstance(run.model, VAE):
-        what, instead = ("dialogs", "chat") if isinstance(run.model, DialogVAE) else ("sentences", "sample")
-        raise UserError(f"{run.folder.path} is a model of {what}, not of pictures; see controlvae {instead}")
+        what, instead = (
+            ("dialogs", "chat") if isinstance(run.model, DialogVAE) else ("sentences", "sample")
+        )
+        raise UserError(
+            f"{run.folder.path} is a model of {what}, not of pictures; see controlvae {instead}"
+        )
     return run.model
 
 
 def pixel_variance(run: LoadedRun) -> dict[str, float]:
     """The variance of p(x|z) under a Gaussian likelihood, as it was set or learnt; nothing under another."""
-    likelihood, learnt = run.experiment.objective.likelihood, getattr(run.model, "pixel_log_variance", None)
+    likelihood, learnt = (
+        run.experiment.objective.likelihood,
+        getattr(run.model, "pixel_log_variance", None),
+    )
     if not isinstance(likelihood, Gaussian):
         return {}
     return {"pixel_variance": likelihood.variance if learnt is None else learnt.exp().item()}

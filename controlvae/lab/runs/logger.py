@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from controlvae.errors import (RunError, UserError)
+from controlvae.errors import RunError, UserError
 from controlvae.lab.runs.folder import RunFolder
 
 
@@ -67,7 +67,9 @@ class RunLogger:
         _guarded(self.folder, lambda: os.fsync(self._log.fileno()))
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # a line that the disk has no room for, of which `record` has told
+        with contextlib.suppress(
+            OSError
+        ):  # a line that the disk has no room for, of which `record` has told
             self._log.close()
         self._lock.close()
 
@@ -97,5 +99,7 @@ def _guarded(folder: RunFolder, write: Callable[[], Any]) -> Any:
     try:
         return write()
     except OSError as error:
-        raise RunError(f"cannot write in {folder.path}: {error.strerror}; earlier checkpoints are intact, "
-                       f"make it writable and resume") from None
+        raise RunError(
+            f"cannot write in {folder.path}: {error.strerror}; earlier checkpoints are intact, "
+            f"make it writable and resume"
+        ) from None

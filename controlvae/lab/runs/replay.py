@@ -7,12 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from controlvae.laws import Points
 from controlvae.errors import UserError
-from controlvae.lab.config.experiment import (HELD, Experiment)
+from controlvae.lab.config.experiment import HELD, Experiment
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.laws import Points
 
-Pieces = dict[tuple[int, int], np.ndarray]  # from one point of the log to another: how far off those between are
+Pieces = dict[
+    tuple[int, int], np.ndarray
+]  # from one point of the log to another: how far off those between are
 
 _POINTS = 120
 _EXACT = 1e-20  # of squares: rounding
@@ -24,8 +26,10 @@ def replayed(experiment: Experiment, folders: Sequence[RunFolder]) -> Experiment
     own = experiment.objective.holds
     for folder in folders:
         if (other := folder.experiment().objective.holds) != own:
-            raise UserError(f"{folder.path} recorded the weight of its {HELD[other]}, and {experiment.name} weighs "
-                            f"its {HELD[own]}; replay a run of the same objective")
+            raise UserError(
+                f"{folder.path} recorded the weight of its {HELD[other]}, and {experiment.name} weighs "
+                f"its {HELD[own]}; replay a run of the same objective"
+            )
     weight = recorded_weight(folders)
     ends = min(folder.records()[-1]["step"] for folder in folders)
     if ends < experiment.training.steps:
@@ -62,13 +66,19 @@ def _drawn(steps: np.ndarray, weights: np.ndarray) -> Points:
         pieces |= _halves(worst, pieces.pop(worst), off)
     corners = steps[sorted({end for piece in pieces for end in piece})]
     hats = np.stack([np.interp(steps, corners, corner) for corner in np.eye(len(corners))], axis=1)
-    for _ in range(_FITS):  # a share of the weight without its noise: of the noisy one, low weights would count more
+    for _ in range(
+        _FITS
+    ):  # a share of the weight without its noise: of the noisy one, low weights would count more
         values = np.linalg.lstsq(hats / size[:, None], weights / size, rcond=None)[0]
         size = np.maximum(np.abs(hats @ values), size.min())
-    return Points(tuple(corners.tolist()), tuple(values.clip(weights.min(), weights.max()).tolist()))
+    return Points(
+        tuple(corners.tolist()), tuple(values.clip(weights.min(), weights.max()).tolist())
+    )
 
 
-def _halves(piece: tuple[int, int], off_by: np.ndarray, off: Callable[[int, int], np.ndarray]) -> Pieces:
+def _halves(
+    piece: tuple[int, int], off_by: np.ndarray, off: Callable[[int, int], np.ndarray]
+) -> Pieces:
     """A piece cut in two, the better of two ways.
 
     Where half of what it is off by lies on either side, which suits curves and noise; or where it is off most, which
@@ -76,11 +86,16 @@ def _halves(piece: tuple[int, int], off_by: np.ndarray, off: Callable[[int, int]
     """
     begin, end = piece
     cuts = begin + np.array([np.searchsorted(off_by.cumsum(), off_by.sum() / 2), off_by.argmax()])
-    ways = [{part: off(*part) for part in ((begin, cut), (cut, end))} for cut in cuts.clip(begin + 1, end - 1).tolist()]
+    ways = [
+        {part: off(*part) for part in ((begin, cut), (cut, end))}
+        for cut in cuts.clip(begin + 1, end - 1).tolist()
+    ]
     return min(ways, key=lambda way: sum(float(each.sum()) for each in way.values()))
 
 
-def _off(steps: np.ndarray, weights: np.ndarray, size: np.ndarray, begin: int, end: int) -> np.ndarray:
+def _off(
+    steps: np.ndarray, weights: np.ndarray, size: np.ndarray, begin: int, end: int
+) -> np.ndarray:
     """How far the weights of a piece lie from the line that fits them best, squared, as a share of their size."""
     if end - begin < 2:
         return np.zeros(end - begin + 1)
@@ -96,4 +111,7 @@ def _middles(folder: RunFolder) -> dict[float, float]:
     if not records:
         raise UserError(f"{folder.path} has no log to take a weight from")
     ends = [0, *(record["step"] for record in records)]
-    return {(before + record["step"]) / 2: record["beta"] for before, record in zip(ends, records, strict=False)}
+    return {
+        (before + record["step"]) / 2: record["beta"]
+        for before, record in zip(ends, records, strict=False)
+    }

@@ -2,11 +2,11 @@
 
 import json
 
-from controlvae.laws import Law
-from controlvae.laws.base import Feedback
 from controlvae.errors import UserError
 from controlvae.lab.io import write_text
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.laws import Law
+from controlvae.laws.base import Feedback
 
 
 def ask_target(folder: RunFolder, target: object) -> None:

@@ -15,7 +15,19 @@ from controlvae.lab.config.data import Fit
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+)
 
 _DEEP = ("I;16", "I;16L", "I;16B")  # grey in 16 bits: PNG, TIFF
 _GREY = ("1", "L", "LA", *_DEEP)
@@ -61,7 +73,9 @@ def decode(data: bytes, channels: int, size: int | None = None, fit: Fit = "crop
     if _orientation(picture) != 1:
         picture = ImageOps.exif_transpose(picture)
     if picture.mode in _DEEP:
-        picture = Image.fromarray(np.rint(np.asarray(picture) / 257).astype(np.uint8))  # 65,535 is 255 x 257
+        picture = Image.fromarray(
+            np.rint(np.asarray(picture) / 257).astype(np.uint8)
+        )  # 65,535 is 255 x 257
     if picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
@@ -89,7 +103,11 @@ def resized(picture: "Picture", size: int | None, fit: Fit = "crop") -> np.ndarr
 
 
 def decode_all(
-    pictures: Encoded, indices: np.ndarray, shape: tuple[int, int, int], size: int | None, fit: Fit = "crop"
+    pictures: Encoded,
+    indices: np.ndarray,
+    shape: tuple[int, int, int],
+    size: int | None,
+    fit: Fit = "crop",
 ) -> Iterator[np.ndarray]:
     """The pictures at these indices in chunks of (n, height, width, channels), or an error naming the one at fault."""
 
@@ -99,13 +117,17 @@ def decode_all(
         except Unreadable as error:
             raise unreadable(pictures, index, error) from None
         if pixels.shape != shape:
-            raise UserError(f"{pictures.names[index]} in {pictures.where} has changed while it was read; try again")
+            raise UserError(
+                f"{pictures.names[index]} in {pictures.where} has changed while it was read; try again"
+            )
         return pixels
 
     return in_chunks(one, indices, shape)
 
 
-def in_chunks(one: Callable[[int], np.ndarray], indices: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+def in_chunks(
+    one: Callable[[int], np.ndarray], indices: np.ndarray, shape: tuple[int, ...]
+) -> Iterator[np.ndarray]:
     """`one(index)` for all indices, in threads (Pillow releases the interpreter's lock), a bounded chunk at a time.
 
     The next chunk is being made while the last one is written.
@@ -121,7 +143,12 @@ def in_chunks(one: Callable[[int], np.ndarray], indices: np.ndarray, shape: tupl
         for start in range(0, len(indices), length):
             part = indices[start : start + length]
             chunk = np.empty((len(part), *shape), np.uint8)
-            ahead.append((chunk, [threads.submit(fill, chunk, part, at) for at in range(0, len(part), _TASK)]))
+            ahead.append(
+                (
+                    chunk,
+                    [threads.submit(fill, chunk, part, at) for at in range(0, len(part), _TASK)],
+                )
+            )
             if len(ahead) > 1:
                 yield _finished(*ahead.pop(0))
         for last in ahead:
@@ -160,7 +187,9 @@ def too_small(fit: Fit, height: int, width: int) -> Unreadable:
 def unreadable(pictures: Encoded, index: int, error: Unreadable) -> UserError:
     """Which picture cannot be taken, why, and what to do."""
     name = f"{pictures.names[index]} in {pictures.where}"
-    return UserError(f"{name} cannot be {'taken' if error.cure else 'read'}: {error}; {error.cure or pictures.cure}")
+    return UserError(
+        f"{name} cannot be {'taken' if error.cure else 'read'}: {error}; {error.cure or pictures.cure}"
+    )
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -183,9 +212,13 @@ def _opened(data: bytes) -> "Picture":
     try:
         picture = Image.open(BytesIO(data))
     except Exception as error:  # the decoders raise whatever their format makes them stumble over
-        raise Unreadable("not a picture" if isinstance(error, Image.UnidentifiedImageError) else _line(error)) from None
+        raise Unreadable(
+            "not a picture" if isinstance(error, Image.UnidentifiedImageError) else _line(error)
+        ) from None
     if picture.mode not in _GREY + _COLOUR:
-        raise Unreadable(f"its values are of mode {picture.mode}, not 8 bits a channel or 16 of grey")
+        raise Unreadable(
+            f"its values are of mode {picture.mode}, not 8 bits a channel or 16 of grey"
+        )
     return picture
 
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controlvae.lab.data.cache import (kept, write_name_list)
-from controlvae.lab.data.images.decoding import (Encoded, inspect_all, too_small, unreadable)
 from controlvae.errors import UserError
 from controlvae.lab.config.data import Fit
+from controlvae.lab.data.cache import kept, write_name_list
+from controlvae.lab.data.images.decoding import Encoded, inspect_all, too_small, unreadable
 
 _MANY = 1_000  # pictures whose sizes are worth remembering
 _NAMED = 5  # of those left out
@@ -17,7 +17,9 @@ _NAMED = 5  # of those left out
 class Usable(NamedTuple):
     """What there is of some files."""
 
-    sizes: np.ndarray  # height, width and channels of every picture, (count, 3); zeros where it cannot be read
+    sizes: (
+        np.ndarray
+    )  # height, width and channels of every picture, (count, 3); zeros where it cannot be read
     indices: np.ndarray  # of those that can be taken
     left_out: str  # the others, for people, to be said after what the pictures are
 
@@ -29,7 +31,11 @@ def usable(pictures: Encoded, fit: Fit, skip: bool, stamp: str, part: str = "") 
     """
     sizes = _sizes(pictures, skip, stamp, part)
     readable = sizes[:, 0] > 0
-    small = readable & (sizes[:, :2].min(axis=1) < fit) if isinstance(fit, int) else np.zeros_like(readable)
+    small = (
+        readable & (sizes[:, :2].min(axis=1) < fit)
+        if isinstance(fit, int)
+        else np.zeros_like(readable)
+    )
     if small.any() and not skip:
         first = int(small.argmax())
         raise unreadable(pictures, first, too_small(fit, *sizes[first, :2]))
@@ -40,7 +46,10 @@ def usable(pictures: Encoded, fit: Fit, skip: bool, stamp: str, part: str = "") 
         )
     left_out = ""
     if not taken.all():
-        why = [*(["unreadable"] if not readable.all() else []), *([f"too small for fit={fit}"] if small.any() else [])]
+        why = [
+            *(["unreadable"] if not readable.all() else []),
+            *([f"too small for fit={fit}"] if small.any() else []),
+        ]
         names = [pictures.names[int(index)] for index in np.flatnonzero(~taken)]
         some = _named(names, (pictures.where.absolute(), fit, part))
         left_out = f"; {len(names):,} of {len(sizes):,} left out as {' or '.join(why)} ({some})"

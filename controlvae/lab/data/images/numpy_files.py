@@ -10,13 +10,26 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
+from controlvae.errors import UserError, unknown
 from controlvae.lab.data.cache import kept
 from controlvae.lab.data.images.decoding import Encoded
-from controlvae.errors import (UserError, unknown)
 
 _CHUNK_BYTES = 16 << 20
-_ENCODED = ("jpg", "jpeg", "png", "webp")  # members that hold files end to end, with `offsets` beside them
-FAULTS = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)  # of a damaged file
+_ENCODED = (
+    "jpg",
+    "jpeg",
+    "png",
+    "webp",
+)  # members that hold files end to end, with `offsets` beside them
+FAULTS = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+)  # of a damaged file
 
 Layout = Literal["NHW", "NHWC", "NCHW"]
 
@@ -57,7 +70,9 @@ def read(path: Path, key: str | None, stamp: str) -> np.ndarray | Encoded:
             raise unknown(f"array in {path}", key, members)
         if key is None and "offsets" in members:
             for name in set(_ENCODED).intersection(members):
-                files, offsets = (_unpacked(path, members[each], stamp) for each in (name, "offsets"))
+                files, offsets = (
+                    _unpacked(path, members[each], stamp) for each in (name, "offsets")
+                )
                 return end_to_end(files, offsets, path)
         member = members[key or _only_pictures(members, path)]
         layout = layout_of(member.shape, member.dtype, path)
@@ -68,7 +83,12 @@ def read(path: Path, key: str | None, stamp: str) -> np.ndarray | Encoded:
 
 def end_to_end(data: np.ndarray, offsets: np.ndarray, path: Path) -> Encoded:
     """Files stored one after another: number i lies at `offsets[i]` up to `offsets[i + 1]`."""
-    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
+    if (
+        len(offsets) < 2
+        or offsets[0] != 0
+        or offsets[-1] != len(data)
+        or (np.diff(offsets) < 0).any()
+    ):
         raise ValueError("its offsets do not cut up its data")
     names = [str(index) for index in range(len(offsets) - 1)]
     return Encoded(path, names, lambda index: data[offsets[index] : offsets[index + 1]].tobytes())
@@ -81,15 +101,21 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype, path: Path) -> Layout:
     match shape:
         case _ if 0 in shape:
             pass
-        case (_, side, 1 | 3 | 4 as width) if side != width:  # grey pictures so narrow are none, but for small squares
-            raise UserError(f"{path} has shape {shape}, one picture by its looks; give it a first axis: array[None]")
+        case (_, side, 1 | 3 | 4 as width) if (
+            side != width
+        ):  # grey pictures so narrow are none, but for small squares
+            raise UserError(
+                f"{path} has shape {shape}, one picture by its looks; give it a first axis: array[None]"
+            )
         case (_, _, _):
             return "NHW"
         case (_, _, _, channels) if channels <= 4:
             return "NHWC"
         case (_, channels, _, _) if channels <= 4:
             return "NCHW"
-    raise UserError(f"{path} has shape {shape}; pictures are (N, H, W), (N, H, W, C) or (N, C, H, W), C up to 4")
+    raise UserError(
+        f"{path} has shape {shape}; pictures are (N, H, W), (N, H, W, C) or (N, C, H, W), C up to 4"
+    )
 
 
 def channels_last(array: np.ndarray, layout: Layout) -> np.ndarray:
@@ -119,13 +145,19 @@ def to_bytes(chunk: np.ndarray, white: int, path: Path) -> np.ndarray:
     """Values as uint8 from 0 to 255; floats are rounded to these."""
     if chunk.dtype.kind == "f":
         low, high = float(chunk.min()), float(chunk.max())
-        if not (low >= -1e-6 and high <= 1 + 1e-6):  # not the other way round: NaN fails every comparison
-            raise UserError(f"{path} holds values from {low:g} to {high:g}; floats must lie in [0, 1], so scale them")
+        if not (
+            low >= -1e-6 and high <= 1 + 1e-6
+        ):  # not the other way round: NaN fails every comparison
+            raise UserError(
+                f"{path} holds values from {low:g} to {high:g}; floats must lie in [0, 1], so scale them"
+            )
         return np.rint(chunk.clip(0, 1).astype(np.float32) * 255).astype(np.uint8)
     return chunk.astype(np.uint8) * np.uint8(255) if white == 1 else chunk
 
 
-def byte_chunks(array: np.ndarray, indices: np.ndarray, white: int, path: Path) -> Iterator[np.ndarray]:
+def byte_chunks(
+    array: np.ndarray, indices: np.ndarray, white: int, path: Path
+) -> Iterator[np.ndarray]:
     """The pictures at these indices as bytes, a chunk at a time."""
     return (to_bytes(chunk, white, path) for chunk in _chunks(array, indices))
 
@@ -147,7 +179,9 @@ def _only_pictures(members: dict[str, _Member], path: Path) -> str:
     pictures = [name for name, member in members.items() if len(member.shape) in (3, 4)]
     if len(pictures) != 1:
         found = ", ".join(f"{name} {member.shape}" for name, member in members.items())
-        raise UserError(f"{path} has {len(pictures)} arrays of pictures; name one, as in {path}:NAME (it has {found})")
+        raise UserError(
+            f"{path} has {len(pictures)} arrays of pictures; name one, as in {path}:NAME (it has {found})"
+        )
     return pictures[0]
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from controlvae.errors import UserError
 from controlvae.lab.data.bucketing import BucketOrder
 from controlvae.lab.data.dataset import digest
-from controlvae.lab.data.text.vocabulary import (PAD, to_numbers, to_words, vocabulary)
-from controlvae.errors import UserError
+from controlvae.lab.data.text.vocabulary import PAD, to_numbers, to_words, vocabulary
 
 PROFILE = 4  # numbers about a speaker: age / 100, education / 3, female, male; zeros where nothing is known
 NOBODY = (0.0,) * PROFILE
@@ -46,7 +46,10 @@ class Names(NamedTuple):
         """`words` is as in `vocabulary`."""
         spoken = [utterance for dialog in dialogs for utterance in dialog.utterances]
         known = vocabulary((utterance.words for utterance in spoken), words)
-        topics, acts = {dialog.topic for dialog in dialogs} | {""}, {utterance.act for utterance in spoken} | {""}
+        topics, acts = (
+            {dialog.topic for dialog in dialogs} | {""},
+            {utterance.act for utterance in spoken} | {""},
+        )
         return cls(known, tuple(sorted(topics)), tuple(sorted(acts)))
 
 
@@ -111,7 +114,9 @@ class Dialogs:
         if widths is not None and indices.device.type == "cpu" and len(indices):
             longest = self.lengths[indices].amax(0).tolist()
             if any(length > width for length, width in zip(longest, widths, strict=True)):
-                raise ValueError(f"widths must be {longest} or more to hold these exchanges, got {list(widths)}")
+                raise ValueError(
+                    f"widths must be {longest} or more to hold these exchanges, got {list(widths)}"
+                )
         wide, narrow = widths or (self.tokens.shape[1],) * 2
         rows = self.responses[indices]
         dialog, place, speaker, act = self.spoken[rows].unbind(1)
@@ -123,14 +128,20 @@ class Dialogs:
         floors = (self.spoken[before, 2] == speaker[:, None]) & there
         both = torch.stack([speaker, 1 - speaker], 1)[:, :, None].expand(-1, -1, PROFILE)
         return Exchanges(
-            context, floors.long(), self.tokens[rows, :narrow].long(), act, self.topics[dialog],
+            context,
+            floors.long(),
+            self.tokens[rows, :narrow].long(),
+            act,
+            self.topics[dialog],
             self.profiles[dialog].gather(1, both),
         )
 
     def batches(self, indices: Tensor) -> Iterator[Exchanges]:
         return (self.batch(few) for few in indices.split(self.at_once))
 
-    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> BucketOrder:
+    def order(
+        self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+    ) -> BucketOrder:
         return BucketOrder(self.lengths, batch, seed, stream=stream, among=among)
 
     def to(self, device: torch.device) -> "Dialogs":
@@ -143,14 +154,20 @@ class Dialogs:
 
     def kept(self) -> str:
         """What a model needs of them to respond, as JSON."""
-        return json.dumps({**self.names._asdict(), "window": self.window, "longest": self.shape[1]}, ensure_ascii=False)
+        return json.dumps(
+            {**self.names._asdict(), "window": self.window, "longest": self.shape[1]},
+            ensure_ascii=False,
+        )
 
     @classmethod
     def of_kept(cls, kept: str, reason: str) -> "Dialogs":
         """No dialogs, and the names in those that `kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         names = Names(*(tuple(found[kind]) for kind in Names._fields))
-        none, tokens = torch.zeros(0, dtype=torch.int64), torch.zeros(0, found["longest"], dtype=torch.int32)
+        none, tokens = (
+            torch.zeros(0, dtype=torch.int64),
+            torch.zeros(0, found["longest"], dtype=torch.int32),
+        )
         parts = tokens, none.view(0, 4), none, torch.zeros(0, 2, PROFILE), none, none.view(0, 2)
         return cls(*parts, names, found["window"], reason)
 
@@ -162,12 +179,19 @@ class Dialogs:
         """What was said so far, as the context of an utterance by the one who did not speak last; a batch of one."""
         answer = Utterance(1 - said[-1].speaker, ())
         asked = Dialog([*said[-self.window :], answer], topic)
-        one = as_examples([asked], self.names, self.window, self.tokens.shape[1] - 1, "", "").to(self.tokens.device)
+        one = as_examples([asked], self.names, self.window, self.tokens.shape[1] - 1, "", "").to(
+            self.tokens.device
+        )
         return one.batch(torch.tensor([len(one) - 1], device=self.tokens.device))
 
 
 def as_examples(
-    dialogs: Sequence[Dialog], names: Names, window: int, longest: int | None, source: str, split: str
+    dialogs: Sequence[Dialog],
+    names: Names,
+    window: int,
+    longest: int | None,
+    source: str,
+    split: str,
 ) -> Dialogs:
     """Every utterance but the first of each dialog, as a response to the `window` before it, or fewer at the beginning.
 
@@ -188,8 +212,15 @@ def as_examples(
         torch.tensor([topic.get(dialog.topic, 0) for dialog in dialogs]),
         torch.tensor([dialog.profiles for dialog in dialogs], dtype=torch.float32),
         torch.from_numpy(responses),
-        torch.from_numpy(np.stack([_longest_before(numbers.lengths, table, window), numbers.lengths], 1)[responses]),
-        names, window, source + note + numbers.note(names.words), split,
+        torch.from_numpy(
+            np.stack([_longest_before(numbers.lengths, table, window), numbers.lengths], 1)[
+                responses
+            ]
+        ),
+        names,
+        window,
+        source + note + numbers.note(names.words),
+        split,
     )
 
 

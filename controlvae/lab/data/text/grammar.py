@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.splits import Part
-from controlvae.lab.data.source import Source
-from controlvae.lab.data.text.sentences import Sentences
-from controlvae.lab.data.text.vocabulary import (SPECIAL, to_numbers)
 from controlvae.errors import UserError
 from controlvae.lab.config import Grammar
+from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.source import Source
+from controlvae.lab.data.splits import Part
+from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.data.text.vocabulary import SPECIAL, to_numbers
 
 # Per topic: people, things, verbs (regular ones), adjectives, places. No word serves two topics.
 LEXICON = {
@@ -44,14 +44,22 @@ LEXICON = {
     "market": "merchant customer banker trader beggar | coin basket carpet jewel price | "
     "count order weigh deliver offer | greedy cheap golden rich wary | square bridge warehouse",
 }
-TOPICS, TENSES, NUMBERS, POLARITIES = tuple(LEXICON), ("past", "present", "future"), ("one", "many"), ("yes", "no")
+TOPICS, TENSES, NUMBERS, POLARITIES = (
+    tuple(LEXICON),
+    ("past", "present", "future"),
+    ("one", "many"),
+    ("yes", "no"),
+)
 FACTORS = {"topic": TOPICS, "tense": TENSES, "number": NUMBERS, "polarity": POLARITIES}
 _TIMES = {
     "past": ("yesterday", "last week", "long ago", "earlier"),
     "present": ("today", "these days", "nowadays", "at this moment"),
     "future": ("tomorrow", "next week", "some day", "later"),
 }
-_DETERMINERS = {"one": ("the", "this", "every", "another"), "many": ("the", "some", "these", "many")}
+_DETERMINERS = {
+    "one": ("the", "this", "every", "another"),
+    "many": ("the", "some", "these", "many"),
+}
 PRONOUN = {"one": "she", "many": "they"}
 _MANNERS = ("slowly", "gladly", "quietly", "at once", "with care", "in silence")
 _LINKS = ("and", "because", "although", "while", "so", "before")
@@ -85,11 +93,21 @@ def grammar_sentences(count: int, seed: int = 0, part: Part = "train") -> Senten
     if count < 1:
         raise UserError(f"sentences must be 1 or more, got {count}")
     drawn = draw(count, seed, part)
-    words = SPECIAL + tuple(sorted({word for options in rules().values() for word in _words(options)}))
+    words = SPECIAL + tuple(
+        sorted({word for options in rules().values() for word in _words(options)})
+    )
     tokens, lengths, _ = to_numbers([sentence.words for sentence in drawn], words)
     factors = np.array([sentence.factors for sentence in drawn], np.int64)
     source, split = f"drawn from a grammar, seed {seed}", f"{part}: {count:,} sentences"
-    return Sentences(torch.from_numpy(tokens), torch.from_numpy(lengths), words, source, split, factors, tuple(FACTORS))
+    return Sentences(
+        torch.from_numpy(tokens),
+        torch.from_numpy(lengths),
+        words,
+        source,
+        split,
+        factors,
+        tuple(FACTORS),
+    )
 
 
 def draw(count: int, seed: int = 0, part: Part = "train") -> list[Drawn]:
@@ -146,10 +164,16 @@ def rules() -> Rules:
             *((0.25, (preposition, "the", ("place", topic))) for preposition in ("near", "behind")),
         ]
     for tense in TENSES:
-        table["opening", tense] = [(0.4, ()), *((0.15, (*time.split(), ",")) for time in _TIMES[tense])]
+        table["opening", tense] = [
+            (0.4, ()),
+            *((0.15, (*time.split(), ",")) for time in _TIMES[tense]),
+        ]
     for number in NUMBERS:
         table["determiner", number] = _any(_DETERMINERS[number])
-    table[("manner",)] = [(0.5, ()), *((0.5 / len(_MANNERS), tuple(manner.split())) for manner in _MANNERS)]
+    table[("manner",)] = [
+        (0.5, ()),
+        *((0.5 / len(_MANNERS), tuple(manner.split())) for manner in _MANNERS),
+    ]
     table[("link",)] = _any(_LINKS)
     return table
 
@@ -158,7 +182,9 @@ def _clauses(table: Rules, *features: str) -> None:
     """Sentence, main clause, what is done, and the clauses that follow, of one meaning."""
     topic, tense, number, _ = features
     done, person = ("done", *features), ("some person", topic, number)
-    table["sentence", *features] = [(1.0, (("opening", tense), ("main", *features), ("more 1", *features), "."))]
+    table["sentence", *features] = [
+        (1.0, (("opening", tense), ("main", *features), ("more 1", *features), "."))
+    ]
     table["main", *features] = [(0.7, (person, done)), (0.3, (person, "who", done, ",", done))]
     table[done] = [(1.0, (("verb", *features), ("object", topic), ("where", topic), ("manner",)))]
     for clause in range(1, _MOST_CLAUSES):
@@ -193,7 +219,9 @@ def expand(symbol: Symbol, random: Random) -> Expanded:
     return Expanded(words, nats)
 
 
-def _choose(options: list[tuple[float, tuple[Symbol, ...]]], at: float) -> tuple[float, tuple[Symbol, ...]]:
+def _choose(
+    options: list[tuple[float, tuple[Symbol, ...]]], at: float
+) -> tuple[float, tuple[Symbol, ...]]:
     for option in options:
         at -= option[0]
         if at < 0:
@@ -211,7 +239,9 @@ def _words(options: list[tuple[float, tuple[Symbol, ...]]]) -> list[str]:
 
 
 def _lexicon() -> dict[str, list[list[str]]]:
-    return {topic: [group.split() for group in groups.split("|")] for topic, groups in LEXICON.items()}
+    return {
+        topic: [group.split() for group in groups.split("|")] for topic, groups in LEXICON.items()
+    }
 
 
 def _noun(word: str, number: str) -> str:
@@ -223,7 +253,9 @@ def _verb(word: str, tense: str, number: str, polarity: str) -> str:
     if tense == "future":
         return f"will {word}" if polarity == "yes" else f"will not {word}"
     if polarity == "no":
-        return {"past": "did", "present": "does" if number == "one" else "do"}[tense] + f" not {word}"
+        return {"past": "did", "present": "does" if number == "one" else "do"}[
+            tense
+        ] + f" not {word}"
     if tense == "past":
         return _with_ed(word)
     return _with_s(word) if number == "one" else word
@@ -244,7 +276,11 @@ def _with_ed(word: str) -> str:
 
 
 SOURCE = Source(
-    "grammar", Grammar, lambda settings, root: grammar_sentences(settings.sentences, part=settings.part),
+    "grammar",
+    Grammar,
+    lambda settings, root: grammar_sentences(settings.sentences, part=settings.part),
     about="sentences drawn from a small grammar: 392 words, topic 8, tense 3, number 2, polarity 2",
-    test=lambda settings, root: replace(settings, part="test", sentences=min(settings.sentences, 2_000)),
+    test=lambda settings, root: replace(
+        settings, part="test", sentences=min(settings.sentences, 2_000)
+    ),
 )

@@ -16,21 +16,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.lab.data import huggingface as hub
-from controlvae.lab.data.bucketing import (BucketOrder, in_buckets)
-from controlvae.lab.data.dataset import digest
-from controlvae.lab.data.splits import (Part, part_of)
-from controlvae.lab.data.paths import (brings_test, data_roots, located)
-from controlvae.lab.data.source import (Source, named_by_setting)
-from controlvae.lab.data.text.subwords import (Cut, learn_pieces, whole)
-from controlvae.lab.data.text.vocabulary import (SPECIAL, to_numbers, to_words, vocabulary)
 from controlvae.errors import UserError
-from controlvae.lab.config import (PennTreebank, TextFile)
+from controlvae.lab.config import PennTreebank, TextFile
+from controlvae.lab.data import huggingface as hub
+from controlvae.lab.data.bucketing import BucketOrder, in_buckets
+from controlvae.lab.data.dataset import digest
+from controlvae.lab.data.paths import brings_test, data_roots, located
+from controlvae.lab.data.source import Source, named_by_setting
+from controlvae.lab.data.splits import Part, part_of
+from controlvae.lab.data.text.subwords import Cut, learn_pieces, whole
+from controlvae.lab.data.text.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 
 Split = Literal["train", "valid", "test"]
 COUNTS = {"train": 42_068, "valid": 3_370, "test": 3_761}
 ARCHIVE = "ptb_mikolov.zip"
-_LONG, _LONG_LETTERS = 500, 5_000  # of a line where no limit is set: a batch of longer ones fills a memory
+_LONG, _LONG_LETTERS = (
+    500,
+    5_000,
+)  # of a line where no limit is set: a batch of longer ones fills a memory
 _FOLDERS = ("", "ptb", "simple-examples/data", "ptb/simple-examples/data")
 NEEDS = f"ptb.train.txt, ptb.valid.txt and ptb.test.txt (Mikolov's, 6 MB), or {ARCHIVE}; here or in ptb/"
 
@@ -49,7 +52,9 @@ class Sentences:
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
     cut: Cut | None = None  # into the pieces that tokens are, where they are no words
-    lower: bool = False  # its words are all in lower case, whatever the case of a sentence of one's own
+    lower: bool = (
+        False  # its words are all in lower case, whatever the case of a sentence of one's own
+    )
     at_once: ClassVar[int] = 50  # with logits for every word of the vocabulary at every place
     kept_in: ClassVar[str] = "words.json"
 
@@ -70,8 +75,12 @@ class Sentences:
         if width is not None and indices.device.type == "cpu" and len(indices):
             longest = int(self.lengths[indices].max())
             if longest > width:
-                raise ValueError(f"width must be {longest} or more to hold these sentences, got {width}")
-        rows = self.tokens.index_select(0, indices.reshape(-1).to(self.tokens.device)).to(indices.device)
+                raise ValueError(
+                    f"width must be {longest} or more to hold these sentences, got {width}"
+                )
+        rows = self.tokens.index_select(0, indices.reshape(-1).to(self.tokens.device)).to(
+            indices.device
+        )
         return rows[:, :width].long().view(*indices.shape, -1)
 
     def batches(self, indices: Tensor) -> Iterator[Tensor]:
@@ -79,7 +88,9 @@ class Sentences:
         for few, width in in_buckets(self.lengths[indices.cpu()], self.at_once):
             yield self.batch(indices[few.to(indices.device)], width)
 
-    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> BucketOrder:
+    def order(
+        self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+    ) -> BucketOrder:
         return BucketOrder(self.lengths, batch, seed, stream=stream, among=among)
 
     def to(self, device: torch.device) -> "Sentences":
@@ -91,13 +102,18 @@ class Sentences:
     def kept(self) -> str:
         """What a model needs of them to write, as JSON."""
         kept = {"vocabulary": self.vocabulary, "lower": self.lower, "longest": self.shape[0]}
-        return json.dumps(kept | ({"pieces": self.cut.learnt} if self.cut else {}), ensure_ascii=False)
+        return json.dumps(
+            kept | ({"pieces": self.cut.learnt} if self.cut else {}), ensure_ascii=False
+        )
 
     @classmethod
     def of_kept(cls, kept: str, reason: str) -> "Sentences":
         """No sentences, and the words of those that `kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
-        none = torch.zeros(0, found["longest"], dtype=torch.int32), torch.zeros(0, dtype=torch.int64)
+        none = (
+            torch.zeros(0, found["longest"], dtype=torch.int32),
+            torch.zeros(0, dtype=torch.int64),
+        )
         cut = Cut(found["pieces"]) if "pieces" in found else None
         return cls(*none, tuple(found["vocabulary"]), reason, cut=cut, lower=found["lower"])
 
@@ -110,7 +126,9 @@ class Sentences:
     def unknown(self, sentence: str) -> list[str]:
         """The words of a sentence of one's own that it does not know."""
         known, words = set(self.vocabulary) - set(SPECIAL), dict.fromkeys(self._split(sentence))
-        return [word for word in words if not known.issuperset(self.cut([word]) if self.cut else [word])]
+        return [
+            word for word in words if not known.issuperset(self.cut([word]) if self.cut else [word])
+        ]
 
     def _split(self, sentence: str) -> list[str]:
         return (sentence.lower() if self.lower else sentence).split()
@@ -139,15 +157,25 @@ def penn_treebank(split: Split = "train", root: Path | None = None) -> Sentences
         raise UserError(f"split must be {', '.join(COUNTS)}, got {split!r}")
     place = find(root)
     if place is None:
-        raise UserError(f"no Penn Treebank in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}")
+        raise UserError(
+            f"no Penn Treebank in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}"
+        )
     texts = {name: _ptb_lines(place, name) for name in dict.fromkeys(("train", split))}
     words = vocabulary(texts["train"])
-    return _sentences(Chosen(texts[split], ""), words, f"Penn Treebank from {place}", f"the {split} part")
+    return _sentences(
+        Chosen(texts[split], ""), words, f"Penn Treebank from {place}", f"the {split} part"
+    )
 
 
 def text_file(
-    path: str, part: Part = "train", held_out: float = 0.1, root: Path | None = None, words: int | None = None,
-    lower: bool = False, longest: int | None = None, pieces: int | None = None,
+    path: str,
+    part: Part = "train",
+    held_out: float = 0.1,
+    root: Path | None = None,
+    words: int | None = None,
+    lower: bool = False,
+    longest: int | None = None,
+    pieces: int | None = None,
 ) -> Sentences:
     """Any UTF-8 text with one sentence a line, its words between white space; or a column of a data set of `datasets`.
 
@@ -180,7 +208,9 @@ def text_file(
     if copy is not None and copy.parted:
         own = {name: copy.split(name) for name in ("train", part)}
         split = f"its own {own[part].where.name} part"
-        rows: dict[str, Chosen] = {name: chosen(each.text(column), each.where) for name, each in own.items()}
+        rows: dict[str, Chosen] = {
+            name: chosen(each.text(column), each.where) for name, each in own.items()
+        }
     else:
         text = _decoded(_contents(place), place) if copy is None else copy.whole().text(column)
         rows, split = _divided(chosen(text, place), part, held_out)
@@ -189,15 +219,27 @@ def text_file(
         return replace(_sentences(rows[part], known, str(place), split), lower=lower)
     learnt = learn_pieces(rows["train"].sentences, pieces)
     cut = rows[part]._replace(sentences=[learnt.cut(sentence) for sentence in rows[part].sentences])
-    return replace(_sentences(cut, SPECIAL + learnt.names, str(place), split), cut=learnt.cut, lower=lower)
+    return replace(
+        _sentences(cut, SPECIAL + learnt.names, str(place), split), cut=learnt.cut, lower=lower
+    )
 
 
 def _divided(chosen: Chosen, part: Part, held_out: float) -> tuple[dict[str, Chosen], str]:
     """The training part and the one asked for, and which that is in words."""
     count = len(chosen.sentences)
-    indices: dict[str, np.ndarray] = {each: part_of(count, each, held_out, "sentences") for each in ("train", part)}
-    rows = {name: Chosen([chosen.sentences[i] for i in among], chosen.note) for name, among in indices.items()}
-    return rows, f"{part}: {len(indices[part]):,} of {count:,} sentences" if held_out else "all, no held-out sentences"
+    indices: dict[str, np.ndarray] = {
+        each: part_of(count, each, held_out, "sentences") for each in ("train", part)
+    }
+    rows = {
+        name: Chosen([chosen.sentences[i] for i in among], chosen.note)
+        for name, among in indices.items()
+    }
+    return (
+        rows,
+        f"{part}: {len(indices[part]):,} of {count:,} sentences"
+        if held_out
+        else "all, no held-out sentences",
+    )
 
 
 def find(root: Path | None = None) -> Path | None:
@@ -223,12 +265,18 @@ def _ptb_lines(place: Path, split: str) -> list[list[str]]:
             data = (place / name).read_bytes()
         else:
             with zipfile.ZipFile(place) as archive:
-                data = archive.read(next(inner for inner in archive.namelist() if inner.split("/")[-1] == name))
+                data = archive.read(
+                    next(inner for inner in archive.namelist() if inner.split("/")[-1] == name)
+                )
     except (OSError, zipfile.BadZipFile, zlib.error, StopIteration) as error:
-        raise UserError(f"{name} cannot be read from {place}: {str(error) or 'it is not there'}") from None
+        raise UserError(
+            f"{name} cannot be read from {place}: {str(error) or 'it is not there'}"
+        ) from None
     lines = _lines(_decoded(data, place / name))
     if len(lines) != COUNTS[split]:
-        raise UserError(f"{place / name} holds {len(lines):,} sentences instead of {COUNTS[split]:,}")
+        raise UserError(
+            f"{place / name} holds {len(lines):,} sentences instead of {COUNTS[split]:,}"
+        )
     return lines
 
 
@@ -273,33 +321,63 @@ def _short_enough(lines: list[list[str]], longest: int | None, where: str) -> Ch
     kept = lines if longest is None else [words for words in lines if len(words) <= longest]
     left_out = len(lines) - len(kept)
     if not kept:
-        raise UserError(f"no sentences in {where}" + (f" of {longest} words or fewer" if lines else ""))
-    return Chosen(kept, f"; {left_out:,} of {len(lines):,} left out, longer than {longest} words" if left_out else "")
+        raise UserError(
+            f"no sentences in {where}" + (f" of {longest} words or fewer" if lines else "")
+        )
+    return Chosen(
+        kept,
+        f"; {left_out:,} of {len(lines):,} left out, longer than {longest} words"
+        if left_out
+        else "",
+    )
 
 
 def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) -> Sentences:
     numbers = to_numbers(chosen.sentences, words)
-    tokens, lengths, note = torch.from_numpy(numbers.tokens), torch.from_numpy(numbers.lengths), numbers.note(words)
+    tokens, lengths, note = (
+        torch.from_numpy(numbers.tokens),
+        torch.from_numpy(numbers.lengths),
+        numbers.note(words),
+    )
     return Sentences(tokens, lengths, words, source + chosen.note + note, split)
 
 
 def _load_file(settings: TextFile, root: Path | None) -> Sentences:
-    words, lower, longest, pieces = settings.words, settings.lower, settings.longest, settings.pieces
-    return text_file(settings.path, settings.part, settings.held_out, root, words, lower, longest, pieces=pieces)
+    words, lower, longest, pieces = (
+        settings.words,
+        settings.lower,
+        settings.longest,
+        settings.pieces,
+    )
+    return text_file(
+        settings.path, settings.part, settings.held_out, root, words, lower, longest, pieces=pieces
+    )
 
 
 def _test_of_file(settings: TextFile, root: Path | None) -> TextFile | None:
-    return replace(settings, part="test") if settings.held_out > 0 or brings_test(settings.path, root) else None
+    return (
+        replace(settings, part="test")
+        if settings.held_out > 0 or brings_test(settings.path, root)
+        else None
+    )
 
 
 PTB = Source(
-    "ptb", PennTreebank, lambda settings, root: penn_treebank(settings.split, root), needs=NEEDS, found=found,
+    "ptb",
+    PennTreebank,
+    lambda settings, root: penn_treebank(settings.split, root),
+    needs=NEEDS,
+    found=found,
     about="Penn Treebank (Mikolov's): 42,068 sentences to train on, 3,370 and 3,761 held out",
     test=lambda settings, root: replace(settings, split="test"),
     validation=lambda settings: replace(settings, split="valid"),
 )
 FILE = Source(
-    "text", TextFile, _load_file, test=_test_of_file, found=named_by_setting,
+    "text",
+    TextFile,
+    _load_file,
+    test=_test_of_file,
+    found=named_by_setting,
     about="your own text, one sentence a line: --set data='TextFile(\"my/text.txt\")'",
     needs=f"a UTF-8 text file, or {hub.NEEDS}, whose test split is held out; a path as given, or inside a data folder",
 )

@@ -43,12 +43,16 @@ def learn_pieces(sentences: Sequence[Sequence[str]], most: int) -> Pieces:
     tokenizers = _tokenizers()
     learner = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=_UNKNOWN))
     learner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(replacement=START)
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=most, special_tokens=[_UNKNOWN], show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=most, special_tokens=[_UNKNOWN], show_progress=False
+    )
     learner.train_from_iterator((" ".join(words) for words in sentences), trainer)
     names = sorted(learner.get_vocab(), key=learner.get_vocab().__getitem__)
     if len(names) - 1 > most:
         letters = sum(len(name) == 1 for name in names)
-        raise UserError(f"pieces={most:,} is fewer than the letters of this text, {letters:,}; set data.pieces higher")
+        raise UserError(
+            f"pieces={most:,} is fewer than the letters of this text, {letters:,}; set data.pieces higher"
+        )
     return Pieces(tuple(names[1:]), Cut(learner.to_str()))
 
 
@@ -56,7 +60,9 @@ def _tokenizers() -> Any:
     try:
         import tokenizers
     except ImportError:
-        raise UserError("data.pieces needs the tokenizers package: pip install 'controlvae[text]'") from None
+        raise UserError(
+            "data.pieces needs the tokenizers package: pip install 'controlvae[text]'"
+        ) from None
     return tokenizers
 
 

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from controlvae.lab.data.text.dialogs import (NOBODY, Dialog, Dialogs, Names, Utterance, as_examples)
-from controlvae.lab.data.splits import (Part, part_of)
-from controlvae.lab.data.paths import (data_roots, find_file, located)
-from controlvae.lab.data.source import (Source, named_by_setting)
 from controlvae.errors import UserError
-from controlvae.lab.config import (DialogFile, Switchboard)
+from controlvae.lab.config import DialogFile, Switchboard
+from controlvae.lab.data.paths import data_roots, find_file, located
+from controlvae.lab.data.source import Source, named_by_setting
+from controlvae.lab.data.splits import Part, part_of
+from controlvae.lab.data.text.dialogs import NOBODY, Dialog, Dialogs, Names, Utterance, as_examples
 
 Split = Literal["train", "valid", "test"]
 SPLITS = ("train", "valid", "test")
@@ -32,7 +32,10 @@ NEEDS = (
 
 
 def switchboard(
-    split: Split = "train", root: Path | None = None, words: int | None = 10_000, window: int = 9,
+    split: Split = "train",
+    root: Path | None = None,
+    words: int | None = 10_000,
+    window: int = 9,
     longest: int | None = 38,
 ) -> Dialogs:
     """Switchboard's telephone conversations, with the words, topics and acts of the training part.
@@ -54,21 +57,37 @@ def switchboard(
     dialogs = {name: read_dialogs(place) for name, place in places.items() if place is not None}
     names, count = Names.of(dialogs["train"], words), len(dialogs[split])
     source = f"Switchboard from {places[split]}"
-    return as_examples(dialogs[split], names, window, longest, source, f"the {split} part, {count:,} dialogs")
+    return as_examples(
+        dialogs[split], names, window, longest, source, f"the {split} part, {count:,} dialogs"
+    )
 
 
 def dialog_file(
-    path: str, part: Part = "train", held_out: float = 0.1, root: Path | None = None, words: int | None = 10_000,
-    window: int = 9, longest: int | None = 38,
+    path: str,
+    part: Part = "train",
+    held_out: float = 0.1,
+    root: Path | None = None,
+    words: int | None = 10_000,
+    window: int = 9,
+    longest: int | None = 38,
 ) -> Dialogs:
     """Any dialogs of that form, whole dialogs of them held out; the rest is as in `switchboard`."""
     if part not in ("train", "test"):
         raise UserError(f"part must be train or test, got {part!r}")
     found, _ = located(path, root)
     dialogs = read_dialogs(found)
-    rows = {name: [dialogs[i] for i in part_of(len(dialogs), name, held_out, "dialogs")] for name in ("train", part)}
-    split = f"{part}: {len(rows[part]):,} of {len(dialogs):,} dialogs" if held_out else "all, no held-out dialogs"
-    return as_examples(rows[part], Names.of(rows["train"], words), window, longest, str(found), split)
+    rows = {
+        name: [dialogs[i] for i in part_of(len(dialogs), name, held_out, "dialogs")]
+        for name in ("train", part)
+    }
+    split = (
+        f"{part}: {len(rows[part]):,} of {len(dialogs):,} dialogs"
+        if held_out
+        else "all, no held-out dialogs"
+    )
+    return as_examples(
+        rows[part], Names.of(rows["train"], words), window, longest, str(found), split
+    )
 
 
 def read_dialogs(path: Path) -> list[Dialog]:
@@ -78,7 +97,11 @@ def read_dialogs(path: Path) -> list[Dialog]:
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as text: {error}") from None
-    dialogs = [_dialog(line, f"{path}, line {n}") for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    dialogs = [
+        _dialog(line, f"{path}, line {n}")
+        for n, line in enumerate(text.split("\n"), 1)
+        if line.strip()
+    ]
     if not dialogs:
         raise UserError(f"{path} holds no dialogs; it needs a JSON object a line")
     return dialogs
@@ -97,7 +120,12 @@ def found(root: Path | None = None) -> str:
 
 def _find(split: str, root: Path | None) -> Path | None:
     names = _TRAIN if split == "train" else (split,)
-    files = [f"{folder}{name}.jsonl{end}" for folder in ("switchboard/", "") for name in names for end in ("", ".gz")]
+    files = [
+        f"{folder}{name}.jsonl{end}"
+        for folder in ("switchboard/", "")
+        for name in names
+        for end in ("", ".gz")
+    ]
     return find_file(files, root)
 
 
@@ -105,12 +133,22 @@ def _dialog(line: str, where: str) -> Dialog:
     try:
         plain = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON, of which each line must be an object: {error}") from None
+        raise UserError(
+            f"{where} is not JSON, of which each line must be an object: {error}"
+        ) from None
     if not isinstance(plain, dict) or not isinstance(plain.get("utts"), list):
-        raise UserError(f"{where} must be an object with utts, a list of [speaker, text, [act, sentiment]]")
-    speakers = list(dict.fromkeys([*("AB" if "A" in plain or "B" in plain else ()), *_speakers(plain["utts"], where)]))
+        raise UserError(
+            f"{where} must be an object with utts, a list of [speaker, text, [act, sentiment]]"
+        )
+    speakers = list(
+        dict.fromkeys(
+            [*("AB" if "A" in plain or "B" in plain else ()), *_speakers(plain["utts"], where)]
+        )
+    )
     if len(speakers) > 2:
-        raise UserError(f"{where} has {len(speakers)} speakers, {', '.join(map(str, speakers[:4]))}; a dialog has two")
+        raise UserError(
+            f"{where} has {len(speakers)} speakers, {', '.join(map(str, speakers[:4]))}; a dialog has two"
+        )
     said = [
         Utterance(speakers.index(one[0]), words, _act(one))
         for one in plain["utts"]
@@ -122,8 +160,14 @@ def _dialog(line: str, where: str) -> Dialog:
 
 def _speakers(utterances: Sequence[Any], where: str) -> list[str]:
     for one in utterances:
-        if not (isinstance(one, list) and len(one) >= 2 and all(isinstance(part, str) for part in one[:2])):
-            raise UserError(f"{where} has the utterance {one!r}; it must be [speaker, text, [act, sentiment]]")
+        if not (
+            isinstance(one, list)
+            and len(one) >= 2
+            and all(isinstance(part, str) for part in one[:2])
+        ):
+            raise UserError(
+                f"{where} has the utterance {one!r}; it must be [speaker, text, [act, sentiment]]"
+            )
     return [one[0] for one in utterances]
 
 
@@ -140,8 +184,17 @@ def _profile(value: object) -> Sequence[float]:
     """Numbers about a speaker; Switchboard writes them as text in quotes, and 9 for an education that is not known."""
     if not isinstance(value, dict):
         return NOBODY
-    age, education, sex = _number(value.get("age")), _number(value.get("education")), _plain_name(value.get("sex"))
-    return age / 100, education / 3 if education <= 3 else 0.0, float(sex == "female"), float(sex == "male")
+    age, education, sex = (
+        _number(value.get("age")),
+        _number(value.get("education")),
+        _plain_name(value.get("sex")),
+    )
+    return (
+        age / 100,
+        education / 3 if education <= 3 else 0.0,
+        float(sex == "female"),
+        float(sex == "male"),
+    )
 
 
 def _number(value: object) -> float:
@@ -162,13 +215,20 @@ def _load_file(settings: DialogFile, root: Path | None) -> Dialogs:
 
 
 SOURCE = Source(
-    "switchboard", Switchboard, _load, needs=NEEDS, found=found,
+    "switchboard",
+    Switchboard,
+    _load,
+    needs=NEEDS,
+    found=found,
     about="Switchboard: telephone conversations with topics and dialog acts, 60 and 62 of them held out",
     test=lambda settings, root: replace(settings, split="test"),
     validation=lambda settings: replace(settings, split="valid"),
 )
 FILE = Source(
-    "dialog", DialogFile, _load_file, found=named_by_setting,
+    "dialog",
+    DialogFile,
+    _load_file,
+    found=named_by_setting,
     about="your own dialogs: --set data='DialogFile(\"my/dialogs.jsonl\")'",
     needs='a JSON object a line, {"topic": "...", "utts": [["A", "text", ["act"]], ...]}, without topics and acts '
     "where there are none; as it is or as .gz; a path as given, or inside a data folder",

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from controlvae.lab.data.text.dialogs import (Dialog, Dialogs, Names, Utterance, as_examples)
-from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.text.grammar import (NUMBERS, PRONOUN, TENSES, TOPICS, expand)
-from controlvae.lab.data.splits import Part
-from controlvae.lab.data.source import Source
 from controlvae.lab.config import SmallTalk
+from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.source import Source
+from controlvae.lab.data.splits import Part
+from controlvae.lab.data.text.dialogs import Dialog, Dialogs, Names, Utterance, as_examples
+from controlvae.lab.data.text.grammar import NUMBERS, PRONOUN, TENSES, TOPICS, expand
 
 # What may follow an act, and how often.
 _NEXT = {
@@ -42,7 +42,9 @@ def small_talk(count: int, seed: int = 0, part: Part = "train", window: int = 4)
     """So many dialogs. The vocabulary is that of a fixed draw to train on, whatever the count."""
     names = Names.of(draw_dialogs(2_000, 0, "train"))
     split = f"{part}: {count:,} dialogs"
-    return as_examples(draw_dialogs(count, seed, part), names, window, None, f"small talk, seed {seed}", split)
+    return as_examples(
+        draw_dialogs(count, seed, part), names, window, None, f"small talk, seed {seed}", split
+    )
 
 
 def draw_dialogs(count: int, seed: int = 0, part: Part = "train") -> list[Dialog]:
@@ -67,7 +69,10 @@ def _say(act: str, topic: str, tense: str, number: str, random: Random) -> Seque
     def some(*symbol: str) -> list[str]:
         return expand(symbol, random).words
 
-    done = [*some("verb", topic, tense, number, "no" if act == "no" else "yes"), *some("object", topic)]
+    done = [
+        *some("verb", topic, tense, number, "no" if act == "no" else "yes"),
+        *some("object", topic),
+    ]
     match act:
         case "statement":
             return [*some("some person", topic, number), *done, "."]
@@ -93,7 +98,11 @@ def _one(values: Sequence[str], random: Random) -> str:
 
 
 SOURCE = Source(
-    "small-talk", SmallTalk, about="dialogs drawn from a small grammar: topic 8, acts 7",
-    load=lambda settings, root: small_talk(settings.dialogs, part=settings.part, window=settings.window),
+    "small-talk",
+    SmallTalk,
+    about="dialogs drawn from a small grammar: topic 8, acts 7",
+    load=lambda settings, root: small_talk(
+        settings.dialogs, part=settings.part, window=settings.window
+    ),
     test=lambda settings, root: replace(settings, part="test", dialogs=min(settings.dialogs, 500)),
 )

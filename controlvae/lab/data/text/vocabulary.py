@@ -8,8 +8,15 @@ import numpy as np
 
 from controlvae.errors import UserError
 
-PAD, BOS, EOS, UNK = range(4)  # padding, begin of sentence, end of sentence, a word outside the vocabulary
-SPECIAL = ("<PAD>", "<BOS>", "<EOS>", "<UNK>")  # distinct from Penn Treebank's own <unk>, which is a word like others
+PAD, BOS, EOS, UNK = range(
+    4
+)  # padding, begin of sentence, end of sentence, a word outside the vocabulary
+SPECIAL = (
+    "<PAD>",
+    "<BOS>",
+    "<EOS>",
+    "<UNK>",
+)  # distinct from Penn Treebank's own <unk>, which is a word like others
 _MOST = 4 << 30  # bytes of one table
 
 
@@ -55,7 +62,9 @@ def to_numbers(sentences: Sequence[Sequence[str]], words: tuple[str, ...]) -> Nu
             f"{len(sentences):,} sentences as long as the longest, of {longest - 1:,} words, take "
             f"{len(sentences) * longest * 4 / (1 << 30):.0f} GB; set the longest sentence to take"
         )
-    flat = np.fromiter((number.get(word, UNK) for sentence in sentences for word in sentence), np.int32)
+    flat = np.fromiter(
+        (number.get(word, UNK) for sentence in sentences for word in sentence), np.int32
+    )
     place = np.arange(longest)
     tokens = np.full((len(sentences), longest), PAD, np.int32)
     tokens[place < lengths[:, None] - 1] = flat
