@@ -1,0 +1,1 @@
+"""Image files, NumPy arrays and the user's own images."""

@@ -1,0 +1,1 @@
+"""Sentences and dialogs as rows of token ids."""

@@ -1,0 +1,1 @@
+"""Run folders: their files, logs, checkpoints and requests, and trained runs loaded from them."""
