@@ -32,7 +32,7 @@ from torch import Tensor
 
 import controlvae as cv
 from controlvae.lab.config import CIFAR10, Shapes2D, preset
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.measurements import columns
 from controlvae.lab.engines.select import make_engine
@@ -181,7 +181,7 @@ def _loop(
     return trace
 
 
-_examples = cache(load)
+_examples = cache(load_dataset)
 
 
 def _pictures(data: Shapes2D | CIFAR10, batch: int, steps: int) -> Iterator[Tensor]:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
-from controlvae.lab.config.experiment import HELD
+from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.statistics import Spread, spread
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.curves import Trace, draw_latents, log_scale
@@ -167,7 +167,7 @@ def _draw_methods(
         if not len(weight.steps):
             continue
         experiment = folders[0].experiment()
-        held, law = experiment.objective.holds, experiment.control
+        held, law = experiment.objective.controlled_quantity, experiment.control
         if isinstance(
             law, Capacity
         ):  # as the paper draws it; the log has the mean of a sign that flips all the time
@@ -178,7 +178,7 @@ def _draw_methods(
                 f"(b): the weight of {row.method} is γ, that of |KL − C|; its KL is weighed by +γ or −γ."
             )
         elif held != "kl":
-            notes.append(f"(b): the weight of {row.method} is that of the {HELD[held]}.")
+            notes.append(f"(b): the weight of {row.method} is that of the {QUANTITY_LABELS[held]}.")
         drawn.append((row.method, place, reconstruction, weight))
         columns = zip(
             weight.steps,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controlvae.lab.config import Experiment, changed, preset
+from controlvae.lab.config import Experiment, changed_fields, preset
 from controlvae.lab.evaluation.external_codes import ScoreFile
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import difference, sample_sd
@@ -414,7 +414,7 @@ def _differences(folder: RunFolder, name: str) -> list[str]:
 
 def _changed_settings(folder: RunFolder, other: Experiment) -> list[str]:
     wording = {"name", "about", "paper", "training.seed"}
-    return [path for path in changed(folder.experiment(), other) if path not in wording]
+    return [path for path in changed_fields(folder.experiment(), other) if path not in wording]
 
 
 def _pair(mean: float, sd: float | None, digits: int) -> str:

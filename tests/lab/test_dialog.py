@@ -18,7 +18,7 @@ from controlvae.errors import UserError
 from controlvae.lab.cli.chat import chat
 from controlvae.lab.config import Adam, override, preset
 from controlvae.lab.data.bucketing import BucketOrder
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.data.text import switchboard
 from controlvae.lab.data.text.dialogs import Names, Utterance, as_examples
 from controlvae.lab.data.text.synthetic_dialog import draw_dialogs, small_talk
@@ -395,7 +395,7 @@ def run(tmp_path_factory):
 
 def test_training_goes_on_from_a_snapshot_as_if_never_stopped():
     experiment = override(preset("dialog-quick"), TINY)
-    examples = load(experiment.data)
+    examples = load_dataset(experiment.data)
     straight, before, after = (
         EagerEngine([experiment], examples, torch.device("cpu")) for _ in range(3)
     )

@@ -27,7 +27,7 @@ from controlvae.lab.cli.runs import show_metrics
 from controlvae.lab.cli.sweeping import assignments
 from controlvae.lab.cli.training import options
 from controlvae.lab.config import PRESETS, override, preset
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import shared_settings
 from controlvae.lab.evaluation.statistics import difference
 from controlvae.lab.runs.checkpoint import Checkpoint, save
@@ -833,7 +833,7 @@ def test_the_bench_counts_sentences_in_tokens(tmp_path):
     done = controlvae("bench", "dialog-quick", *words, "--out", out, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "tokens/s" in done.stdout
-    responses = load(PRESETS["dialog-quick"].data).lengths[:, 1].double()
+    responses = load_dataset(PRESETS["dialog-quick"].data).lengths[:, 1].double()
     for line, what in zip(
         json.loads(out.read_text())["results"], ("plain eager loop", "controlvae"), strict=True
     ):

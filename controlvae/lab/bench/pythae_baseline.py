@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from controlvae.lab.config import Experiment
-from controlvae.lab.data.dataset import Examples
+from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.models import build
 from controlvae.lab.models.base import VAE
 from controlvae.lab.models.layers import as_torch
@@ -63,7 +63,7 @@ class _Trainer(BaseTrainer):
 
 
 def pythae_loop(
-    experiment: Experiment, examples: Examples, device: torch.device
+    experiment: Experiment, examples: Dataset, device: torch.device
 ) -> Callable[[int], None]:
     """pythae's trainer over its β-VAE with our network in torch's layers: a constant weight, no controller."""
     logging.getLogger("pythae.trainers.base_trainer.base_trainer").setLevel(logging.WARNING)

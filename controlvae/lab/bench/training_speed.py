@@ -21,10 +21,10 @@ from controlvae.controller import Controller
 from controlvae.errors import UserError
 from controlvae.lab.config import Elbo, Experiment, TotalCorrelation
 from controlvae.lab.config.data import PictureSettings
-from controlvae.lab.data.dataset import Examples
-from controlvae.lab.data.registry import load
-from controlvae.lab.data.text.dialogs import Dialogs
-from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.data.dataset import Dataset
+from controlvae.lab.data.registry import load_dataset
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.engines.eager import code_terms
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.models import build
@@ -194,7 +194,7 @@ def _serve(
     """Says how large its examples are once it is ready, then measures whenever it is asked, until nobody listens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     try:
-        examples = load(line.experiment.data, root).to(device)
+        examples = load_dataset(line.experiment.data, root).to(device)
         advance = _prepare(line, examples, device)
         advance(2)
         pipe.send(_size(examples))
@@ -206,14 +206,14 @@ def _serve(
         pipe.send(error)
 
 
-def _size(examples: Examples) -> tuple[int | None, float | None]:
+def _size(examples: Dataset) -> tuple[int | None, float | None]:
     """Pixels and tokens of a `Result`."""
-    if not isinstance(examples, Sentences | Dialogs):
+    if not isinstance(examples, SentenceDataset | DialogDataset):
         return examples.shape[-1], None
     return None, examples.lengths.reshape(len(examples), -1)[:, -1].double().mean().item()
 
 
-def _prepare(line: Line, examples: Examples, device: torch.device) -> Callable[[int], object]:
+def _prepare(line: Line, examples: Dataset, device: torch.device) -> Callable[[int], object]:
     match line.what:
         case "plain eager loop":
             return plain_loop(line.experiment, examples, device)
@@ -230,7 +230,7 @@ def _prepare(line: Line, examples: Examples, device: torch.device) -> Callable[[
 
 
 def plain_loop(
-    experiment: Experiment, examples: Examples, device: torch.device
+    experiment: Experiment, examples: Dataset, device: torch.device
 ) -> Callable[[int], None]:
     """The usual loop: eager, default layouts and optimiser, `.item()` and a controller on the host at every step."""
     model = build(experiment, examples)
@@ -264,9 +264,9 @@ def plain_loop(
     return advance
 
 
-def _random_batch(examples: Examples, batch: int, device: torch.device) -> Any:
+def _random_batch(examples: Dataset, batch: int, device: torch.device) -> Any:
     """Any examples; sentences are padded to the longest among them."""
-    if not isinstance(examples, Sentences | Dialogs):
+    if not isinstance(examples, SentenceDataset | DialogDataset):
         return examples.batch(torch.randint(len(examples), (batch,), device=device))
     indices = torch.randint(len(examples), (batch,))
     return examples.batch(indices.to(device), examples.lengths[indices].amax(0).tolist())  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import typer
 from controlvae.errors import UserError, unknown
 from controlvae.lab.cli.runs import name_unknown
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.text.dialogs import Dialogs, Utterance
+from controlvae.lab.data.text.dialogs import DialogDataset, Utterance
 from controlvae.lab.data.text.switchboard import words_of
 from controlvae.lab.data.text.vocabulary import BOS, PAD, UNK
 from controlvae.lab.evaluation.dialog import respond
@@ -20,7 +20,7 @@ _TOGETHER = 16  # responses made at once, however few are asked for: the first o
 
 def chat(run: LoadedRun, count: int, temperature: float, topic: str, seed: int) -> None:
     """Until there are no more lines. What was said before is the context; of the responses the first counts as said."""
-    if not isinstance(run.examples, Dialogs):
+    if not isinstance(run.examples, DialogDataset):
         raise UserError(
             f"{run.folder.path} is no model of dialogs; one would be: controlvae train dialog-quick"
         )

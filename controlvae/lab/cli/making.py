@@ -39,13 +39,13 @@ def presets(
     from rich.table import Table
 
     from controlvae.lab.cli.progress import wide_console
-    from controlvae.lab.config import PRESETS, assignments
+    from controlvae.lab.config import PRESETS, iter_settings
     from controlvae.lab.config import preset as named
 
     if name is not None:
         settings = [
             (path, value)
-            for path, value in assignments(named(name))
+            for path, value in iter_settings(named(name))
             if "." in path or path in _PARTS
         ]
         width = max(len(path) for path, _ in settings)
@@ -169,10 +169,10 @@ def data(
     data_root: DataRoot = None,
 ) -> None:
     """What a data set needs, where it was looked for, what was found."""
-    from controlvae.lab.data.registry import DATA_SETS, describe
+    from controlvae.lab.data.registry import DATASETS, describe_dataset
 
-    for each in [name] if name else DATA_SETS:
-        source = describe(each, data_root)
+    for each in [name] if name else DATASETS:
+        source = describe_dataset(each, data_root)
         typer.echo(f"{source.name}: {source.about}")
         typer.echo(f"  needs      {source.needs}")
         typer.echo(f"  looked in  {', '.join(str(path) for path in source.looked_in)}")

@@ -88,10 +88,12 @@ def describe(progress: Progress, experiments: Sequence[Experiment]) -> str:
     row, steps, weighed = (
         named(progress.latest[shown], experiment),
         experiment.training.steps,
-        experiment.objective.holds,
+        experiment.objective.controlled_quantity,
     )
     target = (
-        {experiment.holds: f"/{nats(row['target'])}"} if not experiment.control.open_loop else {}
+        {experiment.controlled_quantity: f"/{nats(row['target'])}"}
+        if not experiment.control.open_loop
+        else {}
     )
     left = (
         (steps - progress.step) / progress.steps_per_second

@@ -14,7 +14,7 @@ from controlvae.errors import UserError, shell_command
 from controlvae.lab.cli import training
 from controlvae.lab.cli.many import runs_in, seed_folders, train_all
 from controlvae.lab.cli.runs import evaluate_new
-from controlvae.lab.config import PRESETS, apart, override, preset
+from controlvae.lab.config import PRESETS, method_differences, override, preset
 from controlvae.lab.evaluation.external_codes import ScoreFile, score_files
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.paper.dialog_examples import write_examples
@@ -177,7 +177,7 @@ def _check_one_method(
     seeds: dict[int, RunFolder] = {}
     for folder in trained:
         first, twin = trained[0], seeds.setdefault(_seed(folder), folder)
-        if differing := apart(first.experiment(), folder.experiment()):
+        if differing := method_differences(first.experiment(), folder.experiment()):
             other, why = first, f"differ in {', '.join(differing)}"
         elif twin is not folder:
             other, why = twin, f"are both seed {_seed(folder)}"

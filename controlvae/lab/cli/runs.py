@@ -17,7 +17,7 @@ from controlvae.errors import FactorsError, UserError, shell_command
 from controlvae.lab.cli.device import pick_device
 from controlvae.lab.cli.progress import simple_bar, wide_console
 from controlvae.lab.config.data import PictureSettings
-from controlvae.lab.data.dataset import Pictures
+from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.evaluation.evaluate import evaluate as measure
 from controlvae.lab.evaluation.evaluate import suffices
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
@@ -139,7 +139,7 @@ def evaluate_run(
         _draw_information(folder, kept)
     else:
         evaluate(opened, examples, fid, place=place)
-    if isinstance(opened.examples, Pictures):  # sentences are in metrics.json
+    if isinstance(opened.examples, ImageDataset):  # sentences are in metrics.json
         figures, step = opened.folder.figures, opened.step
         save_pixels(samples(opened), figures / "samples.png", step=step)
         save_figure(reconstructions(opened), figures / "reconstruction.png", step=step)

@@ -271,13 +271,13 @@ def reconstruct(
 ) -> None:
     """A picture of data above and reconstructions below; or sentences and what their codes are read back as."""
     from controlvae.lab.cli.runs import open_at
-    from controlvae.lab.data.text.sentences import Sentences
+    from controlvae.lab.data.text.sentences import SentenceDataset
     from controlvae.lab.evaluation.text import read_back
     from controlvae.lab.plots.image_grid import reconstructions, save_figure
     from controlvae.lab.runs.loaded import on_unseen_examples
 
     opened = open_at(run, device, data_root)
-    if isinstance(opened.examples, Sentences):
+    if isinstance(opened.examples, SentenceDataset):
         pairs = read_back(on_unseen_examples(opened), columns)
         _put("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs), out)
         return
@@ -311,7 +311,7 @@ def sample(
 ) -> None:
     """From the prior, N(0, I): a grid of pictures, or sentences."""
     from controlvae.lab.cli.runs import open_at
-    from controlvae.lab.data.text.sentences import Sentences
+    from controlvae.lab.data.text.sentences import SentenceDataset
     from controlvae.lab.evaluation.text import write
     from controlvae.lab.plots.samples import samples, save_pixels
     from controlvae.lab.runs.loaded import picture_model
@@ -319,7 +319,7 @@ def sample(
     opened = open_at(run, device, data_root)
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "beam": beam}
     how = {name: value for name, value in given.items() if value is not None}
-    if isinstance(opened.examples, Sentences):
+    if isinstance(opened.examples, SentenceDataset):
         if columns is not None:
             raise UserError(f"--columns is for pictures; {run} is a model of sentences, one a line")
         _put("\n".join(write(opened, count, seed=seed, **how)), out)
@@ -353,13 +353,13 @@ def interpolate(
 ) -> None:
     """Pictures, or sentences, on the way from one example to another."""
     from controlvae.lab.cli.runs import name_unknown, open_at
-    from controlvae.lab.data.text.sentences import Sentences
+    from controlvae.lab.data.text.sentences import SentenceDataset
     from controlvae.lab.evaluation.text import between, two_sentences
     from controlvae.lab.plots.image_grid import save_figure
     from controlvae.lab.plots.samples import interpolation, two_pictures
 
     opened = open_at(run, device, data_root)
-    if isinstance(opened.examples, Sentences):
+    if isinstance(opened.examples, SentenceDataset):
         rows, unknown = two_sentences(opened, start, end)
         name_unknown(unknown)
         ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)

@@ -21,7 +21,7 @@ def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) ->
     """Fits a plant to a run's log, tries each law on it, prints how they settle, and draws them."""
     folder = RunFolder(run)
     experiment, records = folder.experiment(), folder.records()
-    held = experiment.objective.holds
+    held = experiment.objective.controlled_quantity
     tried: dict[str, Law] = {
         text: override(experiment, [f"control={text}"]).control for text in laws
     }

@@ -23,8 +23,10 @@ def target(
     base = _logged_often(
         resolve_experiment(name, [*sets, f"training.steps={steps}"], how.data_root)
     )
-    if base.holds != "kl":
-        raise UserError(f"{name} holds {base.holds}, not the KL; the paper's band is about the KL")
+    if base.controlled_quantity != "kl":
+        raise UserError(
+            f"{name} holds {base.controlled_quantity}, not the KL; the paper's band is about the KL"
+        )
     low, high = _bounds(base)
     if low >= 1:
         raise UserError(

@@ -22,9 +22,9 @@ from controlvae.errors import UserError, shell_command
 from controlvae.lab.cli.device import pick_device
 from controlvae.lab.cli.progress import training_bar
 from controlvae.lab.config import Experiment, describe_likelihood, override, preset
-from controlvae.lab.data.dataset import BinaryImages, Examples, Pictures
+from controlvae.lab.data.dataset import BinaryImages, Dataset, ImageDataset
 from controlvae.lab.data.paths import data_roots
-from controlvae.lab.data.registry import load, validation_part
+from controlvae.lab.data.registry import load_dataset, validation_settings
 from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.measurements import nats
 from controlvae.lab.engines.sampling import validated
@@ -106,7 +106,9 @@ def plan(
         experiment = replayed(experiment, find_runs(replay))
     # The paper's rules for gains are about a KL in nats, not about a total correlation.
     for message in {
-        str(warning.message) for warning in caught if sets and experiment.holds == "kl"
+        str(warning.message)
+        for warning in caught
+        if sets and experiment.controlled_quantity == "kl"
     }:
         print(f"controlvae: note: {message}", file=sys.stderr)
     if run is None:
@@ -257,26 +259,26 @@ class TrainingSetup(NamedTuple):
 
 def _machinery(experiments: Sequence[Experiment], how: RunOptions) -> TrainingSetup:
     check_alike(experiments)
-    examples = load(experiments[0].data, how.data_root).to(how.device)
+    examples = load_dataset(experiments[0].data, how.data_root).to(how.device)
     looked_at = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
     validator = Validator(experiments, examples, how.device, how.data_root) if looked_at else None
-    kept = examples.kept_in, examples.kept()
+    kept = examples.metadata_file, examples.metadata()
     return TrainingSetup(
         engine, validator, examples.fingerprint(), _what(experiments[0], examples, validator), kept
     )
 
 
-def _what(experiment: Experiment, examples: Examples, validator: Validator | None) -> list[str]:
+def _what(experiment: Experiment, examples: Dataset, validator: Validator | None) -> list[str]:
     """What is trained on and in what its reconstruction is counted; a note where the two do not suit each other."""
     shape, validation = "x".join(map(str, examples.shape)), experiment.training.validation
     size = f"{len(examples):,} examples" + (
-        f" of {shape}" if isinstance(examples, Pictures) else ""
+        f" of {shape}" if isinstance(examples, ImageDataset) else ""
     )
     never = "" if validator else ", never looked at: set training.validate_every"
     if not validation:
         kept = ""
-    elif validation_part(experiment.data) is not None:
+    elif validation_settings(experiment.data) is not None:
         number = (
             f"{len(validator.indices):,} of {len(validator.examples):,} in " if validator else ""
         )
@@ -299,7 +301,7 @@ def _what(experiment: Experiment, examples: Examples, validator: Validator | Non
     return lines
 
 
-def _describe_factors(table: np.ndarray, examples: Examples) -> str:
+def _describe_factors(table: np.ndarray, examples: Dataset) -> str:
     """`shape (3 kinds), scale (6 values)`: so many are among these examples."""
     counts = [len(np.unique(column)) for column in table.T]
     kinds = ["kinds" if name in examples.unordered else "values" for name in examples.factor_names]
@@ -392,7 +394,7 @@ def _ending(run: Run) -> str:
 
     Behind a total correlation stands how often its critic is right, without which an estimate says little.
     """
-    record, held = run.folder.last_record(), run.experiment.holds
+    record, held = run.folder.last_record(), run.experiment.controlled_quantity
     assert record is not None
     latents = record["kl_per_latent"]
     aim = "" if record["target"] is None else f" (target {nats(record['target'])})"
@@ -402,7 +404,7 @@ def _ending(run: Run) -> str:
         else ""
     )
     value = (
-        f", {run.experiment.describe_controlled} {nats(record[held])}"
+        f", {run.experiment.controlled_label} {nats(record[held])}"
         if held != "kl" and (aim or judged)
         else ""
     )

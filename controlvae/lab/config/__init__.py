@@ -14,7 +14,12 @@ from controlvae.lab.config.data import (
     TextFile,
 )
 from controlvae.lab.config.experiment import Experiment, Training
-from controlvae.lab.config.models import ConvVAE, DialogVAE, ImageVAE, TextVAE
+from controlvae.lab.config.models import (
+    ConvVAEConfig,
+    DialogVAEConfig,
+    ImageVAEConfig,
+    TextVAEConfig,
+)
 from controlvae.lab.config.objectives import (
     Adam,
     BagOfWords,
@@ -27,13 +32,13 @@ from controlvae.lab.config.objectives import (
 )
 from controlvae.lab.config.presets import PRESETS, preset
 from controlvae.lab.config.serialization import (
-    apart,
-    assignments,
-    changed,
-    from_plain,
+    changed_fields,
+    from_dict,
+    iter_settings,
+    method_differences,
     non_default_fields,
     override,
-    to_plain,
+    to_dict,
 )
 
 __all__ = [
@@ -43,15 +48,15 @@ __all__ = [
     "BagOfWords",
     "BetaTC",
     "CelebA",
-    "ConvVAE",
+    "ConvVAEConfig",
     "DataSettings",
     "DialogFile",
-    "DialogVAE",
+    "DialogVAEConfig",
     "Elbo",
     "Experiment",
     "Gaussian",
     "Grammar",
-    "ImageVAE",
+    "ImageVAEConfig",
     "Images",
     "Likelihood",
     "PennTreebank",
@@ -59,16 +64,16 @@ __all__ = [
     "SmallTalk",
     "Switchboard",
     "TextFile",
-    "TextVAE",
+    "TextVAEConfig",
     "TotalCorrelation",
     "Training",
-    "apart",
-    "assignments",
-    "changed",
+    "changed_fields",
     "describe_likelihood",
-    "from_plain",
+    "from_dict",
+    "iter_settings",
+    "method_differences",
     "non_default_fields",
     "override",
     "preset",
-    "to_plain",
+    "to_dict",
 ]

@@ -4,7 +4,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controlvae.lab.config.data import DataSettings, DialogSettings, Shapes2D, TextSettings
-from controlvae.lab.config.models import ConvVAE, DialogVAE, ModelSettings, TextVAE
+from controlvae.lab.config.models import (
+    ConvVAEConfig,
+    DialogVAEConfig,
+    ModelSettings,
+    TextVAEConfig,
+)
 from controlvae.lab.config.objectives import (
     Adam,
     BagOfWords,
@@ -17,7 +22,7 @@ from controlvae.lab.config.validation import check_choices, require
 from controlvae.laws import Constant, Law
 
 Precision = Literal["fp32", "tf32", "bf16"]
-HELD = {
+QUANTITY_LABELS = {
     "kl": "KL",
     "tc": "total correlation",
     "reconstruction": "reconstruction",
@@ -79,7 +84,7 @@ class Experiment:
     about: str = ""
     paper: str = ""  # the table or figure it belongs to
     data: DataSettings = field(default_factory=Shapes2D)
-    model: ModelSettings = field(default_factory=ConvVAE)
+    model: ModelSettings = field(default_factory=ConvVAEConfig)
     objective: ObjectiveSettings = field(default_factory=Elbo)
     control: Law = field(default_factory=lambda: Constant(1.0))
     optimiser: Adam = field(default_factory=Adam)
@@ -88,8 +93,8 @@ class Experiment:
     def __post_init__(self) -> None:
         text, dialog = isinstance(self.data, TextSettings), isinstance(self.data, DialogSettings)
         fits = (
-            isinstance(self.model, TextVAE) == text,
-            isinstance(self.model, DialogVAE) == dialog,
+            isinstance(self.model, TextVAEConfig) == text,
+            isinstance(self.model, DialogVAEConfig) == dialog,
         )
         tokens = self.objective.likelihood == "tokens"
         require(
@@ -118,18 +123,22 @@ class Experiment:
             self.control.open_loop or not getattr(self.objective, "free_bits", 0.0),
             "free_bits set a floor of their own and need an open-loop weight, such as control=Constant(1)",
         )
-        prices = len(getattr(self.objective, "prices", ()))
+        kl_weights = len(getattr(self.objective, "kl_weights", ()))
         require(
-            prices <= self.model.latents,
-            f"objective.prices are {prices} for {self.model.latents} latents",
+            kl_weights <= self.model.latents,
+            f"objective.kl_weights are {kl_weights} for {self.model.latents} latents",
         )
 
     @property
-    def describe_controlled(self) -> str:
+    def controlled_label(self) -> str:
         """What a set point is of, for people."""
-        return HELD[self.holds]
+        return QUANTITY_LABELS[self.controlled_quantity]
 
     @property
-    def holds(self) -> str:
+    def controlled_quantity(self) -> str:
         """The column of the log that a set point belongs to."""
-        return "reconstruction" if self.control.holds_reconstruction else self.objective.holds
+        return (
+            "reconstruction"
+            if self.control.holds_reconstruction
+            else self.objective.controlled_quantity
+        )

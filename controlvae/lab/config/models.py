@@ -1,17 +1,19 @@
 """The networks a run may train, as settings."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from controlvae.lab.config.validation import check_choices, require
 
 
 @dataclass(frozen=True)
-class ConvVAE:
+class ConvVAEConfig:
     """The appendix network: stride-2 convolutions down to a small map, one hidden layer, and their mirror image.
 
     `dense` adds hidden layers between that one and the latents, as in Burgess et al.'s network.
     """
+
+    type_name: ClassVar[str] = "ConvVAE"
 
     latents: int = 10
     channels: tuple[int, ...] = (32, 32, 64, 64)
@@ -32,8 +34,10 @@ class ConvVAE:
 
 
 @dataclass(frozen=True)
-class ImageVAE:
+class ImageVAEConfig:
     """The appendix network for photographs: stride-2 convolutions with batch norm down to a small map, and back."""
+
+    type_name: ClassVar[str] = "ImageVAE"
 
     latents: int = 100
     channels: tuple[int, ...] = (32, 32, 64, 64, 256)
@@ -43,8 +47,10 @@ class ImageVAE:
 
 
 @dataclass(frozen=True)
-class TextVAE:
+class TextVAEConfig:
     """The appendix network for text: an LSTM reads, a Transformer writes; or the other way round."""
+
+    type_name: ClassVar[str] = "TextVAE"
 
     latents: int = 64
     width: int = 256
@@ -67,8 +73,10 @@ class TextVAE:
 
 
 @dataclass(frozen=True)
-class DialogVAE:
+class DialogVAEConfig:
     """The conditional VAE for dialogs: GRUs read the utterances and the context, a GRU writes the response."""
+
+    type_name: ClassVar[str] = "DialogVAE"
 
     latents: int = 200
     embedding: int = 200
@@ -83,7 +91,7 @@ class DialogVAE:
             require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
 
 
-ModelSettings = ConvVAE | ImageVAE | TextVAE | DialogVAE
+ModelSettings = ConvVAEConfig | ImageVAEConfig | TextVAEConfig | DialogVAEConfig
 
 
 def _check_network(latents: int, channels: tuple[int, ...]) -> None:

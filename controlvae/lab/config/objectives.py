@@ -99,7 +99,7 @@ class Adam:
 class Objective:
     """What every objective says of itself."""
 
-    holds: ClassVar[str] = (
+    controlled_quantity: ClassVar[str] = (
         "kl"  # the column of the log that the weight multiplies and, as a rule, a controller holds
     )
     extras: ClassVar[tuple[str, ...]] = ()  # columns of the log beyond those of every objective
@@ -113,9 +113,11 @@ class Elbo(Objective):
 
     likelihood: Likelihood = "bernoulli"
     free_bits: float = 0.0  # nats a latent may spend: the KL of each, averaged over the batch, costs no less than these
-    prices: tuple[
+    kl_weights: tuple[
         float | Schedule, ...
     ] = ()  # of a nat of each latent, the last also of those after it; all 1 if none
+
+    former_names: ClassVar[dict[str, str]] = {"kl_weights": "prices"}
 
     def __post_init__(self) -> None:
         _check_likelihood(self.likelihood)
@@ -123,20 +125,21 @@ class Elbo(Objective):
             0 <= self.free_bits < math.inf,
             f"free_bits must be zero or positive nats, got {self.free_bits}",
         )
-        for price in self.prices:
-            least, most = _range(price)
+        for weight in self.kl_weights:
+            least, most = _range(weight)
             require(
-                0 < least <= most < math.inf, f"prices must be positive and finite, got {price}"
+                0 < least <= most < math.inf,
+                f"kl_weights must be positive and finite, got {weight}",
             )
         require(
-            not (self.free_bits and self.prices),
-            "free_bits and prices do not go together: choose one",
+            not (self.free_bits and self.kl_weights),
+            "free_bits and kl_weights do not go together: choose one",
         )
 
-    def prices_at(self, latents: int, step: Value, xp: Backend = FLOATS) -> list[Value]:
+    def kl_weights_at(self, latents: int, step: Value, xp: Backend = FLOATS) -> list[Value]:
         """What a nat of each latent costs at a step; steps count from one."""
         return [
-            _at(self.prices[min(latent, len(self.prices) - 1)], step, xp)
+            _at(self.kl_weights[min(latent, len(self.kl_weights) - 1)], step, xp)
             for latent in range(latents)
         ]
 
@@ -152,7 +155,7 @@ class TotalCorrelation(Objective):
     critic: tuple[int, ...] = (1000, 1000, 1000, 1000, 1000)  # widths of its hidden layers
     critic_optimiser: Adam = field(default_factory=lambda: Adam(1e-4, 0.5, 0.9))
 
-    holds: ClassVar[str] = "tc"
+    controlled_quantity: ClassVar[str] = "tc"
     extras: ClassVar[tuple[str, ...]] = ("tc", "critic_accuracy")
     batches: ClassVar[int] = 2
     draws: ClassVar[int] = 3  # z's of both batches, and a shuffling
@@ -172,7 +175,7 @@ class BetaTC(Objective):
 
     likelihood: Likelihood = "bernoulli"
 
-    holds: ClassVar[str] = "tc"
+    controlled_quantity: ClassVar[str] = "tc"
     extras: ClassVar[tuple[str, ...]] = ("tc",)
 
     def __post_init__(self) -> None:

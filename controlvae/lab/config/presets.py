@@ -15,7 +15,12 @@ from controlvae.lab.config.data import (
     Switchboard,
 )
 from controlvae.lab.config.experiment import Experiment, Training
-from controlvae.lab.config.models import ConvVAE, DialogVAE, ImageVAE, TextVAE
+from controlvae.lab.config.models import (
+    ConvVAEConfig,
+    DialogVAEConfig,
+    ImageVAEConfig,
+    TextVAEConfig,
+)
 from controlvae.lab.config.objectives import Adam, BagOfWords, BetaTC, Elbo, TotalCorrelation
 from controlvae.laws import (
     PI,
@@ -50,7 +55,9 @@ def _unbounded(target: Target, **settings: float) -> PI:
         return PI(target, beta_max=math.inf, **settings)  # type: ignore[arg-type]
 
 
-SHAPES2D = Experiment("shapes2d", data=Shapes2D(), model=ConvVAE(latents=10), training=Training())
+SHAPES2D = Experiment(
+    "shapes2d", data=Shapes2D(), model=ConvVAEConfig(latents=10), training=Training()
+)
 # A tenth of the paper's steps. What separates factors is the large weight of the early ramp: the weight begins with it
 # instead of winding up to it, and the learning rate is ten times the paper's until the ramp is nearly at its end.
 SHORT = replace(
@@ -66,7 +73,7 @@ _IN_TURN = (1.0, 1.0, *2 * (Points((40_000, 60_000), (3.0, 1.0)),), _LATE_FIFTH[
 _SHORT_RAMP = Points((0, 4_000, 25_000, 80_000, 120_000), (1.0, 2.0, 7.0, 9.5, 16.0))
 FACTOR = replace(
     SHAPES2D,
-    model=ConvVAE(latents=10, hidden=128, initial="normal"),
+    model=ConvVAEConfig(latents=10, hidden=128, initial="normal"),
     objective=TotalCorrelation(),
     training=Training(steps=700_000),  # the length of the script it is known from
 )
@@ -75,7 +82,7 @@ FACTOR = replace(
 CIFAR10_128 = Experiment(
     "cifar10",
     data=CIFAR10(size=128),
-    model=ImageVAE(latents=100),
+    model=ImageVAEConfig(latents=100),
     objective=Elbo("squared-error"),
     training=Training(steps=80_000, batch=100, validation=5_000, validate_every=5_000),
 )
@@ -83,7 +90,7 @@ CELEBA_128 = replace(
     CIFAR10_128,
     name="celeba",
     data=Images("celeba/celeba_10k_89x109.npz", size=128, fit="stretch", held_out=0.1),
-    model=ImageVAE(latents=500),
+    model=ImageVAEConfig(latents=500),
     # 8,500 faces to train on: enough steps for 470 passes, and a look often enough to find where over-fitting begins.
     training=replace(CIFAR10_128.training, steps=40_000, validation=500, validate_every=1_000),
 )
@@ -92,7 +99,7 @@ PICTURES = Experiment(
     "pictures",
     data=Images("pictures", size=64, held_out=0.1),
     objective=Elbo("squared-error"),
-    model=ImageVAE(latents=100, channels=(32, 64, 64, 256)),
+    model=ImageVAEConfig(latents=100, channels=(32, 64, 64, 256)),
     optimiser=Adam(rate=5e-4),
     training=Training(steps=10_000, batch=64, log_every=100, validation=0.1, validate_every=1_000),
 )
@@ -155,7 +162,7 @@ def _image_methods(
 QUICK = replace(
     SHAPES2D,
     data=Shapes2D(size=32, images=20_000),
-    model=ConvVAE(latents=10, channels=(16, 32, 32), hidden=128),
+    model=ConvVAEConfig(latents=10, channels=(16, 32, 32), hidden=128),
     optimiser=Adam(rate=1e-3),
     training=Training(steps=3_000, batch=64, log_every=20),
 )
@@ -168,13 +175,13 @@ TEXT_QUICK = Experiment(
     data=Grammar(),
     objective=Elbo("tokens"),
     optimiser=Adam(rate=2e-3),
-    model=TextVAE(latents=16, width=64, blocks=1, heads=4, inner=128, dropout=0.1),
+    model=TextVAEConfig(latents=16, width=64, blocks=1, heads=4, inner=128, dropout=0.1),
     training=Training(steps=1_500, batch=32, log_every=20),
 )
 PTB = Experiment(
     "ptb",
     data=PennTreebank(),
-    model=TextVAE(),
+    model=TextVAEConfig(),
     objective=Elbo("tokens"),
     optimiser=Adam(rate=1e-3),
     training=Training(steps=80_000, batch=32, validation=3_370, validate_every=4_000),
@@ -185,14 +192,14 @@ DIALOG_QUICK = Experiment(
     data=SmallTalk(),
     objective=BagOfWords(),
     optimiser=Adam(rate=5e-3, clip=5.0),
-    model=DialogVAE(latents=16, embedding=32, utterance=32, context=64, hidden=64, labels=8),
+    model=DialogVAEConfig(latents=16, embedding=32, utterance=32, context=64, hidden=64, labels=8),
     training=Training(steps=1_200, batch=64, log_every=20),
 )
 # The released code: 30 "epochs" of at most 3,000 steps, about ten passes over the 2,316 dialogs.
 DIALOG = Experiment(
     "dialog",
     data=Switchboard(),
-    model=DialogVAE(),
+    model=DialogVAEConfig(),
     objective=BagOfWords(),
     optimiser=Adam(rate=1e-3, clip=5.0),
     training=Training(steps=69_000, batch=30),
@@ -249,7 +256,7 @@ _PRESETS = [
         name="shapes2d-beta-100",
         paper="Tables 1 and 2, Figure 3",
         about="β-VAE with capacity 15 and γ = 100, as published: its own network and learning rate",
-        model=ConvVAE(latents=10, channels=(32, 32, 32, 32), dense=(256,)),
+        model=ConvVAEConfig(latents=10, channels=(32, 32, 32, 32), dense=(256,)),
         optimiser=Adam(rate=5e-4),
         control=Capacity(Linear(0.0, 15.0, steps=100_000), gamma=100.0),
     ),
@@ -273,14 +280,14 @@ _PRESETS = [
         SHAPES2D,
         name="shapes2d-priced-18",
         control=_control(18),
-        objective=Elbo(prices=_LATE_FIFTH),
+        objective=Elbo(kl_weights=_LATE_FIFTH),
         about="ControlVAE, KL = 18; nats of the fifth latent and those after it cost more until step 600,000",
     ),
     replace(
         SHAPES2D,
         name="shapes2d-in-turn-18",
         control=replace(_control(18), beta_init=80.0),
-        objective=Elbo(prices=_IN_TURN),
+        objective=Elbo(kl_weights=_IN_TURN),
         about="the same; β begins at 80, and nats of the third and the fourth cost more until step 60,000",
     ),
     *(
@@ -425,7 +432,7 @@ _PRESETS = [
             paper="Table 9",
             control=PI.paper("images"),
             about=f"ControlVAE, KL = 145, {latents} latents",
-            model=ImageVAE(latents=latents),
+            model=ImageVAEConfig(latents=latents),
         )
         for latents in (200, 500)
     ),

@@ -15,15 +15,25 @@ from controlvae.laws import Law, Schedule, TuningWarning
 T = TypeVar("T")
 
 
-def to_plain(value: Any) -> Any:
+def settings_name(cls: type) -> str:
+    """Return the name that stands for a settings class in JSON and `--set`: `ConvVAE`, `PI`."""
+    return getattr(cls, "type_name", cls.__name__)
+
+
+def former_names(cls: type) -> dict[str, str]:
+    """Return the former name of each renamed field of a settings class."""
+    return getattr(cls, "former_names", {})
+
+
+def to_dict(value: Any) -> Any:
     """A settings value as JSON data. A dataclass carries its class name under `type`."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            "type": type(value).__name__,
-            **{f.name: to_plain(getattr(value, f.name)) for f in fields(value)},
+            "type": settings_name(type(value)),
+            **{f.name: to_dict(getattr(value, f.name)) for f in fields(value)},
         }
     if isinstance(value, tuple):
-        return [to_plain(item) for item in value]
+        return [to_dict(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"  # JSON has no infinity
     return value
@@ -32,41 +42,44 @@ def to_plain(value: Any) -> Any:
 def non_default_fields(value: Any) -> Any:
     """`to_plain` without the fields that stand at their default: what is left when later versions add fields."""
     if not is_dataclass(value) or isinstance(value, type):
-        return to_plain(value)
+        return to_dict(value)
+    former = former_names(type(value))
     said = {
         f.name: getattr(value, f.name)
         for f in fields(value)
         if getattr(value, f.name) != _default(f)
     }
     return {
-        "type": type(value).__name__,
-        **{name: non_default_fields(part) for name, part in said.items()},
+        "type": settings_name(type(value)),
+        **{former.get(name, name): non_default_fields(part) for name, part in said.items()},
     }
 
 
-def assignments(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def iter_settings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Every setting by its path and as `--set` takes it: `control`, `PI`; `control.target`, `18.0`; ..."""
     if not is_dataclass(value) or isinstance(value, type):
         yield path, str(value) if isinstance(value, str) else repr(value)
         return
     if path:
-        yield path, type(value).__name__
+        yield path, settings_name(type(value))
     for name in (f.name for f in fields(value)):
-        yield from assignments(getattr(value, name), f"{path}.{name}".lstrip("."))
+        yield from iter_settings(getattr(value, name), f"{path}.{name}".lstrip("."))
 
 
-def changed(value: Any, other: Any, path: str = "") -> Iterator[str]:
+def changed_fields(value: Any, other: Any, path: str = "") -> Iterator[str]:
     """The paths at which two settings differ: `data.size`, `control.target`."""
     if type(value) is not type(other) or not is_dataclass(value):
         yield from [path] if value != other else []
         return
     for name in (f.name for f in fields(value)):
-        yield from changed(getattr(value, name), getattr(other, name), f"{path}.{name}".lstrip("."))
+        yield from changed_fields(
+            getattr(value, name), getattr(other, name), f"{path}.{name}".lstrip(".")
+        )
 
 
-def apart(one: Any, other: Any) -> list[str]:
+def method_differences(one: Any, other: Any) -> list[str]:
     """The settings in which two experiments are not one: seeds of one method have none."""
-    return [path for path in changed(one, other) if path not in _NOT_THE_METHOD]
+    return [path for path in changed_fields(one, other) if path not in _NOT_THE_METHOD]
 
 
 # Words, the seed, when to look, and a table that training never looks at.
@@ -85,7 +98,7 @@ def _default(field: Any) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def from_plain(cls: type[T], plain: Any) -> T:
+def from_dict(cls: type[T], plain: Any) -> T:
     """The settings value that `to_plain` wrote; a field it lacks takes its default."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TuningWarning)  # whoever wrote the file has been warned
@@ -119,6 +132,11 @@ def _changed(value: Any, changes: list[_Change], hint: Any) -> Any:
             f"--set {first.full}: {first.path[0]!r} is not a field of {value!r}, which is a plain value"
         )
     hints, names, made = get_type_hints(type(value)), [f.name for f in fields(value)], {}
+    current_names = {old: new for new, old in former_names(type(value)).items()}
+    changes = [
+        change._replace(path=[current_names.get(change.path[0], change.path[0]), *change.path[1:]])
+        for change in changes
+    ]
     for name in dict.fromkeys(change.path[0] for change in changes):
         if name not in names:
             raise _no_field(
@@ -144,7 +162,7 @@ def _no_field(value: Any, change: _Change, hint: Any) -> UserError:
     ]
     if not others:
         return unknown(f"field of {type(value).__name__}", name, [f.name for f in fields(value)])
-    written = ", ".join(f"{kind.__name__}({_least(kind, name)})" for kind in others)
+    written = ", ".join(f"{settings_name(kind)}({_least(kind, name)})" for kind in others)
     return UserError(
         f"no field of {type(value).__name__} {name!r}; other kinds of {part} have it: --set '{part}=KIND', "
         f"KIND one of {written}"
@@ -205,7 +223,7 @@ def _structure(hint: Any, plain: Any, path: str) -> Any:
             ok, value = _SCALARS[option](plain)
             if ok:
                 return value
-    settings = {option.__name__: option for option in _settings_classes(options)}
+    settings = {settings_name(option): option for option in _settings_classes(options)}
     if settings and isinstance(plain, dict):
         name = plain.get("type", next(iter(settings)) if len(settings) == 1 else None)
         if not isinstance(name, str) or name not in settings:
@@ -226,7 +244,7 @@ def _check_spelling(text: str, settings: dict[str, type], path: str) -> None:
     if text.count("(") != text.count(")"):
         raise UserError(f"{path}: {text} cannot be read; close every parenthesis")
     if str in get_type_hints(kind).values():
-        example = f'{path}={kind.__name__}("my.txt")'
+        example = f'{path}={settings_name(kind)}("my.txt")'
         raise UserError(f"{path}: {text} cannot be read; put words in quotes, as in '{example}'")
 
 
@@ -238,9 +256,11 @@ def _options(hint: Any) -> tuple[Any, ...]:
 def _structure_settings(cls: type, plain: dict[Any, Any], path: str) -> Any:
     hints = get_type_hints(cls)
     names = [f.name for f in fields(cls)]
+    current_names = {old: new for new, old in former_names(cls).items()}
     given: dict[str, Any] = {}
     for key, item in plain.items():
         name = names[key] if isinstance(key, int) and key < len(names) else key
+        name = current_names.get(name, name)
         if name in given:
             raise UserError(f"{path or cls.__name__} gives {name} twice")
         given[name] = item

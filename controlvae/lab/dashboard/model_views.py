@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from controlvae.errors import UserError
-from controlvae.lab.data.dataset import Pictures
-from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.data.dataset import ImageDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.evaluation.text import read_back, write
 from controlvae.lab.plots.image_grid import channels_last, mosaic
 from controlvae.lab.plots.traversal import ranked, seed_image
@@ -57,7 +57,9 @@ class Models:
                 run = load_run(folder, root=self.root, device=self.device)
             elif seen != last:
                 run = newest(run)
-            if isinstance(run.examples, Pictures) and not len(run.examples):  # they may come back
+            if isinstance(run.examples, ImageDataset) and not len(
+                run.examples
+            ):  # they may come back
                 return run
             self._open[key] = last, run
             while len(self._open) > _KEPT:
@@ -105,7 +107,7 @@ def strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> b
 
 def sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:
     """What a model of sentences writes, and what it reads in the codes of others."""
-    if not isinstance(run.examples, Sentences):
+    if not isinstance(run.examples, SentenceDataset):
         raise UserError(f"{run.folder.path} is not a model of sentences")
     pairs = [pair._asdict() for pair in read_back(run, count)]
     return {"step": run.step, "written": write(run, count), "read_back": pairs}

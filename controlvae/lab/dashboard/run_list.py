@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError
-from controlvae.lab.config import DialogVAE, Experiment, TextVAE
+from controlvae.lab.config import DialogVAEConfig, Experiment, TextVAEConfig
 from controlvae.lab.dashboard.log_tail import is_number
 from controlvae.lab.reports.warnings import troubles_of, warnings_of
 from controlvae.lab.runs.checkpoint import latest_step
@@ -106,7 +106,7 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         state="training" if training else _rest(folder),
         step=int(latest.get("step", 0)),
         steps=experiment.training.steps,
-        held=experiment.holds,
+        held=experiment.controlled_quantity,
         target=_target(experiment, latest),
         latest=latest,
         shows=_shows(experiment),
@@ -158,9 +158,9 @@ def _short(value: object) -> str:
 
 def _shows(experiment: Experiment) -> str:
     match experiment.model:
-        case TextVAE():
+        case TextVAEConfig():
             return "sentences"
-        case DialogVAE():
+        case DialogVAEConfig():
             return "dialogs"
     return "pictures"
 

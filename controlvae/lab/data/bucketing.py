@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from controlvae.lab.data.dataset import Order, stream_key
+from controlvae.lab.data.dataset import BatchOrder, stream_key
 
 _SHUFFLE = (
     1 << 48
@@ -48,7 +48,7 @@ def in_buckets(lengths: Tensor, batch: int, multiple: int = 8) -> Iterator[Bucke
             yield Bucket(indices, width)
 
 
-class BucketOrder(Order):
+class BucketOrder(BatchOrder):
     """An `Order` whose batches hold sentences of like length; like it a function of (seed, step) alone.
 
     An epoch's permutation is sorted by length class, cut into batches, and the batches are shuffled. Every sentence

@@ -52,7 +52,7 @@ def fingerprint(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def kept(
+def cached_array(
     name: str,
     settings: Any,
     source: str,

@@ -12,10 +12,10 @@ import torch
 
 from controlvae.errors import UserError
 from controlvae.lab.config import CelebA
-from controlvae.lab.data.cache import fingerprint, kept
+from controlvae.lab.data.cache import cached_array, fingerprint
 from controlvae.lab.data.dataset import ByteImages
 from controlvae.lab.data.images.decoding import Encoded, decode_all
-from controlvae.lab.data.images.image_files import usable
+from controlvae.lab.data.images.image_files import check_image_files
 from controlvae.lab.data.images.user_images import encoded
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.source import Source
@@ -47,10 +47,10 @@ def load(settings: CelebA, root: Path | None = None) -> ByteImages:
     pictures = _part(every, table, _NUMBERS[settings.split], skip)
     taken, left_out = np.arange(len(pictures.names)), ""
     if skip:  # else a file is looked at when it is decoded
-        _, taken, left_out = usable(pictures, settings.fit, skip, stamp, settings.split)
+        _, taken, left_out = check_image_files(pictures, settings.fit, skip, stamp, settings.split)
     chosen = taken[subset(len(taken), settings.images)]
     shape = (settings.size, settings.size, 3)
-    rows = kept(
+    rows = cached_array(
         f"celeba-{settings.split}-{settings.size}",
         (path.absolute(), settings),
         stamp,
@@ -101,14 +101,14 @@ def _part(pictures: Encoded, table: Path, number: int, skip: bool) -> Encoded:
             for line in table.read_text(encoding="utf-8-sig").splitlines()
             if line.strip()
         ]
-        part_of = {name: int(number) for name, number in lines if name != "image_id"}
+        split_indices = {name: int(number) for name, number in lines if name != "image_id"}
     except (OSError, ValueError) as error:
         raise UserError(
             f"{table} cannot be read as lines of a picture's name and the number of its part: {error}"
         ) from None
     names = [PurePosixPath(name).name for name in pictures.names]
-    missing = sorted(part_of.keys() - set(names))
-    strange = sorted(set(names) - part_of.keys())
+    missing = sorted(split_indices.keys() - set(names))
+    strange = sorted(set(names) - split_indices.keys())
     if strange:
         raise UserError(
             f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the table"
@@ -117,8 +117,8 @@ def _part(pictures: Encoded, table: Path, number: int, skip: bool) -> Encoded:
         raise UserError(
             f"{table} and {pictures.where} do not go together: {missing[0]} is missing in the pictures; {_CURE}"
         )
-    own = [index for index, name in enumerate(names) if part_of[name] == number]
-    lost = [name for name in missing if part_of[name] == number]
+    own = [index for index, name in enumerate(names) if split_indices[name] == number]
+    lost = [name for name in missing if split_indices[name] == number]
     # An index beyond `own` is of a picture that is lost: reading it fails.
     return Encoded(
         pictures.where,

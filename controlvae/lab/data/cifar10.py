@@ -21,7 +21,7 @@ import torch
 from controlvae.errors import UserError
 from controlvae.lab.config import CIFAR10
 from controlvae.lab.data import huggingface as hub
-from controlvae.lab.data.cache import fingerprint, kept
+from controlvae.lab.data.cache import cached_array, fingerprint
 from controlvae.lab.data.dataset import ByteImages
 from controlvae.lab.data.images import numpy_files as arrays
 from controlvae.lab.data.images.decoding import Encoded, in_chunks, resized
@@ -61,7 +61,7 @@ def load(settings: CIFAR10, root: Path | None = None) -> ByteImages:
         raise UserError(f"no CIFAR-10 {settings.split} set in {places}; it needs {NEEDS}")
     chosen, size = subset(COUNTS[settings.split], settings.images), settings.size
     shape = (len(chosen), size, size, 3)
-    rows = kept(
+    rows = cached_array(
         f"cifar10-{settings.split}-{size}",
         settings,
         fingerprint(files.paths),

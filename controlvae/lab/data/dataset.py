@@ -15,7 +15,7 @@ from torch import Tensor
 from controlvae.errors import UserError
 
 
-class Examples(Protocol):
+class Dataset(Protocol):
     """A data set whose batches are made on the device it lives on."""
 
     @property
@@ -24,7 +24,7 @@ class Examples(Protocol):
         ...
 
     @property
-    def at_once(self) -> int:
+    def eval_batch_size(self) -> int:
         """How many of them are measured at once."""
         ...
 
@@ -66,28 +66,30 @@ class Examples(Protocol):
         """The examples at these indices in turn, as many at once as measuring takes, in an order of their own."""
         ...
 
-    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> "Order":
+    def order(
+        self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+    ) -> "BatchOrder":
         """In which training meets them, or those of them that it is `among`."""
         ...
 
-    def to(self, device: torch.device) -> "Examples": ...
+    def to(self, device: torch.device) -> "Dataset": ...
 
     def fingerprint(self) -> str:
         """Tells these examples in this order from others, by a few of them."""
         ...
 
     @property
-    def kept_in(self) -> str:
+    def metadata_file(self) -> str:
         """The name of the file that `kept` goes into."""
         ...
 
-    def kept(self) -> str:
+    def metadata(self) -> str:
         """What a model needs of them to work without them, as JSON, to be kept with it."""
         ...
 
 
 @dataclass(frozen=True)
-class Pictures(ABC):
+class ImageDataset(ABC):
     """Pictures as rows of bytes, in memory or memory-mapped: decoded a batch at a time."""
 
     rows: Tensor  # (count, bytes of one picture) uint8
@@ -98,8 +100,8 @@ class Pictures(ABC):
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    at_once: ClassVar[int] = 500
-    kept_in: ClassVar[str] = "pictures.json"
+    eval_batch_size: ClassVar[int] = 500
+    metadata_file: ClassVar[str] = "pictures.json"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -118,16 +120,18 @@ class Pictures(ABC):
         return self.decode(chosen).view(*indices.shape, *self.shape)
 
     def batches(self, indices: Tensor) -> Iterator[Tensor]:
-        return (self.batch(few) for few in indices.split(self.at_once))
+        return (self.batch(few) for few in indices.split(self.eval_batch_size))
 
-    def order(self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None) -> "Order":
-        return Order(len(self), batch, seed, stream, among)
+    def order(
+        self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+    ) -> "BatchOrder":
+        return BatchOrder(len(self), batch, seed, stream, among)
 
-    def kept(self) -> str:
+    def metadata(self) -> str:
         return json.dumps({"shape": self.shape, "binary": isinstance(self, BinaryImages)})
 
     @staticmethod
-    def of_kept(kept: str, reason: str) -> "BinaryImages | ByteImages":
+    def from_metadata(kept: str, reason: str) -> "BinaryImages | ByteImages":
         """No pictures, in the shape of those that `kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         channels, height, width = found["shape"]
@@ -142,7 +146,7 @@ class Pictures(ABC):
         return replace(self, rows=self.rows.to(device))
 
 
-class BinaryImages(Pictures):
+class BinaryImages(ImageDataset):
     """Black and white pictures, one bit a pixel: all of 2D Shapes is 377 MB instead of 12 GB in floats.
 
     A row holds the pixels one after another, the most significant bit first.
@@ -159,7 +163,7 @@ class BinaryImages(Pictures):
         )
 
 
-class ByteImages(Pictures):
+class ByteImages(ImageDataset):
     """Grey or colour pictures, one byte a value; a row holds (height, width, channels)."""
 
     def decode(self, rows: Tensor) -> Tensor:
@@ -167,7 +171,7 @@ class ByteImages(Pictures):
         return rows.view(-1, height, width, channels).permute(0, 3, 1, 2).float() / 255
 
 
-class Order:
+class BatchOrder:
     """Which examples are in the batch of a step: a fresh permutation every epoch, a function of (seed, step) alone.
 
     Nothing about the position needs saving, and a model meets the same batches alone or beside others.

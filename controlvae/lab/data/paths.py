@@ -28,7 +28,7 @@ def find_file(names: list[str], given: Path | None = None) -> Path | None:
     return None
 
 
-def located(
+def resolve_path(
     text: str,
     root: Path | None,
     beside: Path | None = None,
@@ -59,5 +59,5 @@ def located(
 
 def brings_test(path: str, root: Path | None) -> bool:
     """Whether a path of one's own is a copy of `datasets` that has a test split."""
-    place, _ = located(path, root)
+    place, _ = resolve_path(path, root)
     return is_copy(place) and open_copy(place).parted

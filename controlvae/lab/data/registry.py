@@ -7,7 +7,7 @@ from controlvae.errors import unknown
 from controlvae.lab.config import DataSettings
 from controlvae.lab.data import celeba, cifar10
 from controlvae.lab.data import dsprites as shapes2d
-from controlvae.lab.data.dataset import Examples
+from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.images import user_images as images
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.text import grammar, switchboard
@@ -26,16 +26,16 @@ _SOURCES = (
     switchboard.SOURCE,
     switchboard.FILE,
 )
-DATA_SETS = {source.name: source for source in _SOURCES}
+DATASETS = {source.name: source for source in _SOURCES}
 _BY_SETTINGS = {source.settings: source for source in _SOURCES}
 
 
-def load(settings: DataSettings, root: Path | None = None) -> Examples:
+def load_dataset(settings: DataSettings, root: Path | None = None) -> Dataset:
     """The examples an experiment asks for, on the host."""
     return _BY_SETTINGS[type(settings)].load(settings, root)
 
 
-def held_out(settings: DataSettings, root: Path | None = None) -> DataSettings | None:
+def held_out_settings(settings: DataSettings, root: Path | None = None) -> DataSettings | None:
     """The test part of the same data; None where there is none, or where it is what a run trains on."""
     found: DataSettings | None = (
         _BY_SETTINGS[type(settings)].test(settings, root) if _trains(settings) else None
@@ -43,7 +43,7 @@ def held_out(settings: DataSettings, root: Path | None = None) -> DataSettings |
     return found
 
 
-def validation_part(settings: DataSettings) -> DataSettings | None:
+def validation_settings(settings: DataSettings) -> DataSettings | None:
     """The part that a data set itself sets aside for validation; None where it has none."""
     found: DataSettings | None = (
         _BY_SETTINGS[type(settings)].validation(settings) if _trains(settings) else None
@@ -56,7 +56,7 @@ def _trains(settings: DataSettings) -> bool:
     return "train" in (getattr(settings, "split", None), getattr(settings, "part", None))
 
 
-class Described(NamedTuple):
+class DatasetInfo(NamedTuple):
     """What a data set needs and what of it is there, for people."""
 
     name: str
@@ -66,9 +66,9 @@ class Described(NamedTuple):
     found: str
 
 
-def describe(name: str, root: Path | None = None) -> Described:
+def describe_dataset(name: str, root: Path | None = None) -> DatasetInfo:
     """A data set by name."""
-    if name not in DATA_SETS:
-        raise unknown("data set", name, DATA_SETS)
-    source = DATA_SETS[name]
-    return Described(name, source.about, source.needs, data_roots(root), source.found(root))
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    source = DATASETS[name]
+    return DatasetInfo(name, source.about, source.needs, data_roots(root), source.found(root))

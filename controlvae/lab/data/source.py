@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.lab.data.dataset import Examples
+from controlvae.lab.data.dataset import Dataset
 
 
 def named_by_setting(root: Path | None) -> str:
@@ -19,7 +19,7 @@ class Source:
 
     name: str
     settings: type  # a class of `experiments.data`
-    load: Callable[[Any, Path | None], Examples]  # of its settings and a data folder
+    load: Callable[[Any, Path | None], Dataset]  # of its settings and a data folder
     about: str
     needs: str = "no files"
     found: Callable[[Path | None], str] = lambda root: (

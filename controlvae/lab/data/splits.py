@@ -11,7 +11,7 @@ Part = Literal["train", "test"]
 _SPLIT = 1  # the seed of the choice, whatever that of a run
 
 
-def part_of(count: int, part: Part, held_out: float, what: str = "pictures") -> np.ndarray:
+def split_indices(count: int, part: Part, held_out: float, what: str = "pictures") -> np.ndarray:
     """The sorted indices of a part: `held_out` of `count` examples, chosen at random, are the test set."""
     tested = round(held_out * count)
     if part == "test" and held_out == 0:

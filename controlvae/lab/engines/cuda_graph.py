@@ -8,7 +8,7 @@ from torch import Tensor
 
 from controlvae.lab.config import Experiment
 from controlvae.lab.data.bucketing import Width
-from controlvae.lab.data.dataset import Examples
+from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.engines.eager import EagerEngine, ModelTrainer
 from controlvae.lab.engines.precision import products_in
 
@@ -69,7 +69,7 @@ class CudaGraphEngine(EagerEngine):
     """
 
     def __init__(
-        self, experiments: Sequence[Experiment], examples: Examples, device: torch.device
+        self, experiments: Sequence[Experiment], examples: Dataset, device: torch.device
     ) -> None:
         super().__init__(experiments, examples, device)
         self.replayed = [_Replayed(learner) for learner in self.learners]

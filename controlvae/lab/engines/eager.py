@@ -11,14 +11,21 @@ from torch.optim.adam import adam as adam_step
 
 from controlvae.controller import Controller
 from controlvae.distributions import Posterior
-from controlvae.lab.config import Adam, BagOfWords, BetaTC, Elbo, Experiment, TotalCorrelation
-from controlvae.lab.config import DialogVAE as DialogVAESettings
-from controlvae.lab.config import TextVAE as TextVAESettings
+from controlvae.lab.config import (
+    Adam,
+    BagOfWords,
+    BetaTC,
+    DialogVAEConfig,
+    Elbo,
+    Experiment,
+    TextVAEConfig,
+    TotalCorrelation,
+)
 from controlvae.lab.config.objectives import ObjectiveSettings
 from controlvae.lab.data.bucketing import BucketOrder, Width
-from controlvae.lab.data.dataset import Examples, Pictures
-from controlvae.lab.data.text.dialogs import Dialogs
-from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.data.dataset import Dataset, ImageDataset
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.cpu import keep_freed_memory, one_thread
 from controlvae.lab.engines.dropout import Masks
@@ -134,11 +141,11 @@ class Network:
 class ModelTrainer:
     """One model with its optimiser, controller, batch orders and random stream."""
 
-    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
+    def __init__(self, experiment: Experiment, examples: Dataset, device: torch.device) -> None:
         self.experiment = experiment
         self.examples = examples
         self.model = build(experiment, examples)
-        if isinstance(examples, Pictures):
+        if isinstance(examples, ImageDataset):
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.networks = {
             "": Network(self.model, experiment.optimiser, device)
@@ -149,10 +156,10 @@ class ModelTrainer:
         self.reconstruction = reconstruction_of(experiment.objective)
         self.orders = orders(experiment, examples)
         self.key = torch.tensor(noise_key(experiment.training.seed), device=device)
-        self.prices: Tensor | None = None
-        if isinstance(experiment.objective, Elbo) and experiment.objective.prices:
-            self.prices = torch.tensor(
-                experiment.objective.prices_at(experiment.model.latents, 1.0)
+        self.kl_weights: Tensor | None = None
+        if isinstance(experiment.objective, Elbo) and experiment.objective.kl_weights:
+            self.kl_weights = torch.tensor(
+                experiment.objective.kl_weights_at(experiment.model.latents, 1.0)
             ).to(device)
 
     def advance(self, first: int, steps: int) -> Tensor:
@@ -175,17 +182,19 @@ class ModelTrainer:
         """What the host does before a step. Returns the width of its batch: steps of one width have one shape."""
         for network in self.networks.values():
             network.prepare(number)
-        self._set_prices(number)
+        self._set_kl_weights(number)
         return self.examples.shape[-1]
 
-    def _set_prices(self, number: int) -> None:
+    def _set_kl_weights(self, number: int) -> None:
         """What the latents of a step pay, where that is scheduled; where a captured step reads it, without waiting."""
         objective = self.experiment.objective
-        if self.prices is None or not isinstance(objective, Elbo):
+        if self.kl_weights is None or not isinstance(objective, Elbo):
             return
-        if any(isinstance(price, Schedule) for price in objective.prices):
-            now = torch.tensor(objective.prices_at(len(self.prices), number + 1.0))
-            self.prices.copy_(now.pin_memory() if self.prices.is_cuda else now, non_blocking=True)
+        if any(isinstance(price, Schedule) for price in objective.kl_weights):
+            now = torch.tensor(objective.kl_weights_at(len(self.kl_weights), number + 1.0))
+            self.kl_weights.copy_(
+                now.pin_memory() if self.kl_weights.is_cuda else now, non_blocking=True
+            )
 
     def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
         """One optimiser step on indices (batches, batch) and noise (draws, batch, latents). All on the device."""
@@ -216,7 +225,7 @@ class ModelTrainer:
     ) -> tuple[Terms, dict[str, Tensor]]:
         """What the objective makes of the code, and the losses of networks beside the model, by their prefixes."""
         objective, trained_on = self.experiment.objective, self.orders[0].count
-        return code_terms(objective, self.model, x, posterior, z, trained_on, self.prices), {}
+        return code_terms(objective, self.model, x, posterior, z, trained_on, self.kl_weights), {}
 
     def inputs(self, width: Width, indices: Tensor) -> Any:
         """The batch of a step."""
@@ -249,7 +258,7 @@ def code_terms(
     posterior: Posterior,
     z: Tensor,
     examples: int,
-    prices: Tensor | None = None,
+    kl_weights: Tensor | None = None,
 ) -> Terms:
     """What an objective without a critic makes of the code."""
     match objective:
@@ -259,14 +268,14 @@ def code_terms(
             logits = model.bag_logits(z, x, posterior.given)  # type: ignore[operator]
             return bag_terms(divergence(posterior), bag_of_words(logits, x.response), weight)
         case Elbo(free_bits=floor):
-            return elbo_terms(divergence(posterior), floor, prices)
+            return elbo_terms(divergence(posterior), floor, kl_weights)
     raise TypeError(f"no terms for {objective!r}")
 
 
 class CriticTrainer(ModelTrainer):
     """A model beside the critic that estimates its total correlation; they take turns in every step."""
 
-    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
+    def __init__(self, experiment: Experiment, examples: Dataset, device: torch.device) -> None:
         super().__init__(experiment, examples, device)
         assert isinstance(experiment.objective, TotalCorrelation)
         self.critic = build_critic(experiment)
@@ -298,7 +307,7 @@ class SequenceTrainer(ModelTrainer):
         return order.width(number)
 
     def inputs(self, width: Width, indices: Tensor) -> Any:
-        assert isinstance(self.examples, Sentences | Dialogs)
+        assert isinstance(self.examples, SentenceDataset | DialogDataset)
         return self.examples.batch(indices, width)  # type: ignore[arg-type]
 
 
@@ -307,7 +316,7 @@ class SentenceTrainer(SequenceTrainer):
 
     model: TextVAE
 
-    def __init__(self, experiment: Experiment, examples: Examples, device: torch.device) -> None:
+    def __init__(self, experiment: Experiment, examples: Dataset, device: torch.device) -> None:
         super().__init__(experiment, examples, device)
         rate, training = self.model.dropout, experiment.training
         narrow = (
@@ -348,7 +357,7 @@ class EagerEngine:
     """Trains models one after the other, step by step."""
 
     def __init__(
-        self, experiments: Sequence[Experiment], examples: Examples, device: torch.device
+        self, experiments: Sequence[Experiment], examples: Dataset, device: torch.device
     ) -> None:
         if device.type == "cpu":
             keep_freed_memory()
@@ -399,11 +408,11 @@ class EagerEngine:
         self.step = step
 
 
-def _kind(experiment: Experiment, examples: Examples) -> type[ModelTrainer]:
+def _kind(experiment: Experiment, examples: Dataset) -> type[ModelTrainer]:
     match examples:
-        case Sentences():
+        case SentenceDataset():
             return SentenceTrainer
-        case Dialogs():
+        case DialogDataset():
             return SequenceTrainer
     return CriticTrainer if isinstance(experiment.objective, TotalCorrelation) else ModelTrainer
 
@@ -411,9 +420,9 @@ def _kind(experiment: Experiment, examples: Examples) -> type[ModelTrainer]:
 def _widest(experiment: Experiment) -> float:
     """The widest layer of a model of text; one of pictures has work for every thread."""
     match experiment.model:
-        case TextVAESettings(width=width):
+        case TextVAEConfig(width=width):
             return width
-        case DialogVAESettings(context=width):
+        case DialogVAEConfig(context=width):
             return width
     return math.inf
 

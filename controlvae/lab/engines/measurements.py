@@ -28,7 +28,7 @@ def named(row: Tensor, experiment: Experiment) -> dict[str, float]:
 
 def summarise(step: int, rows: Tensor, experiment: Experiment) -> dict[str, Any]:
     """The record of a window: means over its steps, so that a line stands for all of them. rows: (steps, columns)."""
-    names, held = columns(experiment), experiment.holds
+    names, held = columns(experiment), experiment.controlled_quantity
     rows = rows.double()
     means = named(rows.mean(0), experiment)
     return {

@@ -5,13 +5,13 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
-from controlvae.lab.data.dataset import Examples, Order, stream_key
-from controlvae.lab.data.registry import validation_part
+from controlvae.lab.data.dataset import BatchOrder, Dataset, stream_key
+from controlvae.lab.data.registry import validation_settings
 
 _VALIDATION = 0x76616C6964  # the stream that validation examples are drawn from
 
 
-def orders(experiment: Experiment, examples: Examples) -> list[Order]:
+def orders(experiment: Experiment, examples: Dataset) -> list[BatchOrder]:
     """The orders its batches come in: one, and an independent second where a critic wants one."""
     training, batches = experiment.training, experiment.objective.batches
     among = trained_on(experiment, len(examples))
@@ -23,7 +23,7 @@ def orders(experiment: Experiment, examples: Examples) -> list[Order]:
 def trained_on(experiment: Experiment, examples: int) -> Tensor | None:
     """Which examples are trained on; None is all, where none are validated with or the data has a part for that."""
     validation = experiment.training.validation
-    if not validation or validation_part(experiment.data) is not None:
+    if not validation or validation_settings(experiment.data) is not None:
         return None
     return parts(examples, validation)[0]
 
@@ -51,7 +51,7 @@ def noise_shape(experiment: Experiment) -> tuple[int, int, int]:
     return experiment.objective.draws, experiment.training.batch, experiment.model.latents
 
 
-def block_indices(own: list[Order], first: int, steps: int) -> Tensor:
+def block_indices(own: list[BatchOrder], first: int, steps: int) -> Tensor:
     """The examples of so many steps, on the host: (steps, batches, batch)."""
     each = [torch.stack([order.indices(first + step) for step in range(steps)]) for order in own]
     return torch.stack(each, dim=1)

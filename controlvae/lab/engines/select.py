@@ -8,20 +8,22 @@ from typing import Any
 import torch
 
 from controlvae.errors import UserError
-from controlvae.lab.config import ConvVAE, Experiment, ImageVAE, TotalCorrelation
-from controlvae.lab.data.dataset import Examples, Pictures
+from controlvae.lab.config import ConvVAEConfig, Experiment, ImageVAEConfig, TotalCorrelation
+from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
 
 
 def make_engine(
-    experiments: Sequence[Experiment], examples: Examples, device: torch.device
+    experiments: Sequence[Experiment], examples: Dataset, device: torch.device
 ) -> Engine:
     """The fastest engine that can train these side by side."""
     check_alike(experiments)
     first = experiments[0]
-    stackable = isinstance(examples, Pictures) and isinstance(first.model, ConvVAE | ImageVAE)
+    stackable = isinstance(examples, ImageDataset) and isinstance(
+        first.model, ConvVAEConfig | ImageVAEConfig
+    )
     critics = (
         [first.objective.critic_optimiser] if isinstance(first.objective, TotalCorrelation) else []
     )
@@ -37,7 +39,7 @@ def make_engine(
 
             return StackedEngine(experiments, examples, device)  # type: ignore[arg-type]
         examples = examples.to(device)
-        stays = isinstance(examples, Pictures) and examples.rows.device.type != device.type
+        stays = isinstance(examples, ImageDataset) and examples.rows.device.type != device.type
         # A graph cannot fetch a batch from the host.
         return (EagerEngine if stays else CudaGraphEngine)(experiments, examples, device)
     except ValueError as error:  # settings that are right one by one and do not fit together

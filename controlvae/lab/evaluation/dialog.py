@@ -8,7 +8,7 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.text.dialogs import Dialogs, Exchanges
+from controlvae.lab.data.text.dialogs import DialogDataset, Exchanges
 from controlvae.lab.data.text.vocabulary import SPECIAL, UNK
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.models import DialogVAE
@@ -43,7 +43,7 @@ class Answered(NamedTuple):
 
 def dialog_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[str, Any]:
     """Of the examples that `bound` was measured on; nothing where they are no dialogs. `samples` as in text."""
-    if not isinstance(run.examples, Dialogs):
+    if not isinstance(run.examples, DialogDataset):
         return {}
     perplexities, nats, tokens = (
         bound_perplexities(run, bound, samples),
@@ -64,7 +64,7 @@ def dialog_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[
 def _pays_for_acts(run: LoadedRun) -> bool:
     """Whether the model guesses acts, and the data has any."""
     assert isinstance(run.model, DialogVAE)
-    assert isinstance(run.examples, Dialogs)
+    assert isinstance(run.examples, DialogDataset)
     return run.model.acts is not None and len(run.examples.names.acts) > 1
 
 
@@ -130,7 +130,7 @@ def _against_references(found: Answered) -> dict[str, Any]:
 def _words(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
     """-log p of each response's words with a code of the posterior, and their number: twice (count,)."""
     assert isinstance(run.model, DialogVAE)
-    assert isinstance(run.examples, Dialogs)
+    assert isinstance(run.examples, DialogDataset)
     noise, nats = torch.Generator().manual_seed(stream_key(0, 19)), []
     chosen = some_examples(run, count)
     for few in chosen.split(_BATCH):
@@ -149,7 +149,7 @@ def _grouped(values: np.ndarray) -> list[np.ndarray]:
 def answer(run: LoadedRun, contexts: int, each: int = _EACH, *, seed: int = 0) -> Answered:
     """Responses to contexts of the examples, a fixed random choice of them."""
     examples = run.examples
-    assert isinstance(examples, Dialogs)
+    assert isinstance(examples, DialogDataset)
     found = Answered([], [], [], [])
     for number, few in enumerate(some_examples(run, contexts).split(_BATCH)):
         x = examples.batch(few)
@@ -170,7 +170,7 @@ def respond(
 ) -> list[list[str]]:
     """So many responses to each context, each from a code of its prior, the likeliest words as in the paper."""
     assert isinstance(run.model, DialogVAE)
-    assert isinstance(run.examples, Dialogs)
+    assert isinstance(run.examples, DialogDataset)
     given = run.model.read(x)
     prior = run.model.before(given)
     noise = torch.randn(count, *prior.mean.shape, generator=torch.Generator().manual_seed(seed)).to(

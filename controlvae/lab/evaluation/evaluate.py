@@ -8,7 +8,7 @@ import torch
 
 from controlvae.errors import UserError
 from controlvae.lab.config import describe_likelihood
-from controlvae.lab.data.dataset import Pictures, stream_key
+from controlvae.lab.data.dataset import ImageDataset, stream_key
 from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.evaluation.dialog import dialog_metrics
 from controlvae.lab.evaluation.disentanglement import disentanglement
@@ -101,7 +101,7 @@ def _best(
         )
     perplexities = (
         {}
-        if isinstance(best.examples, Pictures)
+        if isinstance(best.examples, ImageDataset)
         else bound_perplexities(best, bound, importance_samples)
     )
     chosen = {"step": best.step, "chosen": "by the ELBO on validation examples"}
@@ -148,7 +148,7 @@ def _bound(run: LoadedRun, examples: int, progress: Callable[[float], None]) -> 
         )
     draws = max(1, min(_MOST_DRAWS, _ENOUGH // len(chosen)))
     # In their random order: the first of them are those that other metrics take.
-    batches = (run.examples.batch(few) for few in chosen.split(run.examples.at_once))
+    batches = (run.examples.batch(few) for few in chosen.split(run.examples.eval_batch_size))
     told = lambda done: progress(done / count)  # noqa: E731
     bound = measure_bound(run.model, run.experiment.objective, batches, noise, told, draws=draws)
     return {
@@ -177,7 +177,7 @@ def tracking(folder: RunFolder) -> dict[str, Any] | None:
     if not records:
         return None
     column = lambda name: [record[name] for record in records]  # noqa: E731
-    held = folder.experiment().holds
+    held = folder.experiment().controlled_quantity
     # The first line averages many steps and may be past the set point already; an untrained model starts below it in
     # what its weight multiplies, and above it in the reconstruction.
     start = None if held == "reconstruction" else 0.0

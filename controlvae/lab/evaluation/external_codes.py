@@ -15,7 +15,7 @@ from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.data.factors import Factors, as_factors, read_factors
 from controlvae.lab.data.images.numpy_files import FAULTS
-from controlvae.lab.data.paths import located
+from controlvae.lab.data.paths import resolve_path
 from controlvae.lab.data.sprite_renderer import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.lab.evaluation.disentanglement import ground_truth, measured_on, scores
 from controlvae.lab.evaluation.evaluate import MIXED
@@ -142,7 +142,7 @@ def _table(given: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> Factors
     """Factors from a file of their own."""
     if double := sorted({"factors", "factor_names", "unordered"} & arrays.keys()):
         raise UserError(f"{codes} holds {', '.join(double)} already; leave --factors out, or those")
-    table, wanted = located(given, None, advice="give its path from here")
+    table, wanted = resolve_path(given, None, advice="give its path from here")
     return read_factors(table, wanted, len(code_table("means", arrays["means"])), None)
 
 

@@ -12,7 +12,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config.data import Fit, Images
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.images.decoding import Unreadable, decode
-from controlvae.lab.data.paths import located
+from controlvae.lab.data.paths import resolve_path
 from controlvae.lab.runs.loaded import LoadedRun, must_have_examples, some_examples
 
 
@@ -49,7 +49,7 @@ def _file(run: LoadedRun, given: str) -> Path:
     if file.is_file() or not isinstance(data, Images):
         return file
     with contextlib.suppress(UserError):
-        return located(data.path, run.root)[0] / given
+        return resolve_path(data.path, run.root)[0] / given
     return file
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Gaussian
-from controlvae.lab.data.dataset import BinaryImages, Pictures
+from controlvae.lab.data.dataset import BinaryImages, ImageDataset
 from controlvae.lab.evaluation.inception_weights import NoWeights, load_inception
 from controlvae.lab.evaluation.iwae import importance_weighted
 from controlvae.lab.runs.loaded import (
@@ -50,7 +50,7 @@ def image_metrics(
         progress: told the share that is done.
         examples: at most so many for SSIM and PSNR; None lets the device decide.
     """
-    if not isinstance(run.examples, Pictures):
+    if not isinstance(run.examples, ImageDataset):
         return {}
     network = _extractor(run, pictures)  # first: what is missing is said before time is spent
     bound = (

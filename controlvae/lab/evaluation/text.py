@@ -8,8 +8,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from controlvae.errors import UserError
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.text.dialogs import Dialogs
-from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.text.vocabulary import PAD
 from controlvae.lab.evaluation.image_input import endpoints
 from controlvae.lab.evaluation.iwae import importance_weighted
@@ -30,7 +30,7 @@ def text_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[st
         bound: its ELBO and the like.
         samples: importance samples per example; 0 leaves that bound out.
     """
-    if not isinstance(run.examples, Sentences):
+    if not isinstance(run.examples, SentenceDataset):
         return {}
     written = write(run, run.affords(*_WRITTEN))
     perplexities = bound_perplexities(run, bound, samples)
@@ -97,7 +97,7 @@ def _unit(run: LoadedRun) -> str:
 
 def tokens_of(run: LoadedRun, count: int) -> int:
     """Words and ends of the sentences, or of the responses, among the first `count` that are measured."""
-    assert isinstance(run.examples, Sentences | Dialogs)
+    assert isinstance(run.examples, SentenceDataset | DialogDataset)
     lengths = run.examples.lengths[some_examples(run, count).cpu()]
     return int(lengths.reshape(len(lengths), -1)[:, -1].sum())
 
@@ -132,7 +132,7 @@ class ReadBack(NamedTuple):
 def read_back(run: LoadedRun, count: int) -> list[ReadBack]:
     """Examples beside the likeliest words given their codes (posterior means): all alike where the code is not used."""
     assert isinstance(run.model, TextVAE)
-    assert isinstance(run.examples, Sentences)
+    assert isinstance(run.examples, SentenceDataset)
     x = run.examples.batch(some_examples(run, count))
     lines = _written(run, run.model.encode(x).mean, temperature=0.0)
     return [ReadBack(run.examples.words(row), line) for row, line in zip(x, lines, strict=True)]
@@ -147,7 +147,7 @@ class Ends(NamedTuple):
 
 def two_sentences(run: LoadedRun, start: str | None, end: str | None) -> Ends:
     """Each in words, or by the index of an example, or a fixed random choice."""
-    assert isinstance(run.examples, Sentences)
+    assert isinstance(run.examples, SentenceDataset)
     given = (start, end)
     numbers = [
         int(one) if one is not None and one.removeprefix("-").isdecimal() else None for one in given
@@ -178,7 +178,7 @@ def between(run: LoadedRun, ends: Tensor, count: int = 10) -> list[str]:
 
 def _written(run: LoadedRun, z: Tensor, **how: Any) -> list[str]:
     assert isinstance(run.model, TextVAE)
-    assert isinstance(run.examples, Sentences)
+    assert isinstance(run.examples, SentenceDataset)
     try:
         made = run.model.generate(z, run.shape[0], **how)
     except ValueError as error:

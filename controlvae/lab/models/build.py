@@ -6,14 +6,19 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from controlvae.lab.config import BagOfWords, Experiment, Gaussian, TotalCorrelation
-from controlvae.lab.config import ConvVAE as ConvVAESettings
-from controlvae.lab.config import DialogVAE as DialogVAESettings
-from controlvae.lab.config import ImageVAE as ImageVAESettings
-from controlvae.lab.config import TextVAE as TextVAESettings
-from controlvae.lab.data.dataset import Examples
-from controlvae.lab.data.text.dialogs import Dialogs
-from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.config import (
+    BagOfWords,
+    ConvVAEConfig,
+    DialogVAEConfig,
+    Experiment,
+    Gaussian,
+    ImageVAEConfig,
+    TextVAEConfig,
+    TotalCorrelation,
+)
+from controlvae.lab.data.dataset import Dataset
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.models.base import VAE
 from controlvae.lab.models.conv_bn_vae import ImageVAE
 from controlvae.lab.models.conv_vae import ConvVAE
@@ -25,18 +30,18 @@ Model = VAE | TextVAE | DialogVAE
 M = TypeVar("M", bound=nn.Module)
 
 
-def build(experiment: Experiment, examples: Examples) -> Model:
+def build(experiment: Experiment, examples: Dataset) -> Model:
     """The model for these examples, on the host, its weights drawn from the run's seed."""
     return _seeded(experiment, lambda: _MAKERS[type(experiment.model)](experiment, examples))
 
 
-def _conv_vae(experiment: Experiment, examples: Examples) -> VAE:
+def _conv_vae(experiment: Experiment, examples: Dataset) -> VAE:
     return _with_variance(experiment, ConvVAE(examples.shape, **vars(experiment.model)))  # type: ignore[arg-type]
 
 
-def _image_vae(experiment: Experiment, examples: Examples) -> VAE:
+def _image_vae(experiment: Experiment, examples: Dataset) -> VAE:
     settings, shape = experiment.model, examples.shape
-    assert isinstance(settings, ImageVAESettings)
+    assert isinstance(settings, ImageVAEConfig)
     pixels = (shape[1] >> len(settings.channels)) * (shape[2] >> len(settings.channels))
     if experiment.training.batch * pixels == 1:
         raise ValueError(
@@ -52,14 +57,14 @@ def _with_variance(experiment: Experiment, vae: VAE) -> VAE:
     return vae
 
 
-def _text_vae(experiment: Experiment, examples: Examples) -> TextVAE:
-    assert isinstance(examples, Sentences)
+def _text_vae(experiment: Experiment, examples: Dataset) -> TextVAE:
+    assert isinstance(examples, SentenceDataset)
     positions = max(8_192, 4 * (examples.shape[0] + 1))
     return TextVAE(len(examples.vocabulary), positions=positions, **vars(experiment.model))
 
 
-def _dialog_vae(experiment: Experiment, examples: Examples) -> DialogVAE:
-    assert isinstance(examples, Dialogs)
+def _dialog_vae(experiment: Experiment, examples: Dataset) -> DialogVAE:
+    assert isinstance(examples, DialogDataset)
     sizes, names = dict(vars(experiment.model)), examples.names
     acts, bag = (
         len(names.acts) if sizes.pop("acts") else 0,
@@ -69,11 +74,11 @@ def _dialog_vae(experiment: Experiment, examples: Examples) -> DialogVAE:
 
 
 # A model's settings have the names of its arguments.
-_MAKERS: dict[type, Callable[[Experiment, Examples], Model]] = {
-    ConvVAESettings: _conv_vae,
-    ImageVAESettings: _image_vae,
-    TextVAESettings: _text_vae,
-    DialogVAESettings: _dialog_vae,
+_MAKERS: dict[type, Callable[[Experiment, Dataset], Model]] = {
+    ConvVAEConfig: _conv_vae,
+    ImageVAEConfig: _image_vae,
+    TextVAEConfig: _text_vae,
+    DialogVAEConfig: _dialog_vae,
 }
 
 

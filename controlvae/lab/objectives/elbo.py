@@ -71,7 +71,7 @@ def divergence(posterior: Posterior) -> Divergence:
 
 
 def elbo_terms(
-    divergence: Divergence, free_bits: float = 0.0, prices: Tensor | None = None
+    divergence: Divergence, free_bits: float = 0.0, kl_weights: Tensor | None = None
 ) -> Terms:
     """ELBO = -(reconstruction + KL); the weight multiplies the KL.
 
@@ -81,8 +81,8 @@ def elbo_terms(
     With `prices`, (latents,), it multiplies Σ price x KL of a latent in the gradient alone: what is held, and to be
     held at a set point, is the KL itself.
     """
-    if prices is not None:
-        paid = (divergence.per_latent * prices).sum(-1)
+    if kl_weights is not None:
+        paid = (divergence.per_latent * kl_weights).sum(-1)
         return Terms(divergence, held=paid + (divergence.kl - paid).detach(), given=0.0)
     floored = divergence.per_latent.clamp(min=free_bits).sum(-1) if free_bits else divergence.kl
     return Terms(divergence, held=floored, given=0.0)

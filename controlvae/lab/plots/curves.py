@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.diagnostics.collapse import UNUSED
-from controlvae.lab.config.experiment import HELD
+from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.plots.mutual_information import latent_name
 from controlvae.lab.runs.folder import RunFolder
 
@@ -35,7 +35,12 @@ class Trace:
     @classmethod
     def of(cls, name: str, folder: RunFolder) -> "Trace":
         experiment = folder.experiment()
-        return cls(name, folder.records(), experiment.objective.holds, experiment.holds)
+        return cls(
+            name,
+            folder.records(),
+            experiment.objective.controlled_quantity,
+            experiment.controlled_quantity,
+        )
 
     def column(self, name: str) -> np.ndarray:
         """(records,), or (records, latents) for `kl_per_latent`; what is not a number is NaN."""
@@ -51,7 +56,7 @@ class Trace:
 
 def held_figure(traces: Sequence[Trace], held: str = "kl") -> Figure:
     """What a controller holds (the KL, or `tc`, the total correlation) in each run, and the set point it was given."""
-    figure, axis = _axes(f"{HELD[held]} (nats per example)")
+    figure, axis = _axes(f"{QUANTITY_LABELS[held]} (nats per example)")
     drawn: list[Trace] = []  # seeds of one run share their set point: one line says it
     for place, trace in enumerate(traces):
         axis.plot(
@@ -174,7 +179,7 @@ def simulation_figure(traces: Sequence[Trace], real: Trace | None = None) -> Fig
     peaks = [late_peak(trace.column(held)) for trace in [*traces, *([real] if real else [])]]
     above.set_ylim(0, 1.15 * max(peaks))
     _say_what_is_cut(above, [*traces, *([real] if real else [])], held)
-    above.set_ylabel(f"{HELD[held]} (nats per example)")
+    above.set_ylabel(f"{QUANTITY_LABELS[held]} (nats per example)")
     below.set_ylabel("β(t)")
     below.set_ylim(bottom=0)
     for axis in (above, below):

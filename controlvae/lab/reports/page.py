@@ -13,8 +13,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from controlvae import __version__
-from controlvae.lab.config import PRESETS, Experiment, apart, to_plain
-from controlvae.lab.config.experiment import HELD
+from controlvae.lab.config import PRESETS, Experiment, method_differences, to_dict
+from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.io import write_text
 from controlvae.lab.plots.curves import (
     Trace,
@@ -87,7 +87,7 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
         for line in warnings_of(f)
     ]
     for held in ("kl", "tc"):
-        name = HELD[held]
+        name = QUANTITY_LABELS[held]
         if alike := [trace for trace in drawn if held in trace.records[-1]]:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             off = [trace.name for trace in alike if held == "tc" and biased(trace)]
@@ -124,7 +124,9 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
         return names
     firsts = {e.name: e for e in reversed(experiments)}
     seeded = [f"{e.name}, seed {e.training.seed}" for e in experiments]
-    if len(set(seeded)) == len(seeded) and not any(apart(firsts[e.name], e) for e in experiments):
+    if len(set(seeded)) == len(seeded) and not any(
+        method_differences(firsts[e.name], e) for e in experiments
+    ):
         return seeded
     return [str(folder.path) for folder in folders]
 
@@ -165,7 +167,8 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
         )
         parts += [
             _drawing(
-                beta_figure([trace], logarithmic), f"The weight of the {HELD[trace.held]}{beside}."
+                beta_figure([trace], logarithmic),
+                f"The weight of the {QUANTITY_LABELS[trace.held]}{beside}.",
             ),
             _drawing(reconstruction_figure([trace]), _RECONSTRUCTION + lengths),
             *(
@@ -191,7 +194,7 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
         parts.append(_sentences(metrics["text"]))
     if "dialog" in metrics:
         parts.append(responses_section(metrics["dialog"]))
-    settings = json.dumps(to_plain(experiment), indent=2, ensure_ascii=False)
+    settings = json.dumps(to_dict(experiment), indent=2, ensure_ascii=False)
     versions = ", ".join(f"{k} {v}" for k, v in dict(folder.manifest().get("versions", {})).items())
     parts.append(
         f"<details><summary>Settings and versions</summary><pre>{html.escape(settings)}</pre>"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controlvae.lab.config.experiment import HELD
+from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import nats
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import sample_sd
@@ -157,7 +157,7 @@ def _not_alike(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
 
 def _target(trace: Trace) -> str:
     target = trace.records[-1]["target"] if trace.records else None
-    of = "" if trace.steered == "kl" else f" ({HELD[trace.steered]})"
+    of = "" if trace.steered == "kl" else f" ({QUANTITY_LABELS[trace.steered]})"
     return "–" if target is None else f"{nats(target)}{of}"
 
 

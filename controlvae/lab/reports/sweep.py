@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.lab.config import describe_likelihood
-from controlvae.lab.config.experiment import HELD
+from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.evaluate import tracking
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.io import write_csv
@@ -172,7 +172,7 @@ def _draw_way(axis: Axes, runs: Runs) -> None:
             0.15 * (peak - low) or 1.0
         )  # of what is shown: the first steps may lie far above it
         axis.set_ylim(low - margin, peak + margin)
-    held = dict.fromkeys(HELD[trace.steered] for _, trace in traces)
+    held = dict.fromkeys(QUANTITY_LABELS[trace.steered] for _, trace in traces)
     axis.set_ylabel(f"{' or '.join(held)} (nats per example)")
     step_axis(axis)
 

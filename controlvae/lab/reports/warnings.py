@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controlvae.diagnostics.collapse import REMEDY, constant_posterior_warning
-from controlvae.lab.config.experiment import HELD
+from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import nats
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, last_tenth
@@ -34,10 +34,10 @@ def troubles_of(folder: RunFolder) -> list[str]:
     reach = [event for event in folder.events() if event["event"] in _REACH]
     if reach and reach[-1]["event"] == "target out of reach":
         e = reach[-1]
-        held = next(name for name in HELD if name in e)
+        held = next(name for name in QUANTITY_LABELS if name in e)
         lines.append(
             f"target out of reach: from about step {e['step']:,} on, β was at its bound {e.get('bound', e['beta']):g} "
-            f"with {HELD[held]} {nats(e[held])} against a target of {e['target']:g}; move the target or widen the "
+            f"with {QUANTITY_LABELS[held]} {nats(e[held])} against a target of {e['target']:g}; move the target or widen the "
             f"bounds"
         )
     critic = [event for event in folder.events() if event["event"].startswith("critic ")]
@@ -49,7 +49,7 @@ def troubles_of(folder: RunFolder) -> list[str]:
             f"{nats(e['tc'])}; a larger objective.critic_optimiser.rate helps"
         )
     elif last is not None and not lines:
-        lines += _missed(folder.records(), folder.experiment().holds)
+        lines += _missed(folder.records(), folder.experiment().controlled_quantity)
     if moved := [event for event in folder.events() if event["event"] == "target moved"]:
         times = f" {len(moved)} times, last" if len(moved) > 1 else ""
         e = moved[-1]
@@ -101,7 +101,7 @@ def _missed(records: Sequence[Mapping[str, Any]], held: str) -> list[str]:
         return []
     bound = f"with β at its bound in {last_tenth(records, 'saturated'):.0%} of the steps"
     return [
-        f"off its target: over the last tenth {HELD[held]} {nats(value)} against {nats(target)}, {bound}; train "
+        f"off its target: over the last tenth {QUANTITY_LABELS[held]} {nats(value)} against {nats(target)}, {bound}; train "
         f"longer, move the target or widen the bounds"
     ]
 

@@ -18,7 +18,7 @@ from typing import Any
 from controlvae import __version__
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.config.experiment import Experiment
-from controlvae.lab.config.serialization import from_plain, to_plain
+from controlvae.lab.config.serialization import from_dict, to_dict
 from controlvae.lab.io import PART, write_json
 
 _LOGGED = ("step", "kl", "beta", "reconstruction")  # numbers that every line of a log has
@@ -103,7 +103,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
-            "experiment": to_plain(experiment),
+            "experiment": to_dict(experiment),
             "command": command,
             "versions": {"python": platform.python_version(), **_versions()},
         }
@@ -157,7 +157,7 @@ class RunFolder:
     def experiment(self) -> Experiment:
         plain = self.manifest().get("experiment", {})
         try:
-            return from_plain(Experiment, plain)
+            return from_dict(Experiment, plain)
         except UserError as error:
             raise UserError(f"{self.experiment_file}: {error}") from None
 

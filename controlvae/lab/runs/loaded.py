@@ -10,14 +10,12 @@ from torch import Tensor
 
 from controlvae.distributions import gaussian_kl
 from controlvae.errors import FactorsError, UserError, shell_command
-from controlvae.lab.config import DialogVAE as DialogVAESettings
-from controlvae.lab.config import Experiment, Gaussian, Images
-from controlvae.lab.config import TextVAE as TextVAESettings
+from controlvae.lab.config import DialogVAEConfig, Experiment, Gaussian, Images, TextVAEConfig
 from controlvae.lab.config.digest import config_digest
-from controlvae.lab.data.dataset import Examples, Pictures, stream_key
-from controlvae.lab.data.registry import held_out, load
-from controlvae.lab.data.text.dialogs import Dialogs
-from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.data.dataset import Dataset, ImageDataset, stream_key
+from controlvae.lab.data.registry import held_out_settings, load_dataset
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.sampling import trained_on
 from controlvae.lab.models import DialogVAE, Model, build
@@ -33,7 +31,7 @@ class LoadedRun:
     folder: RunFolder
     experiment: Experiment
     model: Model
-    examples: Examples
+    examples: Dataset
     step: int
     device: torch.device
     root: Path | None = None  # where data files are looked for first
@@ -130,37 +128,37 @@ def _with_factors(experiment: Experiment, table: str | None, folder: RunFolder) 
 
 def _examples(
     folder: RunFolder, experiment: Experiment, known: str, root: Path | None
-) -> tuple[Examples, bool]:
+) -> tuple[Dataset, bool]:
     """What a run was trained on, and whether it has changed since; where that is gone, what was kept of it."""
     try:
-        examples = load(experiment.data, root)
+        examples = load_dataset(experiment.data, root)
         changed = known not in ("", examples.fingerprint())
-        if changed and isinstance(examples, Sentences | Dialogs):
+        if changed and isinstance(examples, SentenceDataset | DialogDataset):
             raise UserError(
                 f"the text of {folder.path} is not what it was when training began: words would be mistaken"
             )
     except FactorsError:  # the data itself is there
         raise
     except UserError as error:
-        kind = _KINDS.get(type(experiment.model), Pictures)
-        file = folder.path / kind.kept_in
+        kind = _KINDS.get(type(experiment.model), ImageDataset)
+        file = folder.path / kind.metadata_file
         if not file.is_file():
             raise
         return _kept(kind, file, str(error)), False
     return examples, changed
 
 
-_KINDS: dict[type, type[Sentences] | type[Dialogs]] = {
-    TextVAESettings: Sentences,
-    DialogVAESettings: Dialogs,
+_KINDS: dict[type, type[SentenceDataset] | type[DialogDataset]] = {
+    TextVAEConfig: SentenceDataset,
+    DialogVAEConfig: DialogDataset,
 }
 
 
 def _kept(
-    kind: type[Sentences] | type[Dialogs] | type[Pictures], file: Path, reason: str
-) -> Examples:
+    kind: type[SentenceDataset] | type[DialogDataset] | type[ImageDataset], file: Path, reason: str
+) -> Dataset:
     try:
-        return kind.of_kept(file.read_text(encoding="utf-8"), reason)
+        return kind.from_metadata(file.read_text(encoding="utf-8"), reason)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"{file} cannot be read: {error}; and {reason}") from None
 
@@ -187,7 +185,7 @@ def _with_weights(run: LoadedRun, path: Path) -> LoadedRun | None:
 def on_test_examples(run: LoadedRun) -> LoadedRun | None:
     """The same run over the held-out part of its data; None where there is none."""
     must_have_examples(run)
-    settings = held_out(run.experiment.data, run.root)
+    settings = held_out_settings(run.experiment.data, run.root)
     if run.changed and isinstance(
         settings, Images
     ):  # its parts are drawn by the number of pictures
@@ -197,7 +195,7 @@ def on_test_examples(run: LoadedRun) -> LoadedRun | None:
         )
     if settings is None:
         return None
-    examples = load(settings, run.root)
+    examples = load_dataset(settings, run.root)
     if len(examples) < 2:
         raise UserError(
             f"the test part of {run.folder.path} is a single example, which says little"

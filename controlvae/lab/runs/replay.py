@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from controlvae.errors import UserError
-from controlvae.lab.config.experiment import HELD, Experiment
+from controlvae.lab.config.experiment import QUANTITY_LABELS, Experiment
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.laws import Points
 
@@ -23,12 +23,12 @@ _FITS = 5  # until the fit and what it is weighed by agree
 
 def replayed(experiment: Experiment, folders: Sequence[RunFolder]) -> Experiment:
     """The experiment under the weight of these runs. One that was of something else is refused."""
-    own = experiment.objective.holds
+    own = experiment.objective.controlled_quantity
     for folder in folders:
-        if (other := folder.experiment().objective.holds) != own:
+        if (other := folder.experiment().objective.controlled_quantity) != own:
             raise UserError(
-                f"{folder.path} recorded the weight of its {HELD[other]}, and {experiment.name} weighs "
-                f"its {HELD[own]}; replay a run of the same objective"
+                f"{folder.path} recorded the weight of its {QUANTITY_LABELS[other]}, and {experiment.name} weighs "
+                f"its {QUANTITY_LABELS[own]}; replay a run of the same objective"
             )
     weight = recorded_weight(folders)
     ends = min(folder.records()[-1]["step"] for folder in folders)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from controlvae.errors import RunError, UserError
-from controlvae.lab.config import Experiment, changed
+from controlvae.lab.config import Experiment, changed_fields
 from controlvae.lab.config.digest import config_digest, numeric_config
 from controlvae.lab.io import PART
 from controlvae.lab.runs import checkpoint
@@ -66,7 +66,7 @@ def beginnings(runs: Sequence[RunFolder]) -> list[Beginning]:
 def must_fit(start: Beginning, experiment: Experiment) -> None:
     """Refuses settings that a checkpoint cannot go on under."""
     before, step = start.run.experiment(), start.saved.step
-    for path in changed(before, experiment):
+    for path in changed_fields(before, experiment):
         if any(path == kept or path.startswith(f"{kept}.") for kept in _KEPT):
             raise UserError(
                 f"a branch keeps {', '.join(_KEPT[:-1])} and {_KEPT[-1]}; {path} cannot change"
@@ -128,7 +128,7 @@ def _under(experiment: Experiment, start: Beginning) -> checkpoint.Checkpoint:
 
 
 def _has_another_target(before: Experiment, after: Experiment) -> bool:
-    return any(path.startswith("control.target") for path in changed(before, after))
+    return any(path.startswith("control.target") for path in changed_fields(before, after))
 
 
 def _events(start: Beginning, experiment: Experiment) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ def _events(start: Beginning, experiment: Experiment) -> list[dict[str, Any]]:
     ]
     now = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
     passed = [{**now, "event": "checkpoint passed over", "detail": line} for line in start.notes]
-    other = list(changed(numeric_config(before), numeric_config(experiment)))
+    other = list(changed_fields(numeric_config(before), numeric_config(experiment)))
     return [
         *kept,
         *passed,

@@ -76,7 +76,7 @@ class Monitor:
         """
         if self._is_behind(record):
             return
-        held, bounds = self.experiment.holds, self.experiment.control.bounds
+        held, bounds = self.experiment.controlled_quantity, self.experiment.control.bounds
         bound = min(bounds, key=lambda each: abs(record["beta"] - each))
         near = math.isclose(record["beta"], bound, rel_tol=_NEAR, abs_tol=_NEAR)
         there = record["saturated"] > (0.5 if near else 0.99)
@@ -94,7 +94,7 @@ class Monitor:
         Its mean is held then, at best.
         """
         if (
-            self.experiment.holds != "tc" or record["target"] is None
+            self.experiment.controlled_quantity != "tc" or record["target"] is None
         ):  # the KL is no estimate, and scatters little
             return
         scatter, target = record["tc_sd"], record["target"]
@@ -153,7 +153,7 @@ class Monitor:
             self.journal.event("code in use again", step=record["step"], kl=record["kl"])
 
 
-def _lasting(lines: int, holds: bool, long: int = _LONG) -> tuple[int, bool, bool]:
+def _lasting(lines: int, controlled_quantity: bool, long: int = _LONG) -> tuple[int, bool, bool]:
     """How many log lines in a row something has held; whether that has just become long; whether that is just over."""
-    now = lines + 1 if holds else 0
-    return now, now == long, lines >= long and not holds
+    now = lines + 1 if controlled_quantity else 0
+    return now, now == long, lines >= long and not controlled_quantity

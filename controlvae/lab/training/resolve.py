@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controlvae.lab.config import Elbo, Experiment, Images, override, preset
 from controlvae.lab.data.dataset import BinaryImages
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 
 
 def resolve_experiment(name: str, sets: Sequence[str], root: Path | None) -> Experiment:
@@ -27,7 +27,7 @@ def infer_likelihood(experiment: Experiment, sets: Sequence[str], root: Path | N
     ):
         return experiment
     kept = experiment.objective.likelihood
-    if kept == "bernoulli" or not isinstance(load(experiment.data, root), BinaryImages):
+    if kept == "bernoulli" or not isinstance(load_dataset(experiment.data, root), BinaryImages):
         return experiment
     print(
         f"controlvae: likelihood: bernoulli, since these pictures are black and white; "

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
-from controlvae.lab.data.dataset import Examples, stream_key
-from controlvae.lab.data.registry import load, validation_part
+from controlvae.lab.data.dataset import Dataset, stream_key
+from controlvae.lab.data.registry import load_dataset, validation_settings
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.sampling import parts, validated
 from controlvae.lab.io import write_text
@@ -30,13 +30,13 @@ class Validator:
     def __init__(
         self,
         experiments: Sequence[Experiment],
-        examples: Examples,
+        examples: Dataset,
         device: torch.device,
         root: Path | None = None,
     ) -> None:
-        training, own = experiments[0].training, validation_part(experiments[0].data)
+        training, own = experiments[0].training, validation_settings(experiments[0].data)
         self.every, self.trained, self.device = training.validate_every, examples, device
-        self.examples = examples if own is None else load(own, root).to(device)
+        self.examples = examples if own is None else load_dataset(own, root).to(device)
         if own is not None and validated(len(self.examples), training.validation) >= len(
             self.examples
         ):

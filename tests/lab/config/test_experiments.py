@@ -14,12 +14,12 @@ from controlvae.lab.config import (
     PRESETS,
     Experiment,
     Grammar,
-    TextVAE,
-    assignments,
-    from_plain,
+    TextVAEConfig,
+    from_dict,
+    iter_settings,
     override,
     preset,
-    to_plain,
+    to_dict,
 )
 from controlvae.lab.io import write_text, writing
 from controlvae.lab.runs.folder import RunFolder
@@ -27,8 +27,8 @@ from controlvae.lab.runs.folder import RunFolder
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_json_gives_back_the_same_experiment(name):
-    text = json.dumps(to_plain(PRESETS[name]), allow_nan=False)
-    assert from_plain(Experiment, json.loads(text)) == PRESETS[name]
+    text = json.dumps(to_dict(PRESETS[name]), allow_nan=False)
+    assert from_dict(Experiment, json.loads(text)) == PRESETS[name]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_wrong_override_is_refused_with_its_path(assignment, message):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_settings_of_a_preset_as_they_are_listed_make_it(name):
-    listed = dict(assignments(preset(name)))
+    listed = dict(iter_settings(preset(name)))
     parts = {path for path in listed if any(other.startswith(f"{path}.") for other in listed)}
     given = [
         f"{path}={value}" for path, value in listed.items() if path not in parts and "." in path
@@ -116,7 +116,11 @@ def test_overrides_hold_together_in_any_order():
     }
     assert len(found) == 1
     text = found.pop()
-    assert (text.data, text.model, text.control) == (Grammar(), TextVAE(8, width=64), cv.PI(3.0))
+    assert (text.data, text.model, text.control) == (
+        Grammar(),
+        TextVAEConfig(8, width=64),
+        cv.PI(3.0),
+    )
     with pytest.raises(UserError, match=r"^Experiment: text data goes with"):
         override(preset("shapes2d-quick"), whole[:2])
 
@@ -132,9 +136,9 @@ def test_a_later_format_is_refused_with_a_word(tmp_path):
 
 
 def test_an_older_run_opens_with_defaults_for_what_it_lacks(tmp_path):
-    plain = to_plain(preset("shapes2d-quick"))
+    plain = to_dict(preset("shapes2d-quick"))
     del plain["optimiser"]["beta2"], plain["about"]
-    assert from_plain(Experiment, plain).optimiser.beta2 == 0.999
+    assert from_dict(Experiment, plain).optimiser.beta2 == 0.999
 
 
 def test_a_torn_last_line_is_not_a_record(tmp_path):

@@ -24,7 +24,7 @@ from controlvae.lab.config import override, preset
 from controlvae.lab.dashboard.log_tail import Tail
 from controlvae.lab.dashboard.model_views import Models, code_of
 from controlvae.lab.dashboard.run_list import Watch
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import decoded, load_run
@@ -320,7 +320,7 @@ def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):
     folders = [RunFolder(root / f"seed-{seed}") for seed in (1, 2)]
     for experiment, folder in zip(experiments, folders, strict=True):
         folder.create(experiment, "")
-    engine = make_engine(experiments, load(experiments[0].data), torch.device("cpu"))
+    engine = make_engine(experiments, load_dataset(experiments[0].data), torch.device("cpu"))
     return [Run.open(folder) for folder in folders], engine
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Images
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -56,7 +56,7 @@ def three(tmp_path):
 )
 def test_factors_of_a_table_become_class_numbers(three, table, factors, names, classes):
     (three / "set" / "t.csv").write_text(table)  # beside the pictures
-    examples = load(Images("set", factors=factors), three)
+    examples = load_dataset(Images("set", factors=factors), three)
     assert examples.factor_names == names
     assert examples.factors.tolist() == classes
 
@@ -67,16 +67,20 @@ def test_accents_are_one_letter_in_a_table_and_two_on_some_disks(tmp_path):
     (tmp_path / "t.csv").write_text(
         "file,size\nüber.png,9\nprüf.png,10\na.png,9\n", encoding="utf-8"
     )
-    assert load(Images("set", factors="t.csv"), tmp_path).factors.tolist() == [[0], [1], [0]]
+    assert load_dataset(Images("set", factors="t.csv"), tmp_path).factors.tolist() == [
+        [0],
+        [1],
+        [0],
+    ]
 
 
 def test_tables_in_utf_16_are_read_and_others_than_utf_8_are_named(three):
     for encoding in ("utf-16", "utf-8-sig"):
         (three / "t.csv").write_text("größe\tb\n1\t1\n2\t2\n1\t2\n", encoding=encoding)
-        assert load(Images("set", factors="t.csv"), three).factor_names == ("größe", "b")
+        assert load_dataset(Images("set", factors="t.csv"), three).factor_names == ("größe", "b")
     (three / "t.csv").write_text("größe\n1\n2\n1\n", encoding="latin-1")
     with pytest.raises(UserError, match=r"t\.csv is not written in UTF-8; save it so"):
-        load(Images("set", factors="t.csv"), three)
+        load_dataset(Images("set", factors="t.csv"), three)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +98,14 @@ def test_numbers_name_pictures_where_their_heading_says_so_and_all_do(
     save(tmp_path / "set", photos(4), [f"{number}.png" for number in range(4)])
     rows = [f"{cell},{value}" for cell, value in zip(cells, (1, 1, 2, 2), strict=True)]
     (tmp_path / "t.csv").write_text("\n".join([f"{heading},size", *rows]))
-    assert load(Images("set", factors="t.csv:size"), tmp_path).factors[:, 0].tolist() == size
+    assert (
+        load_dataset(Images("set", factors="t.csv:size"), tmp_path).factors[:, 0].tolist() == size
+    )
 
 
 def test_factors_in_words_are_no_quantities(three):
     (three / "t.csv").write_text("kind,size,number\ncat,1.5,1\ndog,2,2\ncat,1.5,2\n")
-    examples = load(Images("set", factors="t.csv"), three)
+    examples = load_dataset(Images("set", factors="t.csv"), three)
     assert examples.unordered == ("kind",)
     assert examples.factors.tolist() == [[0, 0, 0], [1, 1, 1], [0, 0, 1]]
     assert {name: values.tolist() for name, values in examples.levels.items()} == {
@@ -107,7 +113,7 @@ def test_factors_in_words_are_no_quantities(three):
         "number": [1, 2],
     }
     (three / "t.csv").write_text("a;b\n0,5;1\n10,25;1\n0,5;2\n")
-    assert load(Images("set", factors="t.csv"), three).levels["a"].tolist() == [0.5, 10.25]
+    assert load_dataset(Images("set", factors="t.csv"), three).levels["a"].tolist() == [0.5, 10.25]
 
 
 def test_rows_without_names_beside_pictures_of_two_orders_are_refused(tmp_path):
@@ -115,9 +121,9 @@ def test_rows_without_names_beside_pictures_of_two_orders_are_refused(tmp_path):
         Image.new("L", (8, 8), number).save(tmp_path / f"p{number}.png")
     (tmp_path / "t.csv").write_text("a\n1\n1\n2\n")
     with pytest.raises(UserError, match=r"row 2 about p10.png, .* or about p2.png.*column 'file'"):
-        load(Images(str(tmp_path), factors="t.csv"))
+        load_dataset(Images(str(tmp_path), factors="t.csv"))
     (tmp_path / "t.csv").write_text("file,a\np1.png,1\np2.png,1\np10.png,2\n")
-    assert load(Images(str(tmp_path), factors="t.csv")).factors.tolist() == [[0], [1], [0]]
+    assert load_dataset(Images(str(tmp_path), factors="t.csv")).factors.tolist() == [[0], [1], [0]]
 
 
 @pytest.mark.parametrize(
@@ -132,17 +138,17 @@ def test_names_of_one_order_need_no_column(tmp_path, names):
     for name in names:
         Image.new("L", (8, 8)).save(tmp_path / name)
     (tmp_path / "t.csv").write_text("a\n1\n1\n2\n")
-    assert load(Images(str(tmp_path), factors="t.csv")).factors.tolist() == [[0], [0], [1]]
+    assert load_dataset(Images(str(tmp_path), factors="t.csv")).factors.tolist() == [[0], [0], [1]]
 
 
 def test_factors_of_an_array(three):
     np.savez(
         three / "t.npz", size=np.array([0.5, 0.1, 0.5]), place=np.array([[3, 4], [5, 4], [3, 9]])
     )
-    examples = load(Images("set", factors="t.npz"), three)
+    examples = load_dataset(Images("set", factors="t.npz"), three)
     assert examples.factor_names == ("size", "place 0", "place 1")
     assert examples.factors.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
-    assert load(Images("set", factors="t.npz:size"), three).factor_names == ("size",)
+    assert load_dataset(Images("set", factors="t.npz:size"), three).factor_names == ("size",)
 
 
 @pytest.mark.parametrize(
@@ -197,5 +203,5 @@ def test_factors_of_an_array(three):
 def test_tables_that_do_not_fit_are_refused_in_one_line(three, table, factors, message):
     (three / "t.csv").write_text(table)
     with pytest.raises(UserError, match=message) as raised:
-        load(Images("set", factors=factors), three)
+        load_dataset(Images("set", factors=factors), three)
     assert "\n" not in str(raised.value)

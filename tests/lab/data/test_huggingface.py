@@ -14,7 +14,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config import CIFAR10, Images, TextFile
 from controlvae.lab.data import cifar10
 from controlvae.lab.data import huggingface as hub
-from controlvae.lab.data.registry import held_out, load
+from controlvae.lab.data.registry import held_out_settings, load_dataset
 
 PUBLISHED = Path(os.environ.get("CONTROLVAE_DATA", "data")).absolute()
 
@@ -32,7 +32,7 @@ def pixels():
     """Photographs of CIFAR-10 where it is at hand, else noise: (50, 32, 32, 3)."""
     if cifar10.find("test", PUBLISHED if PUBLISHED.is_dir() else None) is None:
         return np.random.default_rng(0).integers(256, size=(50, 32, 32, 3), dtype=np.uint8)
-    return load(CIFAR10(32, "test", images=50), PUBLISHED).rows.view(50, 32, 32, 3).numpy()
+    return load_dataset(CIFAR10(32, "test", images=50), PUBLISHED).rows.view(50, 32, 32, 3).numpy()
 
 
 def pictures(pixels):
@@ -71,13 +71,13 @@ def test_pictures_come_back_in_the_parts_they_were_saved_in(tmp_path, pixels, la
         {"train": pictures(pixels[:40]), "test": pictures(pixels[40:])}, tmp_path / "copy", layout
     )
     train = Images(path)
-    test = held_out(train)
+    test = held_out_settings(train)
     assert test == Images(path, part="test")
     for settings, expected in ((train, pixels[:40]), (test, pixels[40:])):
-        found = load(settings)
+        found = load_dataset(settings)
         np.testing.assert_array_equal(found.rows.view(expected.shape), expected)
         assert (found.shape, found.split) == ((3, 32, 32), f"its own {settings.part} part")
-    assert held_out(test) is None
+    assert held_out_settings(test) is None
 
 
 def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
@@ -85,12 +85,12 @@ def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
     np.save(tmp_path / "array.npy", pixels)
     for part in ("train", "test"):
         copy, array = (
-            load(Images(str(tmp_path / name), held_out=0.2, part=part))
+            load_dataset(Images(str(tmp_path / name), held_out=0.2, part=part))
             for name in ("copy", "array.npy")
         )
         assert copy.split == array.split
         np.testing.assert_array_equal(copy.rows, array.rows)
-    assert held_out(Images(str(tmp_path / "copy"))) is None
+    assert held_out_settings(Images(str(tmp_path / "copy"))) is None
 
 
 def test_cifar10_is_read_from_a_copy_in_its_folder(tmp_path, pixels, monkeypatch):
@@ -101,7 +101,7 @@ def test_cifar10_is_read_from_a_copy_in_its_folder(tmp_path, pixels, monkeypatch
         LAYOUTS[2],
     )
     for split, expected in (("train", pixels[:40]), ("test", pixels[40:])):
-        found = load(CIFAR10(32, split), tmp_path)
+        found = load_dataset(CIFAR10(32, split), tmp_path)
         np.testing.assert_array_equal(found.rows.view(expected.shape), expected)
         assert found.source == f"CIFAR-10 from {tmp_path / 'cifar10'}"
 
@@ -115,17 +115,19 @@ def test_text_is_read_as_from_a_file_of_the_same_lines(tmp_path, layout):
     )
     path = write({"train": train, "test": test}, tmp_path / "copy", layout)
     (tmp_path / "train.txt").write_text("\n".join(lines[:45]))
-    copy, file = (load(TextFile(text, held_out=0)) for text in (f"{path}:sentence", "train.txt"))
+    copy, file = (
+        load_dataset(TextFile(text, held_out=0)) for text in (f"{path}:sentence", "train.txt")
+    )
     assert copy.fingerprint() == file.fingerprint()
-    tested = load(
-        held_out(TextFile(f"{path}:sentence"))
+    tested = load_dataset(
+        held_out_settings(TextFile(f"{path}:sentence"))
     )  # the numbers of its houses are not in the training part
     assert [tested.words(row) for row in tested.tokens] == [
         line.rsplit(" ", 1)[0] + " <UNK>" for line in lines[45:]
     ]
     train.select_columns("sentence").save_to_disk(tmp_path / "whole")
     for part in ("train", "test"):
-        whole, file = (load(TextFile(name, 0.5, part)) for name in ("whole", "train.txt"))
+        whole, file = (load_dataset(TextFile(name, 0.5, part)) for name in ("whole", "train.txt"))
         assert (whole.fingerprint(), whole.split) == (file.fingerprint(), file.split)
 
 
@@ -137,7 +139,7 @@ def test_the_validation_split_is_tested_with_where_there_is_no_other_and_a_row_i
     )
     datasets.DatasetDict(train=train, validation=validation).save_to_disk(tmp_path / "copy")
     settings = TextFile(str(tmp_path / "copy"))
-    trained, tested = load(settings), load(held_out(settings))
+    trained, tested = load_dataset(settings), load_dataset(held_out_settings(settings))
     assert [trained.words(row) for row in trained.tokens] == ["a b c", "a"]
     assert [tested.words(row) for row in tested.tokens] == ["c b"]
     assert tested.split.startswith("its own validation part")
@@ -158,15 +160,15 @@ def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
     }
     for settings, message in wrong.items():
         with pytest.raises(UserError, match=message):
-            load(settings)
+            load_dataset(settings)
     next((tmp_path / "copy").glob("*.arrow")).write_bytes(b"damaged")
     with pytest.raises(UserError, match="copy cannot be read by datasets"):
-        load(Images("copy"))
+        load_dataset(Images("copy"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
         UserError, match=r"copy needs the datasets package: pip install 'controlvae\[datasets\]'"
     ):
-        load(Images("copy"))
+        load_dataset(Images("copy"))
 
 
 def test_other_folders_are_no_copies(tmp_path):

@@ -12,7 +12,7 @@ from small import OBJECTIVES, STEERING, TINY
 import controlvae as cv
 from controlvae.lab.config import override, preset
 from controlvae.lab.data.dataset import BinaryImages
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.measurements import columns
@@ -33,7 +33,7 @@ def on_a_real_gpu():
 
 def engines(experiments):
     """The plain engine on the host, and what trains the same on a GPU."""
-    examples = load(experiments[0].data)
+    examples = load_dataset(experiments[0].data)
     return EagerEngine(experiments, examples, HOST), make_engine(experiments, examples, GPU)
 
 
@@ -98,7 +98,7 @@ def test_captured_steps_are_those_of_the_plain_engine_and_go_on_from_its_checkpo
 ):
     sets = ["training.precision=fp32", "training.batch=8", "model.latents=4", *more]
     experiments = [override(preset(name), [*sets, f"training.seed={seed}"]) for seed in (1, 2)]
-    examples = load(experiments[0].data)
+    examples = load_dataset(experiments[0].data)
     plain, captured = (
         EagerEngine(experiments, examples, device),
         make_engine(experiments, examples, GPU),

@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from controlvae.lab.config import override, preset
 from controlvae.lab.data.dataset import BinaryImages, ByteImages
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.sampling import orders
 from controlvae.lab.engines.stacked import layers
@@ -210,7 +210,7 @@ def test_the_engine_trains_like_the_plain_one_and_resumes_either_way(sets):
         )
         for s, law in enumerate(laws)
     ]
-    examples = load(experiments[0].data)
+    examples = load_dataset(experiments[0].data)
     plain, stacked = (
         EagerEngine(experiments, examples, CPU),
         StackedEngine(experiments, examples, CPU),
@@ -233,7 +233,7 @@ def test_the_engine_trains_like_the_plain_one_and_resumes_either_way(sets):
 def test_streamed_pictures_are_the_resident_ones(monkeypatch):
     monkeypatch.setattr(feed, "_STREAM_BYTES", 3 * 4 * 128)  # three steps a block
     experiment = override(preset("shapes2d-quick"), TINY)
-    examples = load(experiment.data)
+    examples = load_dataset(experiment.data)
     resident, streamed = (
         kind(examples, [orders(experiment, examples)], CPU)
         for kind in (feed.Resident, feed.Streamed)

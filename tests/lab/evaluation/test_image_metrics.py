@@ -26,7 +26,7 @@ from controlvae.lab.cli import training
 from controlvae.lab.cli.main import app
 from controlvae.lab.cli.runs import evaluate_new, evaluate_run
 from controlvae.lab.config import Images
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.evaluation import images
 from controlvae.lab.evaluation import inception_weights as weights
 from controlvae.lab.evaluation import iwae as importance
@@ -768,7 +768,9 @@ def test_a_picture_file_is_cut_and_resized_as_the_examples_are(photographs, tmp_
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
     data = Images(str(tmp_path), size=photographs.examples.shape[2], fit=fit)
     run = replace(
-        photographs, experiment=replace(photographs.experiment, data=data), examples=load(data)
+        photographs,
+        experiment=replace(photographs.experiment, data=data),
+        examples=load_dataset(data),
     )
     by_file, by_index = (chosen(run, one, "--image").pixels for one in (str(tmp_path / "1.png"), 1))
     torch.testing.assert_close(by_file, by_index)
@@ -809,4 +811,4 @@ def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_pa
     )  # as it is
     assert capsys.readouterr().err == ""
     priced = wanted("pictures", [*sets["drawn"], "objective.prices=(1,2)"], None).objective
-    assert (priced.likelihood, priced.prices) == ("bernoulli", (1, 2))
+    assert (priced.likelihood, priced.kl_weights) == ("bernoulli", (1, 2))

@@ -10,7 +10,7 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 from controlvae.distributions import Posterior
 from controlvae.lab.cli.progress import describe
 from controlvae.lab.config import override, preset
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.measurements import columns
 from controlvae.lab.engines.sampling import orders, shuffling
 from controlvae.lab.models import Critic
@@ -121,7 +121,7 @@ def test_minibatch_terms_are_those_of_plain_loops():
 def test_the_published_critic_and_its_second_batch():
     assert sum(p.numel() for p in Critic(10).parameters()) == 4_017_002
     experiment = override(preset("shapes2d-factor"), ["data.images=640"])
-    first, second = orders(experiment, load(experiment.data))
+    first, second = orders(experiment, load_dataset(experiment.data))
     same = sum(
         len(set(first.indices(step).tolist()) & set(second.indices(step).tolist()))
         for step in range(10)

@@ -56,6 +56,8 @@ def test_old_metrics_are_shown_and_reported(old_run, tmp_path):
 
 @pytest.mark.parametrize("old_run", ["staggered"], indirect=True)
 def test_old_run_branches(old_run, tmp_path):
-    done = within("branch", old_run, tmp_path / "branch", "--set", "training.steps=60", cwd=tmp_path)
+    done = within(
+        "branch", old_run, tmp_path / "branch", "--set", "training.steps=60", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "branch" / "experiment.json").exists()

@@ -18,8 +18,8 @@ from controlvae.errors import UserError
 from controlvae.lab.config import Adam, Shapes2D, override, preset
 from controlvae.lab.data import dsprites as shapes2d
 from controlvae.lab.data import sprite_renderer as sprites
-from controlvae.lab.data.dataset import BinaryImages, Order
-from controlvae.lab.data.registry import load
+from controlvae.lab.data.dataset import BatchOrder, BinaryImages
+from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine, Network
 from controlvae.lab.engines.rng import noise_key, normal_noise
 from controlvae.lab.models import ConvVAE, build
@@ -61,17 +61,17 @@ def test_noise_depends_on_seed_and_step_alone():
 
 
 def test_an_epoch_meets_every_example_once_in_a_new_order():
-    order = Order(count=103, batch=10, seed=4)
+    order = BatchOrder(count=103, batch=10, seed=4)
     epochs = [
         torch.cat([order.indices(step) for step in range(e * 10, e * 10 + 10)]).tolist()
         for e in range(2)
     ]
     assert all(len(set(epoch)) == 100 for epoch in epochs)
     assert epochs[0] != epochs[1]
-    assert Order(103, 10, seed=4).indices(13).equal(order.indices(13))
-    assert not Order(103, 10, seed=5).indices(13).equal(order.indices(13))
+    assert BatchOrder(103, 10, seed=4).indices(13).equal(order.indices(13))
+    assert not BatchOrder(103, 10, seed=5).indices(13).equal(order.indices(13))
     with pytest.raises(UserError, match="at least as many"):
-        Order(5, 10, seed=1)
+        BatchOrder(5, 10, seed=1)
 
 
 def test_bits_give_back_their_pictures():
@@ -88,7 +88,7 @@ def test_the_original_file_is_used_where_it_is(tmp_path, monkeypatch):
     pictures = sprites.render(np.arange(3_000))
     pictures[:, 0, 0] = 1  # a mark that no rendered picture has
     np.savez_compressed(tmp_path / "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz", imgs=pictures)
-    images = load(Shapes2D(), tmp_path)
+    images = load_dataset(Shapes2D(), tmp_path)
     assert "original" in images.source
     assert (
         images.batch(torch.arange(3_000))[:, 0].numpy().astype(np.uint8).tobytes()
@@ -96,11 +96,11 @@ def test_the_original_file_is_used_where_it_is(tmp_path, monkeypatch):
     )
     (tmp_path / "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz").write_bytes(b"PK broken")
     with pytest.raises(UserError, match="cannot be read as dSprites"):
-        load(Shapes2D(images=50), tmp_path)
+        load_dataset(Shapes2D(images=50), tmp_path)
 
 
 def test_small_shapes_are_every_second_pixel():
-    small, large = load(Shapes2D(size=32, images=40)), load(Shapes2D(images=40))
+    small, large = load_dataset(Shapes2D(size=32, images=40)), load_dataset(Shapes2D(images=40))
     every = torch.arange(40)
     assert torch.equal(small.batch(every), large.batch(every)[:, :, ::2, ::2])
     assert small.factors.shape == (40, 5)
@@ -168,7 +168,7 @@ def test_a_seed_fixes_the_weights_and_leaves_the_global_generator_alone():
     experiments = [
         override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 1, 2)
     ]
-    examples = load(experiments[0].data)
+    examples = load_dataset(experiments[0].data)
     models = [build(experiment, examples) for experiment in experiments]
     one, same, other = (torch.cat([p.flatten() for p in model.parameters()]) for model in models)
     assert one.equal(same)
@@ -230,7 +230,7 @@ def test_prices_weigh_what_a_latent_pays_and_leave_what_is_held():
     posterior = Posterior(
         torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2)
     )
-    terms = elbo_terms(divergence(posterior), prices=torch.tensor([1.0, 3.0]))
+    terms = elbo_terms(divergence(posterior), kl_weights=torch.tensor([1.0, 3.0]))
     assert terms.held.item() == pytest.approx(terms.divergence.kl.item())
     (gradient,) = torch.autograd.grad(terms.held, posterior.mean)
     torch.testing.assert_close(
@@ -239,7 +239,7 @@ def test_prices_weigh_what_a_latent_pays_and_leave_what_is_held():
     falling = override(
         preset("shapes2d-quick"), ["objective.prices=(1,Points((10,20),(3,1)))"]
     ).objective
-    assert falling.prices_at(4, 15.0) == [1, 2, 2, 2]
+    assert falling.kl_weights_at(4, 15.0) == [1, 2, 2, 2]
     too_many = ",".join(11 * "1")
     for sets in (["prices=(1,0)"], ["prices=(1,)", "free_bits=0.1"], [f"prices=({too_many})"]):
         with pytest.raises(UserError, match="prices"):
@@ -250,7 +250,7 @@ def test_a_model_trains_the_same_alone_or_beside_others():
     experiments = [
         override(preset("shapes2d-quick"), [*TINY, f"training.seed={seed}"]) for seed in (1, 2)
     ]
-    examples = load(experiments[0].data)
+    examples = load_dataset(experiments[0].data)
     alone = EagerEngine(experiments[1:], examples, torch.device("cpu"))
     beside = EagerEngine(experiments, examples, torch.device("cpu"))
     assert alone.advance(30)[:, 0].equal(beside.advance(30)[:, 1])
@@ -260,7 +260,7 @@ def test_asked_to_stop_at_its_last_step_a_run_still_leaves_a_checkpoint_of_it(tm
     experiment = override(preset("shapes2d-quick"), [*TINY, "training.steps=12"])
     folder = RunFolder(tmp_path / "run")
     folder.create(experiment, "by hand")
-    engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
+    engine = EagerEngine([experiment], load_dataset(experiment.data), torch.device("cpu"))
     assert list(train([Run.open(folder)], engine, stop=lambda: engine.step == 12))[-1].step == 12
     assert latest_step(folder.checkpoints) == 12
 
@@ -283,7 +283,7 @@ def test_a_session_says_how_it_ended_and_frees_its_folders_whatever_happens(tmp_
     experiment = override(
         preset("shapes2d-quick"), [*TINY, "training.steps=8", "training.log_every=4"]
     )
-    folder, examples = RunFolder(tmp_path / "run"), load(experiment.data)
+    folder, examples = RunFolder(tmp_path / "run"), load_dataset(experiment.data)
     folder.create(experiment, "")
     for left_by in ("an error", "a break", "a request", "its end"):
         engine, runs = EagerEngine([experiment], examples, torch.device("cpu")), [Run.open(folder)]
@@ -353,7 +353,7 @@ def test_the_weight_of_a_step_answers_its_own_kl_or_where_asked_the_one_before(d
     experiment = override(
         preset("shapes2d-quick"), [*TINY, "control=PI(0.05)", f"training.delayed={delayed}"]
     )
-    engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
+    engine = EagerEngine([experiment], load_dataset(experiment.data), torch.device("cpu"))
     rows = engine.advance(3)[:, 0]
     control = cv.Controller(cv.PI(0.05))
     answers = [control.step(kl) for kl in rows[:, 1].tolist()]
@@ -364,7 +364,7 @@ def test_the_weight_of_a_step_answers_its_own_kl_or_where_asked_the_one_before(d
 def test_a_scheduled_rate_is_that_of_its_step():
     sets = ["data.images=64", "training.batch=8", "optimiser.rate=Points((1,2),(1e-2,1e-12))"]
     experiment = override(preset("shapes2d-quick"), sets)
-    engine = EagerEngine([experiment], load(experiment.data), torch.device("cpu"))
+    engine = EagerEngine([experiment], load_dataset(experiment.data), torch.device("cpu"))
     weights = [engine.snapshot(0)["model.decoder.0.weight"].clone()]
     for _ in range(2):
         engine.advance(1)

@@ -7,14 +7,14 @@ import numpy as np
 
 from controlvae.errors import UserError
 from controlvae.lab.config.data import Fit
-from controlvae.lab.data.cache import kept, write_name_list
+from controlvae.lab.data.cache import cached_array, write_name_list
 from controlvae.lab.data.images.decoding import Encoded, inspect_all, too_small, unreadable
 
 _MANY = 1_000  # pictures whose sizes are worth remembering
 _NAMED = 5  # of those left out
 
 
-class Usable(NamedTuple):
+class ImageFileCheck(NamedTuple):
     """What there is of some files."""
 
     sizes: (
@@ -24,7 +24,9 @@ class Usable(NamedTuple):
     left_out: str  # the others, for people, to be said after what the pictures are
 
 
-def usable(pictures: Encoded, fit: Fit, skip: bool, stamp: str, part: str = "") -> Usable:
+def check_image_files(
+    pictures: Encoded, fit: Fit, skip: bool, stamp: str, part: str = ""
+) -> ImageFileCheck:
     """Looks at every file. The first that cannot be taken is refused by name unless such files are to be skipped.
 
     `part` tells files apart that lie in one place and are not looked at together.
@@ -53,7 +55,7 @@ def usable(pictures: Encoded, fit: Fit, skip: bool, stamp: str, part: str = "") 
         names = [pictures.names[int(index)] for index in np.flatnonzero(~taken)]
         some = _named(names, (pictures.where.absolute(), fit, part))
         left_out = f"; {len(names):,} of {len(sizes):,} left out as {' or '.join(why)} ({some})"
-    return Usable(sizes, np.flatnonzero(taken), left_out)
+    return ImageFileCheck(sizes, np.flatnonzero(taken), left_out)
 
 
 def _sizes(pictures: Encoded, skip: bool, stamp: str, part: str) -> np.ndarray:
@@ -64,7 +66,7 @@ def _sizes(pictures: Encoded, skip: bool, stamp: str, part: str) -> np.ndarray:
         yield table
 
     shape, key = (len(pictures.names), 3), (pictures.where.absolute(), skip, part)
-    return kept("sizes", key, stamp, shape, np.int32, look, worth=_MANY * 12)
+    return cached_array("sizes", key, stamp, shape, np.int32, look, worth=_MANY * 12)
 
 
 def _named(names: Sequence[str], about: object) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from controlvae.errors import UserError, unknown
-from controlvae.lab.data.cache import kept
+from controlvae.lab.data.cache import cached_array
 from controlvae.lab.data.images.decoding import Encoded
 
 _CHUNK_BYTES = 16 << 20
@@ -214,5 +214,7 @@ def _unpacked(path: Path, member: _Member, stamp: str) -> np.ndarray:
                 expected = min(length, count - start)
                 yield np.frombuffer(file.read(expected * size), member.dtype).reshape(expected)
 
-    flat = kept("array", (path.absolute(), member.name), stamp, (count,), member.dtype, blocks)
+    flat = cached_array(
+        "array", (path.absolute(), member.name), stamp, (count,), member.dtype, blocks
+    )
     return flat.reshape(member.shape, order="F" if member.fortran else "C")

@@ -12,15 +12,15 @@ import torch
 from controlvae.errors import FactorsError, UserError
 from controlvae.lab.config import Images
 from controlvae.lab.data import huggingface as hub
-from controlvae.lab.data.cache import fingerprint, kept
+from controlvae.lab.data.cache import cached_array, fingerprint
 from controlvae.lab.data.dataset import BinaryImages, ByteImages
 from controlvae.lab.data.factors import Factors, read_factors
 from controlvae.lab.data.images import numpy_files as arrays
 from controlvae.lab.data.images.decoding import SUFFIXES, Encoded, decode_all, in_chunks, resized
-from controlvae.lab.data.images.image_files import usable
-from controlvae.lab.data.paths import brings_test, data_roots, located
+from controlvae.lab.data.images.image_files import check_image_files
+from controlvae.lab.data.paths import brings_test, data_roots, resolve_path
 from controlvae.lab.data.source import Source
-from controlvae.lab.data.splits import describe_split, part_of, subset
+from controlvae.lab.data.splits import describe_split, split_indices, subset
 
 _ADVICE = "name the folder it is in by --data-root, or give its path by --set data.path=...; see controlvae data"
 _NOTHING = Factors((), np.empty((0, 0), np.int64))
@@ -28,7 +28,7 @@ _NOTHING = Factors((), np.empty((0, 0), np.int64))
 
 def load(settings: Images, root: Path | None = None) -> ByteImages | BinaryImages:
     """The pictures a run asks for, as bytes, or as bits where they are black and white."""
-    path, key = located(settings.path, root, advice=_ADVICE)
+    path, key = resolve_path(settings.path, root, advice=_ADVICE)
     if hub.is_copy(path):
         return _from_copy(settings, path, key, root)
     if not arrays.is_array(path):
@@ -90,11 +90,13 @@ def _from_files(
     settings: Images, pictures: Encoded, stamp: str, root: Path | None
 ) -> ByteImages | BinaryImages:
     path = pictures.where
-    sizes, taken, left_out = usable(pictures, settings.fit, settings.unreadable == "skip", stamp)
+    sizes, taken, left_out = check_image_files(
+        pictures, settings.fit, settings.unreadable == "skip", stamp
+    )
     shape = _common_shape(settings, pictures, sizes, taken)
     factors = _factors(settings, path, len(sizes), pictures.names, root)
     chosen = taken[_choice(settings, len(taken))]
-    rows = kept(
+    rows = cached_array(
         "images",
         _key(settings, path),
         stamp,
@@ -150,7 +152,7 @@ def _from_array(
         rows = array  # where it lies: a .npy file stays on disk
     else:
         row_shape = (height * width * channels // 8,) if binary else shape
-        rows = kept(
+        rows = cached_array(
             "images", _key(settings, path), stamp, (len(chosen), *row_shape), np.uint8, chunks
         )
     source = _source(path, shape, binary, settings if resize else None)
@@ -181,7 +183,7 @@ def _examples(
 
 
 def _choice(settings: Images, count: int) -> np.ndarray:
-    part = part_of(count, settings.part, settings.held_out)
+    part = split_indices(count, settings.part, settings.held_out)
     return part[subset(len(part), settings.images)]
 
 
@@ -238,7 +240,7 @@ def _factors(
     if settings.factors is None:
         return _NOTHING
     try:
-        table, wanted = located(
+        table, wanted = resolve_path(
             settings.factors, root, beside=path if path.is_dir() else path.parent
         )
         return read_factors(table, wanted, count, files)

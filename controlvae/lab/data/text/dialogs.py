@@ -73,7 +73,7 @@ class Exchanges:
 
 
 @dataclass(frozen=True)
-class Dialogs:
+class DialogDataset:
     """Responses with their contexts as `Examples`. Every utterance is kept once; contexts are looked up."""
 
     tokens: Tensor  # (utterances, longest) int32: words, EOS, then PAD; dialogs one after another
@@ -90,8 +90,8 @@ class Dialogs:
     factor_names: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    at_once: ClassVar[int] = 50
-    kept_in: ClassVar[str] = "words.json"
+    eval_batch_size: ClassVar[int] = 50
+    metadata_file: ClassVar[str] = "words.json"
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -137,14 +137,14 @@ class Dialogs:
         )
 
     def batches(self, indices: Tensor) -> Iterator[Exchanges]:
-        return (self.batch(few) for few in indices.split(self.at_once))
+        return (self.batch(few) for few in indices.split(self.eval_batch_size))
 
     def order(
         self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
     ) -> BucketOrder:
         return BucketOrder(self.lengths, batch, seed, stream=stream, among=among)
 
-    def to(self, device: torch.device) -> "Dialogs":
+    def to(self, device: torch.device) -> "DialogDataset":
         names = ("tokens", "spoken", "topics", "profiles", "responses")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
@@ -152,7 +152,7 @@ class Dialogs:
         numbers = f"{len(self)} {self.window} {self.names.topics} {self.names.acts}"
         return digest(f"{numbers} {' '.join(self.vocabulary)}", self.tokens)
 
-    def kept(self) -> str:
+    def metadata(self) -> str:
         """What a model needs of them to respond, as JSON."""
         return json.dumps(
             {**self.names._asdict(), "window": self.window, "longest": self.shape[1]},
@@ -160,7 +160,7 @@ class Dialogs:
         )
 
     @classmethod
-    def of_kept(cls, kept: str, reason: str) -> "Dialogs":
+    def from_metadata(cls, kept: str, reason: str) -> "DialogDataset":
         """No dialogs, and the names in those that `kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         names = Names(*(tuple(found[kind]) for kind in Names._fields))
@@ -192,7 +192,7 @@ def as_examples(
     longest: int | None,
     source: str,
     split: str,
-) -> Dialogs:
+) -> DialogDataset:
     """Every utterance but the first of each dialog, as a response to the `window` before it, or fewer at the beginning.
 
     Utterances of more than `longest` words are cut, as in the released code; `source` says how many.
@@ -206,7 +206,7 @@ def as_examples(
     cut = 0 if longest is None else sum(len(utterance.words) > longest for utterance in spoken)
     note = f"; {cut:,} of {len(spoken):,} utterances cut to {longest} words" if cut else ""
     topic = {name: number for number, name in enumerate(names.topics)}
-    return Dialogs(
+    return DialogDataset(
         torch.from_numpy(numbers.tokens),
         torch.from_numpy(table),
         torch.tensor([topic.get(dialog.topic, 0) for dialog in dialogs]),

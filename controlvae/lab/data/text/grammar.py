@@ -22,7 +22,7 @@ from controlvae.lab.config import Grammar
 from controlvae.lab.data.dataset import stream_key
 from controlvae.lab.data.source import Source
 from controlvae.lab.data.splits import Part
-from controlvae.lab.data.text.sentences import Sentences
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.text.vocabulary import SPECIAL, to_numbers
 
 # Per topic: people, things, verbs (regular ones), adjectives, places. No word serves two topics.
@@ -85,7 +85,7 @@ class Drawn(NamedTuple):
     nats: float
 
 
-def grammar_sentences(count: int, seed: int = 0, part: Part = "train") -> Sentences:
+def grammar_sentences(count: int, seed: int = 0, part: Part = "train") -> SentenceDataset:
     """So many sentences with their factors. The first of a larger draw are those of a smaller one.
 
     The vocabulary is the grammar's own, whatever was drawn.
@@ -99,7 +99,7 @@ def grammar_sentences(count: int, seed: int = 0, part: Part = "train") -> Senten
     tokens, lengths, _ = to_numbers([sentence.words for sentence in drawn], words)
     factors = np.array([sentence.factors for sentence in drawn], np.int64)
     source, split = f"drawn from a grammar, seed {seed}", f"{part}: {count:,} sentences"
-    return Sentences(
+    return SentenceDataset(
         torch.from_numpy(tokens),
         torch.from_numpy(lengths),
         words,

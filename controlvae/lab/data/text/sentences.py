@@ -21,9 +21,9 @@ from controlvae.lab.config import PennTreebank, TextFile
 from controlvae.lab.data import huggingface as hub
 from controlvae.lab.data.bucketing import BucketOrder, in_buckets
 from controlvae.lab.data.dataset import digest
-from controlvae.lab.data.paths import brings_test, data_roots, located
+from controlvae.lab.data.paths import brings_test, data_roots, resolve_path
 from controlvae.lab.data.source import Source, named_by_setting
-from controlvae.lab.data.splits import Part, part_of
+from controlvae.lab.data.splits import Part, split_indices
 from controlvae.lab.data.text.subwords import Cut, learn_pieces, whole
 from controlvae.lab.data.text.vocabulary import SPECIAL, to_numbers, to_words, vocabulary
 
@@ -39,7 +39,7 @@ NEEDS = f"ptb.train.txt, ptb.valid.txt and ptb.test.txt (Mikolov's, 6 MB), or {A
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SentenceDataset:
     """Sentences as `Examples`: a row holds a sentence's words, EOS, then PAD. BOS is the model's to put in front."""
 
     tokens: Tensor  # (count, longest) int32
@@ -55,8 +55,10 @@ class Sentences:
     lower: bool = (
         False  # its words are all in lower case, whatever the case of a sentence of one's own
     )
-    at_once: ClassVar[int] = 50  # with logits for every word of the vocabulary at every place
-    kept_in: ClassVar[str] = "words.json"
+    eval_batch_size: ClassVar[int] = (
+        50  # with logits for every word of the vocabulary at every place
+    )
+    metadata_file: ClassVar[str] = "words.json"
 
     @property
     def shape(self) -> tuple[int]:
@@ -85,7 +87,7 @@ class Sentences:
 
     def batches(self, indices: Tensor) -> Iterator[Tensor]:
         """Those of like length together."""
-        for few, width in in_buckets(self.lengths[indices.cpu()], self.at_once):
+        for few, width in in_buckets(self.lengths[indices.cpu()], self.eval_batch_size):
             yield self.batch(indices[few.to(indices.device)], width)
 
     def order(
@@ -93,13 +95,13 @@ class Sentences:
     ) -> BucketOrder:
         return BucketOrder(self.lengths, batch, seed, stream=stream, among=among)
 
-    def to(self, device: torch.device) -> "Sentences":
+    def to(self, device: torch.device) -> "SentenceDataset":
         return replace(self, tokens=self.tokens.to(device))
 
     def fingerprint(self) -> str:
         return digest(f"{len(self)} {' '.join(self.vocabulary)}", self.tokens)
 
-    def kept(self) -> str:
+    def metadata(self) -> str:
         """What a model needs of them to write, as JSON."""
         kept = {"vocabulary": self.vocabulary, "lower": self.lower, "longest": self.shape[0]}
         return json.dumps(
@@ -107,7 +109,7 @@ class Sentences:
         )
 
     @classmethod
-    def of_kept(cls, kept: str, reason: str) -> "Sentences":
+    def from_metadata(cls, kept: str, reason: str) -> "SentenceDataset":
         """No sentences, and the words of those that `kept` was of; `reason` says why they are not here."""
         found = json.loads(kept)
         none = (
@@ -146,7 +148,7 @@ class Chosen(NamedTuple):
     note: str
 
 
-def penn_treebank(split: Split = "train", root: Path | None = None) -> Sentences:
+def penn_treebank(split: Split = "train", root: Path | None = None) -> SentenceDataset:
     """Penn Treebank, with the vocabulary of its training text: 10,003 with the four that stand for no word.
 
     Args:
@@ -176,7 +178,7 @@ def text_file(
     lower: bool = False,
     longest: int | None = None,
     pieces: int | None = None,
-) -> Sentences:
+) -> SentenceDataset:
     """Any UTF-8 text with one sentence a line, its words between white space; or a column of a data set of `datasets`.
 
     The vocabulary is that of the training part. Which lines are held out is a fixed random choice, so that seeds of a
@@ -197,7 +199,7 @@ def text_file(
         raise UserError(f"part must be train or test, got {part!r}")
     if not 0 <= held_out < 1:
         raise UserError(f"held_out must lie in [0, 1), got {held_out}")
-    place, column = located(path, root)
+    place, column = resolve_path(path, root)
     copy = hub.open_copy(place) if hub.is_copy(place) else None
 
     def chosen(text: str, where: Path) -> Chosen:
@@ -228,7 +230,7 @@ def _divided(chosen: Chosen, part: Part, held_out: float) -> tuple[dict[str, Cho
     """The training part and the one asked for, and which that is in words."""
     count = len(chosen.sentences)
     indices: dict[str, np.ndarray] = {
-        each: part_of(count, each, held_out, "sentences") for each in ("train", part)
+        each: split_indices(count, each, held_out, "sentences") for each in ("train", part)
     }
     rows = {
         name: Chosen([chosen.sentences[i] for i in among], chosen.note)
@@ -332,17 +334,17 @@ def _short_enough(lines: list[list[str]], longest: int | None, where: str) -> Ch
     )
 
 
-def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) -> Sentences:
+def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) -> SentenceDataset:
     numbers = to_numbers(chosen.sentences, words)
     tokens, lengths, note = (
         torch.from_numpy(numbers.tokens),
         torch.from_numpy(numbers.lengths),
         numbers.note(words),
     )
-    return Sentences(tokens, lengths, words, source + chosen.note + note, split)
+    return SentenceDataset(tokens, lengths, words, source + chosen.note + note, split)
 
 
-def _load_file(settings: TextFile, root: Path | None) -> Sentences:
+def _load_file(settings: TextFile, root: Path | None) -> SentenceDataset:
     words, lower, longest, pieces = (
         settings.words,
         settings.lower,

@@ -17,10 +17,17 @@ from typing import Any, Literal
 
 from controlvae.errors import UserError
 from controlvae.lab.config import DialogFile, Switchboard
-from controlvae.lab.data.paths import data_roots, find_file, located
+from controlvae.lab.data.paths import data_roots, find_file, resolve_path
 from controlvae.lab.data.source import Source, named_by_setting
-from controlvae.lab.data.splits import Part, part_of
-from controlvae.lab.data.text.dialogs import NOBODY, Dialog, Dialogs, Names, Utterance, as_examples
+from controlvae.lab.data.splits import Part, split_indices
+from controlvae.lab.data.text.dialogs import (
+    NOBODY,
+    Dialog,
+    DialogDataset,
+    Names,
+    Utterance,
+    as_examples,
+)
 
 Split = Literal["train", "valid", "test"]
 SPLITS = ("train", "valid", "test")
@@ -37,7 +44,7 @@ def switchboard(
     words: int | None = 10_000,
     window: int = 9,
     longest: int | None = 38,
-) -> Dialogs:
+) -> DialogDataset:
     """Switchboard's telephone conversations, with the words, topics and acts of the training part.
 
     Args:
@@ -70,14 +77,14 @@ def dialog_file(
     words: int | None = 10_000,
     window: int = 9,
     longest: int | None = 38,
-) -> Dialogs:
+) -> DialogDataset:
     """Any dialogs of that form, whole dialogs of them held out; the rest is as in `switchboard`."""
     if part not in ("train", "test"):
         raise UserError(f"part must be train or test, got {part!r}")
-    found, _ = located(path, root)
+    found, _ = resolve_path(path, root)
     dialogs = read_dialogs(found)
     rows = {
-        name: [dialogs[i] for i in part_of(len(dialogs), name, held_out, "dialogs")]
+        name: [dialogs[i] for i in split_indices(len(dialogs), name, held_out, "dialogs")]
         for name in ("train", part)
     }
     split = (
@@ -205,11 +212,11 @@ def _number(value: object) -> float:
     return min(max(number, 0.0), 150.0) if math.isfinite(number) else 0.0
 
 
-def _load(settings: Switchboard, root: Path | None) -> Dialogs:
+def _load(settings: Switchboard, root: Path | None) -> DialogDataset:
     return switchboard(settings.split, root, settings.words, settings.window, settings.longest)
 
 
-def _load_file(settings: DialogFile, root: Path | None) -> Dialogs:
+def _load_file(settings: DialogFile, root: Path | None) -> DialogDataset:
     kept = (settings.words, settings.window, settings.longest)
     return dialog_file(settings.path, settings.part, settings.held_out, root, *kept)
 

@@ -13,7 +13,7 @@ from controlvae.lab.config import SmallTalk
 from controlvae.lab.data.dataset import stream_key
 from controlvae.lab.data.source import Source
 from controlvae.lab.data.splits import Part
-from controlvae.lab.data.text.dialogs import Dialog, Dialogs, Names, Utterance, as_examples
+from controlvae.lab.data.text.dialogs import Dialog, DialogDataset, Names, Utterance, as_examples
 from controlvae.lab.data.text.grammar import NUMBERS, PRONOUN, TENSES, TOPICS, expand
 
 # What may follow an act, and how often.
@@ -38,7 +38,7 @@ _TOLD = 0.5  # how often the topic is given, and need not be guessed from the wo
 _TESTED = 3  # the stream of dialogs to test on; the other is 2
 
 
-def small_talk(count: int, seed: int = 0, part: Part = "train", window: int = 4) -> Dialogs:
+def small_talk(count: int, seed: int = 0, part: Part = "train", window: int = 4) -> DialogDataset:
     """So many dialogs. The vocabulary is that of a fixed draw to train on, whatever the count."""
     names = Names.of(draw_dialogs(2_000, 0, "train"))
     split = f"{part}: {count:,} dialogs"

@@ -14,7 +14,7 @@ from torch import Tensor
 from controlvae.controller import Controller
 from controlvae.distributions import Posterior
 from controlvae.lab.config import BetaTC, Elbo, Experiment, Likelihood, TotalCorrelation
-from controlvae.lab.data.dataset import Pictures
+from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.measurements import width
 from controlvae.lab.engines.rng import noise_key, normal_noise
@@ -44,7 +44,7 @@ class StackedEngine:
     """Trains many models of one shape side by side; each has its own weights, law, batches and random stream."""
 
     def __init__(
-        self, experiments: Sequence[Experiment], examples: Pictures, device: torch.device
+        self, experiments: Sequence[Experiment], examples: ImageDataset, device: torch.device
     ) -> None:
         first, count = experiments[0], len(experiments)
         _check_size(first, examples.shape)
@@ -101,7 +101,7 @@ class StackedEngine:
         self._latent = _fused(_latent, device)
         self._reconstruction = _fused(_reconstruction(first.objective.likelihood), device)
         self._minibatch = _fused(_minibatch(order[0][0].count), device)
-        self._prices = _fused(_prices(first), device)
+        self._kl_weights = _fused(_kl_weights(first), device)
         self._second_latent, self._critic_step = (
             _fused(_second_latent, device),
             _fused(_critic_step, device),
@@ -179,8 +179,8 @@ class StackedEngine:
         if isinstance(objective, BetaTC):
             return self._minibatch(divergence, encoded, z), None
         assert isinstance(objective, Elbo)
-        prices = self._prices(self.clock[1:].double() + 1) if objective.prices else None
-        return elbo_terms(divergence, objective.free_bits, prices), None
+        kl_weights = self._kl_weights(self.clock[1:].double() + 1) if objective.kl_weights else None
+        return elbo_terms(divergence, objective.free_bits, kl_weights), None
 
     def _write_row(
         self,
@@ -358,17 +358,17 @@ def _minibatch(examples: int) -> Callable[..., Terms]:
     return terms
 
 
-def _prices(experiment: Experiment) -> Callable[[Tensor], Tensor]:
+def _kl_weights(experiment: Experiment) -> Callable[[Tensor], Tensor]:
     objective, latents = experiment.objective, experiment.model.latents
 
-    def prices(step: Tensor) -> Tensor:
+    def kl_weights(step: Tensor) -> Tensor:
         """What a nat of each latent costs at a step, (1,): (latents,)."""
         assert isinstance(objective, Elbo)
         return torch.cat(
-            [0 * step + price for price in objective.prices_at(latents, step, TENSORS)]
+            [0 * step + price for price in objective.kl_weights_at(latents, step, TENSORS)]
         ).float()
 
-    return prices
+    return kl_weights
 
 
 def _second_latent(encoded: Tensor, noise: Tensor, position: Tensor) -> Tensor:

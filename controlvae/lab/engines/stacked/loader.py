@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from controlvae.lab.data.dataset import BinaryImages, Order, Pictures
+from controlvae.lab.data.dataset import BatchOrder, BinaryImages, ImageDataset
 from controlvae.lab.engines.sampling import block_indices
 from controlvae.lab.engines.stacked import ops as products
 
@@ -17,7 +17,7 @@ class Resident:
     """Pictures that live on the device: a block is the numbers of those its steps meet."""
 
     def __init__(
-        self, examples: Pictures, orders: Sequence[list[Order]], device: torch.device
+        self, examples: ImageDataset, orders: Sequence[list[BatchOrder]], device: torch.device
     ) -> None:
         self.examples = examples
         self.orders = orders
@@ -70,7 +70,7 @@ class Streamed(Resident):
     """
 
     def __init__(
-        self, examples: Pictures, orders: Sequence[list[Order]], device: torch.device
+        self, examples: ImageDataset, orders: Sequence[list[BatchOrder]], device: torch.device
     ) -> None:
         super().__init__(examples, orders, device)
         step = self.indices[0].numel()
@@ -122,7 +122,9 @@ class Streamed(Resident):
         self.indices.copy_(self.numbers[block % 2])
 
 
-def make_feed(examples: Pictures, orders: Sequence[list[Order]], device: torch.device) -> Resident:
+def make_feed(
+    examples: ImageDataset, orders: Sequence[list[BatchOrder]], device: torch.device
+) -> Resident:
     """Resident where the pictures are on the device, streamed where they are not."""
     kind = Resident if examples.rows.device.type == device.type else Streamed
     return kind(examples, orders, device)
