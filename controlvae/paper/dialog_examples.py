@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.lab.io import write_text
-from controlvae.lab.reports.dialog_section import EACH, LATEST
+from controlvae.lab.reports.dialog_section import RESPONSES_SHOWN, UTTERANCES_SHOWN
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.paper.printed import PaperExamples
 
@@ -18,14 +18,16 @@ def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]]
     lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []
     methods = {method: samples for method, samples in found.items() if samples}
     for place, sample in enumerate(next(iter(methods.values()), ())):
-        said = " / ".join(sample["context"][-LATEST:])
+        said = " / ".join(sample["context"][-UTTERANCES_SHOWN:])
         lines += [
             f"{sample['topic'] or 'no topic'}: {said}",
             "",
             f"B: {sample['reference']} (what was said)",
             "",
         ]
-        answers = [_same_context(samples, place, sample)[:EACH] for samples in methods.values()]
+        answers = [
+            _same_context(samples, place, sample)[:RESPONSES_SHOWN] for samples in methods.values()
+        ]
         table = [tuple(methods), ("---",) * len(methods), *zip(*answers, strict=False)]
         lines += [f"| {' | '.join(row)} |" for row in table] + [""]
     text = "\n".join(lines)
@@ -47,4 +49,4 @@ def _same_context(
     """Responses to the same context; runs on other data have none."""
     if place < len(samples) and samples[place]["context"] == like["context"]:
         return [response.replace("|", "\\|") for response in samples[place]["responses"]]
-    return ["–"] * EACH
+    return ["–"] * RESPONSES_SHOWN

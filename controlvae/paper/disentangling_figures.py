@@ -15,10 +15,15 @@ from controlvae.errors import UserError
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.statistics import Spread, spread
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import Trace, draw_latents, log_scale
-from controlvae.lab.plots.image_grid import save_figure
-from controlvae.lab.plots.mutual_information import TELLING, latent_factors, naming
-from controlvae.lab.plots.traversal import draw_traversal, is_full, traverse
+from controlvae.lab.plots.curves import Trace, draw_latent_kl
+from controlvae.lab.plots.figure_files import save_figure
+from controlvae.lab.plots.mutual_information import (
+    MIN_INFORMATION,
+    describe_dominant_factor,
+    dominant_factors,
+)
+from controlvae.lab.plots.style import set_log_scale
+from controlvae.lab.plots.traversal import draw_traversal, has_all_shapes, traverse_latents
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run
@@ -91,14 +96,16 @@ def write_traversals(
             continue
         try:
             run = load_run(folder, root=root, device=device)
-            shown = traverse(run, "heart" if is_full(run) else None, np.linspace(-3, 3, 10))
+            shown = traverse_latents(
+                run, "heart" if has_all_shapes(run) else None, np.linspace(-3, 3, 10)
+            )
         except (
             UserError
         ) as error:  # a damaged checkpoint or a run on other data leaves the other panels whole
             notes.append(f"{row.method}: {error}.")
             leave_empty(axis, "cannot be shown", square=True)
             continue
-        starts["the paper's heart" if is_full(run) else shown.start] = None
+        starts["the paper's heart" if has_all_shapes(run) else shown.start] = None
         draw_traversal(axis, shown, fontsize=5.2, stacked=True, every=3)
         seed = run.experiment.training.seed
         axis.set_xlabel(f"seed {seed}, step {run.step:,}", fontsize=5.5, color=QUIET)
@@ -117,7 +124,7 @@ def write_traversals(
         ]
     about = (
         f"From the code of {' or '.join(starts) or 'one picture'}. Rows: a latent, the factor it tells most about "
-        f"(where that is {TELLING:g} nats or more), its KL. Columns: its value. The seed is the one of the median MIG; "
+        f"(where that is {MIN_INFORMATION:g} nats or more), its KL. Columns: its value. The seed is the one of the median MIG; "
         "the first where none is evaluated."
     )
     for axis in axes[len(paper.rows) :]:
@@ -215,7 +222,7 @@ def _draw_bands(axis: Axes, methods: Sequence[tuple[str, int, Spread]]) -> None:
     for method, place, values in methods:
         draw_band(axis, values, method, place, bottom)
     if lowest > 0:
-        log_scale(axis)
+        set_log_scale(axis)
         axis.set_ylim(bottom=bottom)
 
 
@@ -228,8 +235,8 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
         leave_empty(axis, "no log")
         write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
         return [f"(c): no log of {method}."]
-    records, factors = folder.records(), latent_factors(folder.metrics())
-    draw_latents(axis, Trace.of(method, folder), factors, linewidth=1.0)
+    records, factors = folder.records(), dominant_factors(folder.metrics())
+    draw_latent_kl(axis, Trace.of(method, folder), factors, linewidth=1.0)
     axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
     axis.legend(
         frameon=False,
@@ -249,7 +256,9 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
     why = ", the seed of the median MIG" if metrics else ""
     said = [f"(c): {method}, seed {folder.experiment().training.seed}{why}."]
     if metrics and factors:
-        said.append(f"At step {metrics['step']:,} a latent is named by {naming(metrics)}.")
+        said.append(
+            f"At step {metrics['step']:,} a latent is named by {describe_dominant_factor(metrics)}."
+        )
     return [" ".join(said)]
 
 

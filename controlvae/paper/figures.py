@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from controlvae.lab.evaluation.statistics import spread
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import look
-from controlvae.lab.plots.image_grid import save_figure
+from controlvae.lab.plots.figure_files import save_figure
+from controlvae.lab.plots.style import line_style
 from controlvae.lab.reports.notes import merge_notes
 from controlvae.lab.runs.folder import RunFolder, look_up
 from controlvae.paper.disentangling_figures import write_disentangling, write_traversals
@@ -174,7 +174,7 @@ def write_points(
 
 def _draw_points(axis: Axes, points: np.ndarray, label: str, place: int) -> None:
     """Runs (runs, 2), and their mean with a cross; a rim tells means apart that lie on each other."""
-    colour, mark = look(place)["color"], _MARKS[place % len(_MARKS)]
+    colour, mark = line_style(place)["color"], _MARKS[place % len(_MARKS)]
     (across, up), (middle, height) = points.T, points.mean(0)
     axis.scatter(across, up, s=9, color=colour, marker=mark, alpha=0.5, linewidth=0)
     wide, tall = points.std(axis=0, ddof=1) if len(points) > 1 else (0.0, 0.0)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from controlvae.lab.evaluation.external_codes import ScoreFile
 from controlvae.lab.evaluation.statistics import Spread
-from controlvae.lab.plots.curves import look, step_axis
+from controlvae.lab.plots.style import format_step_axis, line_style
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.paper.printed import PaperFigure, Row
@@ -100,7 +100,7 @@ def panel_look(axis: Axes, letter: str) -> None:
     """The look of one panel of a printed figure."""
     axis.set_title(f"({letter}) {axis.get_title()}", loc="left", fontsize=7)
     axis.set_title("")
-    step_axis(axis)
+    format_step_axis(axis)
     axis.tick_params(labelsize=SMALL)
     axis.xaxis.label.set_fontsize(7)
     axis.yaxis.label.set_fontsize(7)
@@ -121,8 +121,10 @@ def draw_band(axis: Axes, values: Spread, label: str, place: int, bottom: float 
     A logarithmic axis has a `bottom`, which a band that reaches below it is cut at.
     """
     alone = "." if len(values.steps) == 1 else ""  # a line of one point would not be seen
-    axis.plot(values.steps, values.mean, label=label, linewidth=1.0, marker=alone, **look(place))
-    sd, colour = np.nan_to_num(values.sd), look(place)["color"]
+    axis.plot(
+        values.steps, values.mean, label=label, linewidth=1.0, marker=alone, **line_style(place)
+    )
+    sd, colour = np.nan_to_num(values.sd), line_style(place)["color"]
     # The first steps may scatter by more than they are: without a bottom, a bar from edge to edge.
     told = (sd < np.abs(values.mean)) | (bottom > 0)
     shade = {"where": told, "color": colour, "alpha": 0.2, "linewidth": 0}

@@ -28,7 +28,7 @@ from controlvae.lab.evaluation.evaluate import evaluate
 from controlvae.lab.models import DialogVAE
 from controlvae.lab.models.dialog_vae import UtteranceReader
 from controlvae.lab.objectives.text import act_nll, bag_of_words, sequence_nll, words_nll
-from controlvae.lab.plots.samples import samples
+from controlvae.lab.plots.samples import make_sample_grid
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run
@@ -439,7 +439,7 @@ def test_chat_answers_every_line_the_same_way_each_time(run, monkeypatch, capsys
     with pytest.raises(UserError, match="no topic 'kitchn'; did you mean 'kitchen'"):
         chat(run, count=5, temperature=0.0, topic="kitchn", seed=0)
     with pytest.raises(UserError, match="see controlvae chat"):
-        samples(run)
+        make_sample_grid(run)
 
 
 def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp_path):

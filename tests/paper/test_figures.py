@@ -16,17 +16,21 @@ from PIL import Image
 from controlvae.lab.config import override, preset
 from controlvae.lab.engines.measurements import nats
 from controlvae.lab.evaluation.evaluate import tracking
-from controlvae.lab.plots.animation import animate
-from controlvae.lab.plots.curves import Trace, beta_figure, held_figure, latents_figure
-from controlvae.lab.plots.image_grid import drawn_at, save_figure
-from controlvae.lab.plots.mutual_information import information_figure, latent_factors, latent_name
-from controlvae.lab.plots.samples import samples, save_pixels
-from controlvae.lab.plots.traversal import traversals, traverse
-from controlvae.lab.reports.elbo_bound import Pair, theorem_figure
+from controlvae.lab.plots.animation import animate_traversal
+from controlvae.lab.plots.curves import Trace, plot_beta, plot_controlled_term, plot_latent_kl
+from controlvae.lab.plots.figure_files import read_step, save_figure, save_pixels
+from controlvae.lab.plots.mutual_information import (
+    dominant_factors,
+    format_latent,
+    plot_mutual_information,
+)
+from controlvae.lab.plots.samples import make_sample_grid
+from controlvae.lab.plots.traversal import plot_traversal, traverse_latents
+from controlvae.lab.reports.elbo_bound import BaselinePair, plot_elbo_bound
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.sections import score_table
-from controlvae.lab.reports.sweep import End, sweep_figure, write_sweep
-from controlvae.lab.reports.warnings import troubles_of
+from controlvae.lab.reports.sweep import FinalValues, plot_sweep, write_sweep
+from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import load_run
 from controlvae.paper import disentangling_figures
@@ -91,7 +95,7 @@ def test_a_spike_in_the_first_steps_leaves_the_way_to_the_set_point_legible(tmp_
         "\n".join([json.dumps({**json.loads(first), "kl": 60_000.0}), *rest]) + "\n"
     )
     low, high = (
-        sweep_figure({"one": [folder]}, {"one": [None]}, "the training batches").axes[-1].get_ylim()
+        plot_sweep({"one": [folder]}, {"one": [None]}, "the training batches").axes[-1].get_ylim()
     )
     assert 4 < low < 4.5  # all else lies between the KL of 4.5 and its target of 5
     assert 5 < high < 5.5
@@ -136,8 +140,10 @@ def test_a_sweep_says_what_its_fid_is_of(tmp_path):
     ]
     assert [a[head] for head in heads] == ["71.5", "50; 60", "1200", "test", "Inception", "to 299"]
     assert [b[head] for head in heads] == [""] * 6
-    ends = {name: [End(3.0, 6.0, -9.0, 1.0, 71.5) for _ in own] for name, own in runs.items()}
-    panel = sweep_figure(runs, ends, "900 examples").axes[2]
+    ends = {
+        name: [FinalValues(3.0, 6.0, -9.0, 1.0, 71.5) for _ in own] for name, own in runs.items()
+    }
+    panel = plot_sweep(runs, ends, "900 examples").axes[2]
     of = "samples against 1,200 examples (test)"
     assert (panel.get_ylabel(), panel.get_title("left")) == ("FID", f"50 {of} or 60 {of}")
 
@@ -145,8 +151,8 @@ def test_a_sweep_says_what_its_fid_is_of(tmp_path):
 @pytest.mark.parametrize("d", [1.0, 8.0, 40.0])
 def test_the_grey_band_ends_where_the_papers_does_wherever_the_runs_lie(d):
     """At 10 nats: 2 + 2 sqrt(2 * 10 + 1), above the plain VAE's."""
-    left, right = theorem_figure(
-        [Pair("one", 1, 10.0, d, 0.5)], ["one"], "the training batches"
+    left, right = plot_elbo_bound(
+        [BaselinePair("one", 1, 10.0, d, 0.5)], ["one"], "the training batches"
     ).axes
     (band,) = (patch for patch in right.patches if patch.get_label() == "the paper's band")
     assert (band.get_x(), band.get_width()) == pytest.approx((0, 2 + 2 * 21**0.5))
@@ -160,25 +166,27 @@ def test_the_grey_band_ends_where_the_papers_does_wherever_the_runs_lie(d):
 def test_a_code_with_nats_that_are_alike_for_all_examples_is_called_out(tmp_path, kl, active, told):
     folder = logged_run(tmp_path, "shapes2d-quick", 1, 3_000, evaluated=False)
     folder.metrics_file.write_text(json.dumps({"step": 3_000, "kl": kl, "active_units": active}))
-    assert ("the code tells nothing" in " ".join(troubles_of(folder))) == told
+    assert ("the code tells nothing" in " ".join(run_warnings(folder, is_training=True))) == told
 
 
 @pytest.mark.parametrize(
-    ("tc", "words"), [(0.0105, "the mean is held"), (0.05, "lies 0.04 nats above the target")]
+    ("tc", "words"), [(0.0105, "the mean is on target"), (0.05, "lies 0.04 nats above")]
 )
 def test_a_total_correlation_below_its_noise_is_held_only_where_its_mean_is(tmp_path, tc, words):
     columns = {"tc": tc, "tc_sd": 0.02, "target": 0.01}
     folder = logged_run(tmp_path, "shapes2d-control-factor", 1, 100_000, evaluated=False, **columns)
-    (said,) = troubles_of(folder)
+    (said,) = run_warnings(folder, is_training=True)
     assert "the target 0.01 lies below the noise of the estimate" in said
     assert words in said
-    assert ("not held" in said) == (tc > 0.02)
+    assert ("off target" in said) == (tc > 0.02)
     events = [
         {"event": "target out of reach", "step": 5, "beta": 1.0, "tc": tc, "target": 0.01},
         {"event": "target within noise", "step": 9, "target": 0.01, "sd": 0.02},
     ]
     folder.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert troubles_of(folder)[0].startswith("target out of reach: from about step 5 on")
+    assert run_warnings(folder, is_training=True)[0].startswith(
+        "target out of reach: from about step 5 on"
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,8 +197,10 @@ def test_a_short_run_that_ends_at_its_bound_and_off_its_target_is_called_out(
 ):
     columns = {"tc": tc, "tc_sd": 0.02, "target": 0.3, "saturated": saturated}
     folder = logged_run(tmp_path, "shapes2d-control-factor", 1, 2_000, evaluated=False, **columns)
-    found = [line for line in troubles_of(folder) if line.startswith("off its target")]
-    assert ["total correlation 0.17 against 0.30" in line for line in found] == [True] * said
+    found = [
+        line for line in run_warnings(folder, is_training=True) if line.startswith("off its target")
+    ]
+    assert ["0.17 instead of 0.30" in line for line in found] == [True] * said
 
 
 def test_small_nats_keep_two_digits():
@@ -435,7 +445,7 @@ def test_traversals_of_runs_that_have_not_all_shapes_begin_at_a_picture_they_hav
     disentangling_figures.write_traversals(
         paper, runs, tmp_path, root=None, device=torch.device("cpu")
     )
-    start = traverse(trained, None, [0.0]).start
+    start = traverse_latents(trained, None, [0.0]).start
     assert f"From the code of {start}." in " ".join(drawn[0].axes[-1].texts[0].get_text().split())
     with (tmp_path / "figure-traversals.csv").open(encoding="utf-8") as file:
         assert {row["method"] for row in csv.DictReader(file)} == {
@@ -444,23 +454,26 @@ def test_traversals_of_runs_that_have_not_all_shapes_begin_at_a_picture_they_hav
 
 
 def test_rows_of_a_traversal_are_ordered_by_kl_and_move_one_latent(trained):
-    shown = traverse(trained, 7, [-3.0, 0.0, 3.0])
+    shown = traverse_latents(trained, 7, [-3.0, 0.0, 3.0])
     assert shown.kl == sorted(shown.kl, reverse=True)
     assert sorted(shown.latents) == list(range(trained.model.latents))
     with torch.no_grad():
         code = trained.model.encode(trained.examples.batch(torch.tensor([7]))).mean
         code[0, shown.latents[1]] = 3.0
         picture = torch.sigmoid(trained.model.decode(code))[0, 0].numpy()
-    np.testing.assert_allclose(shown.pictures[1, 2, ..., 0], picture, atol=1e-6)
-    words = traversals(trained, image=7, rows=1).axes[0].get_xlabel()
+    np.testing.assert_allclose(shown.images[1, 2, ..., 0], picture, atol=1e-6)
+    words = plot_traversal(trained, image=7, rows=1).axes[0].get_xlabel()
     assert words.startswith(
         "value of the latent; that of largest KL out of 10\nfrom the code of picture 7; KL over"
     )
 
 
 def test_an_animation_goes_there_and_back_for_ever(trained, tmp_path):
-    path = animate(trained, tmp_path / "figures" / "traversal.gif")
-    with Image.open(animate(trained, tmp_path / "two.gif", rows=2)) as two, Image.open(path) as gif:
+    path = animate_traversal(trained, tmp_path / "figures" / "traversal.gif")
+    with (
+        Image.open(animate_traversal(trained, tmp_path / "two.gif", rows=2)) as two,
+        Image.open(path) as gif,
+    ):
         assert two.width < gif.width
         frames = [
             np.asarray((gif.seek(number), gif.convert("L"))[1]) for number in range(gif.n_frames)
@@ -471,16 +484,16 @@ def test_an_animation_goes_there_and_back_for_ever(trained, tmp_path):
 
 
 def test_a_latent_is_named_by_the_factor_it_tells_most_about():
-    assert latent_factors(METRICS) == [None, "x", "shape"]
+    assert dominant_factors(METRICS) == [None, "x", "shape"]
     # By the share of its entropy: of ln 3 and ln 32 nats, 0.6 is more than 1.2. Below 0.1 nats none is told.
     told = {
         **METRICS["rmig"],
         "mutual_information": [[0.09, 0.6, 0.0], [0.0, 1.2, 2.5]],
         "entropies": [1.1, 3.5],
     }
-    assert latent_factors({"rmig": told}) == [None, "shape", "x"]
-    assert latent_factors({"step": 3, "kl_per_latent": LATENTS}) == []
-    axis = information_figure(METRICS).axes[0]
+    assert dominant_factors({"rmig": told}) == [None, "shape", "x"]
+    assert dominant_factors({"step": 3, "kl_per_latent": LATENTS}) == []
+    axis = plot_mutual_information(METRICS).axes[0]
     assert [text.get_text() for text in axis.texts] == [
         "0.02",
         "0.60",
@@ -499,7 +512,7 @@ def test_a_heat_map_of_any_number_of_latents_fits_a_page(latents):
         "mutual_information": [[0.001] * latents],
         "estimator": "an estimator " * 8,
     }
-    figure = information_figure({"kl_per_latent": [0.5] * latents, "rmig": told})
+    figure = plot_mutual_information({"kl_per_latent": [0.5] * latents, "rmig": told})
     figure.draw_without_rendering()
     assert figure.bbox_inches.width < 12
     words = [*figure.texts, figure.axes[0].xaxis.label, *figure.axes[0].get_yticklabels()]
@@ -511,12 +524,12 @@ def test_a_heat_map_of_any_number_of_latents_fits_a_page(latents):
 
 
 @pytest.mark.parametrize(
-    ("count", "rest"), [(10, ["2 not in use"]), (200, ["181 more in use", "8 not in use"])]
+    ("count", "rest"), [(10, ["2 below 0.01 nats"]), (200, ["181 others", "8 below 0.01 nats"])]
 )
 def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
     nats = [0.1 * (latent + 1) for latent in range(count - (2 if count == 10 else 8))]
     log = [{"step": step, "kl_per_latent": nats + [0.0] * (count - len(nats))} for step in (1, 2)]
-    figure = latents_figure(Trace("run", log))
+    figure = plot_latent_kl(Trace("run", log))
     figure.draw_without_rendering()
     legend, page = figure.axes[0].get_legend(), figure.bbox
     extent = legend.get_window_extent()
@@ -524,13 +537,13 @@ def test_the_legend_of_any_number_of_latents_fits_its_figure(count, rest):
     assert extent.x1 <= page.x1
     words = [text.get_text() for text in legend.get_texts()]
     assert words[-len(rest) :] == rest
-    assert words[0] == latent_name(len(nats) - 1, [])  # the one most in use
+    assert words[0] == format_latent(len(nats) - 1, [])  # the one most in use
 
 
 @pytest.mark.parametrize("length", [12, 90])
 def test_the_legend_of_many_runs_fits_its_figure_and_covers_no_line(length):
     log = [{"step": step, "kl": 3.0, "target": 4.0} for step in (1, 2)]
-    figure = held_figure([Trace(f"{run:0{length}}", log) for run in range(25)])
+    figure = plot_controlled_term([Trace(f"{run:0{length}}", log) for run in range(25)])
     figure.draw_without_rendering()
     (legend,) = figure.legends
     extent, page = legend.get_window_extent(), figure.bbox
@@ -563,7 +576,7 @@ def test_a_set_point_that_runs_share_is_one_line_as_long_as_the_longest(runs, la
     ]
     drawn = [
         line
-        for line in held_figure(traces).axes[0].lines
+        for line in plot_controlled_term(traces).axes[0].lines
         if str(line.get_label()).startswith("target")
     ]
     assert sorted(line.get_label() for line in drawn) == labels
@@ -576,14 +589,14 @@ def test_parts_of_a_weight_are_drawn_where_they_add_up_to_it():
     records = [
         {"step": 10 * n, "beta": 0.01 * n, "p": -2.0, "i": -3.0, "target": 4.0} for n in range(1, 5)
     ]
-    [plain], [logarithmic] = (beta_figure([Trace("a", records)], law).axes for law in (False, True))
+    [plain], [logarithmic] = (plot_beta([Trace("a", records)], law).axes for law in (False, True))
     assert [len(axis.lines) for axis in (plain, logarithmic)] == [3, 1]
     assert logarithmic.get_yscale() == "log"
     assert logarithmic.get_ylim()[0] > 0
 
 
 def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, tmp_path):
-    animate(trained, trained.folder.figures / "traversal.gif")
+    animate_traversal(trained, trained.folder.figures / "traversal.gif")
     page = write_report([trained.folder], tmp_path / "report.html").read_text()
     assert "data:image/gif;base64," in page
     assert "Total correlation on the training batches" not in page
@@ -599,12 +612,12 @@ def test_a_page_shows_what_moves_and_follows_the_quantity_that_is_held(trained, 
 def test_pictures_say_which_step_they_are_of_and_a_page_tells(trained, tmp_path):
     earlier = replace(trained, step=7)
     paths = [
-        animate(earlier, tmp_path / "traversal.gif"),
-        save_figure(traversals(earlier), tmp_path / "traversal.png", step=7),
-        save_pixels(samples(earlier), tmp_path / "samples.png", step=7),
+        animate_traversal(earlier, tmp_path / "traversal.gif"),
+        save_figure(plot_traversal(earlier), tmp_path / "traversal.png", step=7),
+        save_pixels(make_sample_grid(earlier), tmp_path / "samples.png", step=7),
     ]
-    assert [drawn_at(path) for path in paths] == [7, 7, 7]
-    assert drawn_at(save_pixels(samples(earlier), tmp_path / "bare.png")) is None
+    assert [read_step(path) for path in paths] == [7, 7, 7]
+    assert read_step(save_pixels(make_sample_grid(earlier), tmp_path / "bare.png")) is None
     trained.folder.figures.mkdir(exist_ok=True)
     shutil.copy(paths[0], trained.folder.figures / "traversal.gif")
     within(
@@ -644,7 +657,7 @@ def test_a_page_calls_runs_seeds_where_they_differ_in_nothing_else(
 
 @pytest.mark.parametrize(("reach", "labels"), [(3.0, ["−3.0", "+3.0"]), (0.1, ["−0.10", "+0.10"])])
 def test_columns_of_a_traversal_are_told_apart(trained, reach, labels):
-    ticks = traversals(trained, reach=reach, columns=10).axes[0].get_xticklabels()
+    ticks = plot_traversal(trained, reach=reach, columns=10).axes[0].get_xticklabels()
     texts = [tick.get_text() for tick in ticks]
     assert (texts[0], texts[-1], len(set(texts))) == (*labels, 10)
 

@@ -21,12 +21,13 @@ from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.evaluation.evaluate import evaluate as measure
 from controlvae.lab.evaluation.evaluate import suffices
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
-from controlvae.lab.plots.image_grid import drawn_at, reconstructions, save_figure
-from controlvae.lab.plots.mutual_information import information_figure
-from controlvae.lab.plots.samples import samples, save_pixels
-from controlvae.lab.plots.traversal import traversals
-from controlvae.lab.reports.dialog_section import EACH, LATEST
-from controlvae.lab.reports.markup import number
+from controlvae.lab.plots.figure_files import read_step, save_figure, save_pixels
+from controlvae.lab.plots.image_grid import save_reconstructions
+from controlvae.lab.plots.mutual_information import plot_mutual_information
+from controlvae.lab.plots.samples import make_sample_grid
+from controlvae.lab.plots.traversal import plot_traversal
+from controlvae.lab.reports.dialog_section import RESPONSES_SHOWN, UTTERANCES_SHOWN
+from controlvae.lab.reports.formatting import format_number
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, entry, look_up
 from controlvae.lab.runs.loaded import LoadedRun, load_run, must_have_examples
@@ -96,7 +97,7 @@ def evaluate(
 
 def _draw_information(folder: RunFolder, metrics: Mapping[str, Any]) -> None:
     picture = folder.figures / "information.png"
-    if (figure := information_figure(metrics)) is not None:
+    if (figure := plot_mutual_information(metrics)) is not None:
         save_figure(figure, picture)
     else:
         picture.unlink(missing_ok=True)  # of another evaluation
@@ -141,15 +142,15 @@ def evaluate_run(
         evaluate(opened, examples, fid, place=place)
     if isinstance(opened.examples, ImageDataset):  # sentences are in metrics.json
         figures, step = opened.folder.figures, opened.step
-        save_pixels(samples(opened), figures / "samples.png", step=step)
-        save_figure(reconstructions(opened), figures / "reconstruction.png", step=step)
-        save_figure(traversals(opened), figures / "traversal.png", step=step)
+        save_pixels(make_sample_grid(opened), figures / "samples.png", step=step)
+        save_reconstructions(opened, figures / "reconstruction.png")
+        save_figure(plot_traversal(opened), figures / "traversal.png", step=step)
 
 
 def _has_pictures(folder: RunFolder, step: int) -> bool:
     """Whether those of this step are there; the traversal is drawn last."""
     pictures = isinstance(folder.experiment().data, PictureSettings)
-    return not pictures or drawn_at(folder.figures / "traversal.png") == step
+    return not pictures or read_step(folder.figures / "traversal.png") == step
 
 
 def evaluate_new(
@@ -240,7 +241,7 @@ def _show_factors(metrics: Mapping[str, Any]) -> None:
         )
     for factor in max(scores.values(), key=len):  # some leave out what is no quantity
         found = [of_factor.get(factor) for of_factor in scores.values()]
-        table.add_row(escape(factor), *(number(value, 3) for value in found))
+        table.add_row(escape(factor), *(format_number(value, 3) for value in found))
     Console(soft_wrap=True).print(table)
 
 
@@ -250,8 +251,8 @@ def _show_responses(samples: Sequence[Mapping[str, Any]]) -> None:
     for head in ("context", "what B said", "what the model says"):
         table.add_column(head, overflow="fold")
     for sample in samples:
-        said = "\n".join(sample["context"][-LATEST:])
-        responses = "\n".join(f"· {response}" for response in sample["responses"][:EACH])
+        said = "\n".join(sample["context"][-UTTERANCES_SHOWN:])
+        responses = "\n".join(f"· {response}" for response in sample["responses"][:RESPONSES_SHOWN])
         table.add_row(escape(said), escape(sample["reference"]), escape(responses))
     wide_console().print(table)
 

@@ -235,8 +235,8 @@ def traverse(
     """A picture of what each latent does, rows ordered by KL: from one image and, of all shapes, the paper's three."""
     from controlvae.lab.cli.runs import open_at
     from controlvae.lab.plots import animation, traversal
-    from controlvae.lab.plots.image_grid import save_figure
-    from controlvae.lab.plots.traversal import traversals
+    from controlvae.lab.plots.figure_files import save_figure
+    from controlvae.lab.plots.traversal import plot_traversal
 
     if animate and out is not None and out.suffix.lower() == ".gif":
         raise UserError(
@@ -244,16 +244,16 @@ def traverse(
         )
     opened = open_at(run, device, data_root)
     # One file has room for one picture: the first.
-    starts = [image] if image is not None or out is not None else traversal.seed_images(opened)
+    starts = [image] if image is not None or out is not None else traversal.start_images(opened)
     for start in starts:
         path = out or opened.folder.figures / (
             f"traversal-{Path(start).stem}.png" if start else "traversal.png"
         )
-        figure = traversals(opened, image=start, reach=reach, columns=columns, rows=rows)
+        figure = plot_traversal(opened, image=start, reach=reach, columns=columns, rows=rows)
         typer.echo(save_figure(figure, path, step=opened.step))
         if animate:
             typer.echo(
-                animation.animate(
+                animation.animate_traversal(
                     opened, path.with_suffix(".gif"), image=start, reach=reach, rows=rows
                 )
             )
@@ -273,7 +273,8 @@ def reconstruct(
     from controlvae.lab.cli.runs import open_at
     from controlvae.lab.data.text.sentences import SentenceDataset
     from controlvae.lab.evaluation.text import read_back
-    from controlvae.lab.plots.image_grid import reconstructions, save_figure
+    from controlvae.lab.plots.figure_files import save_figure
+    from controlvae.lab.plots.image_grid import plot_reconstructions
     from controlvae.lab.runs.loaded import on_unseen_examples
 
     opened = open_at(run, device, data_root)
@@ -282,7 +283,7 @@ def reconstruct(
         _put("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs), out)
         return
     path = out or opened.folder.figures / "reconstruction.png"
-    typer.echo(save_figure(reconstructions(opened, columns), path, step=opened.step))
+    typer.echo(save_figure(plot_reconstructions(opened, columns), path, step=opened.step))
 
 
 @app.command(rich_help_panel=_LOOK)
@@ -313,7 +314,8 @@ def sample(
     from controlvae.lab.cli.runs import open_at
     from controlvae.lab.data.text.sentences import SentenceDataset
     from controlvae.lab.evaluation.text import write
-    from controlvae.lab.plots.samples import samples, save_pixels
+    from controlvae.lab.plots.figure_files import save_pixels
+    from controlvae.lab.plots.samples import make_sample_grid
     from controlvae.lab.runs.loaded import picture_model
 
     opened = open_at(run, device, data_root)
@@ -329,7 +331,7 @@ def sample(
         raise UserError(
             f"--{next(iter(how)).replace('_', '-')} is for sentences; {run} is a model of pictures"
         )
-    pixels = samples(opened, count, seed=seed, columns=columns)
+    pixels = make_sample_grid(opened, count, seed=seed, columns=columns)
     typer.echo(save_pixels(pixels, out or opened.folder.figures / "samples.png", step=opened.step))
 
 
@@ -355,8 +357,8 @@ def interpolate(
     from controlvae.lab.cli.runs import name_unknown, open_at
     from controlvae.lab.data.text.sentences import SentenceDataset
     from controlvae.lab.evaluation.text import between, two_sentences
-    from controlvae.lab.plots.image_grid import save_figure
-    from controlvae.lab.plots.samples import interpolation, two_pictures
+    from controlvae.lab.plots.figure_files import save_figure
+    from controlvae.lab.plots.samples import plot_interpolation, select_endpoints
 
     opened = open_at(run, device, data_root)
     if isinstance(opened.examples, SentenceDataset):
@@ -370,9 +372,9 @@ def interpolate(
             out,
         )
         return
-    first, last = (picture.short for picture in two_pictures(opened, start, end))
+    first, last = (picture.short for picture in select_endpoints(opened, start, end))
     path = out or opened.folder.figures / f"interpolation-{first}-{last}.png"
-    typer.echo(save_figure(interpolation(opened, start, end, columns), path, step=opened.step))
+    typer.echo(save_figure(plot_interpolation(opened, start, end, columns), path, step=opened.step))
 
 
 def _put(text: str, out: Path | None) -> None:

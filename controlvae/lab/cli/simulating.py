@@ -6,8 +6,8 @@ import typer
 
 from controlvae.errors import UserError
 from controlvae.lab.config import override
-from controlvae.lab.plots.curves import Trace, simulation_figure
-from controlvae.lab.plots.image_grid import save_figure
+from controlvae.lab.plots.curves import Trace, plot_simulation
+from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.laws import Law
 from controlvae.metrics import step_response
@@ -55,18 +55,16 @@ def simulate(run: Path, laws: list[str], steps: int | None, out: Path | None) ->
     real = Trace("the run itself", records, held)
     for trace in [real, *traces]:
         typer.echo(f"  {trace.name:40s} {_words(trace)}")
-    typer.echo(
-        save_figure(simulation_figure(traces, real), out or folder.figures / "simulation.png")
-    )
+    typer.echo(save_figure(plot_simulation(traces, real), out or folder.figures / "simulation.png"))
 
 
 def _words(trace: Trace) -> str:
     target = trace.column("target")
-    end = f"ends at {trace.column(trace.held)[-1]:.2f} nats, β {trace.column('beta')[-1]:.3g}"
+    end = f"ends at {trace.column(trace.weighted)[-1]:.2f} nats, β {trace.column('beta')[-1]:.3g}"
     if not (target > 0).all():
         return end
     found = step_response(
-        trace.column(trace.held), target, steps=trace.column("step"), start=0.0, band=_BAND
+        trace.column(trace.weighted), target, steps=trace.column("step"), start=0.0, band=_BAND
     )
     settled = (
         "does not settle"

@@ -15,7 +15,7 @@ _FEWEST_POINTS = 500  # of a curve, however many latents there are
 
 
 @dataclass
-class Tail:
+class LogTail:
     """The records that were added to a file of JSON lines since it was last read; a damaged line is passed over."""
 
     path: Path

@@ -14,8 +14,8 @@ from controlvae.errors import UserError
 from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.evaluation.text import read_back, write
-from controlvae.lab.plots.image_grid import channels_last, mosaic
-from controlvae.lab.plots.traversal import ranked, seed_image
+from controlvae.lab.plots.image_grid import tile_images, to_channels_last
+from controlvae.lab.plots.traversal import rank_latents, resolve_start_image
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import (
@@ -32,7 +32,7 @@ REACH = 3.0  # of a latent, as in the paper's traversals
 
 
 @dataclass
-class Models:
+class ModelCache:
     """Opened runs, each at its newest checkpoint; those not asked for lately are closed."""
 
     root: Path | None
@@ -70,7 +70,7 @@ class Models:
 def latents(run: LoadedRun) -> dict[str, Any]:
     """The latents of largest KL, by name, and a code to begin with: that of an example."""
     picture_model(run)
-    shown = ranked(run)
+    shown = rank_latents(run)
     each = zip(shown.latents, shown.names(), shown.kl, strict=True)
     rows = [{"latent": latent, "name": name, "kl": kl} for latent, name, kl in each]
     return {
@@ -78,22 +78,22 @@ def latents(run: LoadedRun) -> dict[str, Any]:
         "latents": rows,
         "among": shown.among,
         "reach": REACH,
-        "code": code_of(run, None),
+        "code": encode_example(run, None),
     }
 
 
 @torch.no_grad()
-def code_of(run: LoadedRun, example: int | None) -> list[float]:
+def encode_example(run: LoadedRun, example: int | None) -> list[float]:
     """The code of an example: the mean of its posterior."""
     must_have_examples(run)
-    index = int(seed_image(run, None)) if example is None else example % len(run.examples)
+    index = int(resolve_start_image(run, None)) if example is None else example % len(run.examples)
     code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
     return [round(value, 3) for value in code.tolist()]
 
 
 def picture(run: LoadedRun, code: list[float]) -> bytes:
     """What the decoder makes of a code, as PNG."""
-    return _png(channels_last(decoded(run, _codes(run, code))[:, None]))
+    return _png(to_channels_last(decoded(run, _codes(run, code))[:, None]))
 
 
 def strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> bytes:
@@ -102,7 +102,7 @@ def strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> b
     if not 0 <= latent < codes.shape[1]:
         raise UserError(f"there is no latent {latent}; the model has {codes.shape[1]}")
     codes[:, latent] = torch.linspace(-REACH, REACH, columns)
-    return _png(channels_last(decoded(run, codes)[None]))
+    return _png(to_channels_last(decoded(run, codes)[None]))
 
 
 def sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:
@@ -126,5 +126,5 @@ def _png(pictures: np.ndarray) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray((mosaic(pictures) * 255).round().astype(np.uint8)).save(buffer, "PNG")
+    Image.fromarray((tile_images(pictures) * 255).round().astype(np.uint8)).save(buffer, "PNG")
     return buffer.getvalue()

@@ -9,7 +9,7 @@ from typing import Any
 from controlvae.errors import UserError
 from controlvae.lab.config import DialogVAEConfig, Experiment, TextVAEConfig
 from controlvae.lab.dashboard.log_tail import is_number
-from controlvae.lab.reports.warnings import troubles_of, warnings_of
+from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
@@ -120,7 +120,7 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
 def _warnings(folder: RunFolder, training: bool) -> list[str]:
     """What is to be known of a run; damaged scores are, and do not hide its curves."""
     try:
-        return troubles_of(folder) if training else warnings_of(folder)
+        return run_warnings(folder, is_training=training)
     except UserError as error:
         return [str(error)]
 

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from controlvae.errors import UserError
 from controlvae.lab.dashboard import model_views as views
-from controlvae.lab.dashboard.log_tail import Tail, columns
+from controlvae.lab.dashboard.log_tail import LogTail, columns
 from controlvae.lab.dashboard.run_list import RunList, find
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.requests import ask_target
@@ -43,7 +43,7 @@ _HEADERS = {
 class Dashboard:
     """The answers, over the runs below one folder."""
 
-    def __init__(self, root: Path, models: views.Models, stopping: Callable[[], bool]) -> None:
+    def __init__(self, root: Path, models: views.ModelCache, stopping: Callable[[], bool]) -> None:
         self.root, self.models, self.stopping = root, models, stopping
         self._readers = asyncio.Semaphore(
             2
@@ -69,7 +69,7 @@ class Dashboard:
 
     async def _follow(self, names: Sequence[str]) -> AsyncIterator[str]:
         watch, before, quiet = RunList(self.root), None, 0
-        tails: dict[tuple[str, str], Tail] = {}
+        tails: dict[tuple[str, str], LogTail] = {}
         while not self.stopping():
             quiet += 1
             runs = await self._read(watch.look)
@@ -85,7 +85,7 @@ class Dashboard:
                     ("log", folder.log_file),
                     ("validation", folder.validation_file),
                 ):
-                    tail = tails.setdefault((kind, name), Tail(file))
+                    tail = tails.setdefault((kind, name), LogTail(file))
                     if news := await self._read(_added, kind, name, tail):
                         quiet = 0
                         yield news
@@ -106,7 +106,9 @@ class Dashboard:
 
     async def code(self, request: Request) -> Response:
         example = _whole(request, "example")
-        return JSONResponse(await self._opened(request, views.code_of, example), headers=_HEADERS)
+        return JSONResponse(
+            await self._opened(request, views.encode_example, example), headers=_HEADERS
+        )
 
     async def picture(self, request: Request) -> Response:
         return _png(await self._opened(request, views.picture, _code(request)))
@@ -146,7 +148,7 @@ def make_app(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Starlette:
     """The application over the runs below `root`."""
-    answers = Dashboard(root, views.Models(data_root, device), stopping)
+    answers = Dashboard(root, views.ModelCache(data_root, device), stopping)
     routes: list[Route | Mount] = [Route("/", answers.page)]
     for answer in (
         answers.events,
@@ -206,7 +208,7 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
-def _added(kind: str, name: str, tail: Tail) -> str | None:
+def _added(kind: str, name: str, tail: LogTail) -> str | None:
     """The event of what is new in a log; None where nothing is."""
     anew, records = tail.read()
     if not anew and not records:

@@ -1,1 +1,1 @@
-"""Figures of runs: curves, images, traversals."""
+"""Figures of runs: curves, image grids, latent traversals and mutual information."""

@@ -1,99 +1,134 @@
-"""Pictures in rows: how a grid of them is drawn and saved, and reconstructions."""
+"""Grids of images, and reconstructions drawn as such grids."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from PIL import Image
 
-from controlvae.errors import UserError
-from controlvae.lab.io import writing
+from controlvae.lab.plots.figure_files import save_figure, save_pixels
 from controlvae.lab.runs.loaded import LoadedRun, on_unseen_examples, picture_model, some_examples
 
-CELL = 0.44  # inches a picture takes up, its gap included
-_GAP = 1 / 16  # between pictures, as a share of their size
-_STEP = "controlvae step "  # how the comment in a picture's file begins
+CELL_INCHES = 0.44  # size of an image in a figure, including its gap
+_GAP = 1 / 16  # between images, as a fraction of their size
+_RECONSTRUCTIONS = 12  # examples shown unless the caller asks for another number
 
 
-def as_written(figure: Figure) -> None:
-    """A dollar sign in the name of a run or a factor is one, and no formula begins with it."""
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)
+def plot_reconstructions(run: LoadedRun, columns: int = _RECONSTRUCTIONS) -> Figure:
+    """Plot examples above their reconstructions from the posterior mean.
 
-
-def save_figure(figure: Figure, path: Path | str, *, step: int | None = None) -> Path:
-    """Writes a figure finely enough to print; a PNG with the step that it is of, where that is given."""
-    path = Path(path)
-    if not path.suffix:  # matplotlib would add one, and the file be another
-        raise UserError(
-            f"cannot write {path}: give it an ending, such as {path.name or 'picture'}.png"
-        )
-    as_written(figure)
-    said = (
-        {"Comment": describe_step(step)}
-        if step is not None and path.suffix.lower() == ".png"
-        else None
+    The examples are from the test set where it is available.
+    """
+    images, split = _reconstruct(run, columns)
+    figure = Figure(
+        figsize=(CELL_INCHES * images.shape[1] + 1.2, 2 * CELL_INCHES + 0.4), layout="constrained"
     )
-    with writing(path) as beside:
-        figure.savefig(beside, dpi=300, bbox_inches="tight", facecolor="white", metadata=said)
-    return path
-
-
-def describe_step(step: int) -> str:
-    """What a picture's file says of the weights it was made with."""
-    return f"{_STEP}{step}"
-
-
-def drawn_at(path: Path) -> int | None:
-    """The step of the weights that a picture was made with, where its file says so."""
-    try:
-        with Image.open(path) as picture:
-            said = picture.info.get("Comment") or picture.info.get("comment") or ""
-    except OSError:
-        return None
-    said = said.decode(errors="replace") if isinstance(said, bytes) else said
-    number = said.removeprefix(_STEP)
-    return int(number) if number != said and number.isdecimal() else None
-
-
-@torch.no_grad()
-def reconstructions(run: LoadedRun, columns: int = 12) -> Figure:
-    """Examples above, of the test part where it is at hand; their reconstructions (from the posterior mean) below."""
-    run = on_unseen_examples(run)
-    x = run.examples.batch(some_examples(run, columns))
-    rebuilt = torch.sigmoid(picture_model(run).decode(run.model.encode(x).mean))
-    figure = Figure(figsize=(CELL * len(x) + 1.2, 2 * CELL + 0.4), layout="constrained")
     axis = figure.subplots()
-    draw_grid(axis, channels_last(torch.stack([x, rebuilt])), ["data", "reconstruction"])
-    axis.set_xlabel(run.examples.split, fontsize=8)
+    draw_grid(axis, images, ["data", "reconstruction"])
+    axis.set_xlabel(split, fontsize=8)
     return figure
 
 
-def channels_last(pictures: torch.Tensor) -> np.ndarray:
-    """(rows, columns, channels, height, width) as matplotlib and pillow want them: grey or RGB.
+def save_reconstructions(run: LoadedRun, path: Path) -> Path:
+    """Write the figure of `plot_reconstructions`, and its bare pixels for comparing runs.
 
-    Where the channels are two or four, the last is taken for opacity, and the picture laid on white.
+    The pixels go to `reconstruction_pixels_file(path)`. A report on several runs reads them and
+    draws the data once above the reconstructions of all runs.
     """
-    shown = pictures.permute(0, 1, 3, 4, 2).float().cpu().numpy()
-    return shown if shown.shape[-1] % 2 else 1 - shown[..., -1:] * (1 - shown[..., :-1])
+    images, _ = _reconstruct(run, _RECONSTRUCTIONS)
+    pixels = (tile_images(images) * 255).round().astype(np.uint8)
+    save_pixels(pixels, reconstruction_pixels_file(path), step=run.step)
+    return save_figure(plot_reconstructions(run), path, step=run.step)
+
+
+def reconstruction_pixels_file(path: Path) -> Path:
+    """Return the file with the bare pixels of a reconstruction figure."""
+    return path.with_name(f"{path.stem}-pixels.png")
+
+
+def plot_compared_reconstructions(files: Mapping[str, Path]) -> Figure | None:
+    """Plot one row of data above the reconstructions of several runs.
+
+    Args:
+        files: Pixel files written by `save_reconstructions`, by the name of the run.
+
+    Returns:
+        The figure, or None if the runs do not all show the same data.
+    """
+    halves = {name: _split_rows(path) for name, path in files.items()}
+    data = next(iter(halves.values()))[0]
+    if not all(np.array_equal(data, other) for other, _ in halves.values()):
+        return None
+    rows = [data, *(reconstruction for _, reconstruction in halves.values())]
+    height, width = data.shape[:2]
+    row_inches = CELL_INCHES
+    figure = Figure(
+        figsize=(row_inches * width / height + 2.2, row_inches * len(rows) + 0.2),
+        layout="constrained",
+    )
+    axis = figure.subplots()
+    gap = np.full((max(1, round(_GAP * height)), width, 3), 255, np.uint8)
+    axis.imshow(np.concatenate([part for row in rows for part in (row, gap)][:-1]))
+    places = [place * (height + len(gap)) + height / 2 for place in range(len(rows))]
+    axis.set_yticks(places, ["data", *halves], fontsize=8)
+    axis.set_xticks([])
+    axis.tick_params(length=0, pad=3)
+    axis.spines[:].set_visible(False)
+    return figure
+
+
+def _split_rows(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read a pixel file and return its data row and its reconstruction row."""
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    # The file has two rows of the same height with a gap of round(_GAP * height) between them.
+    height = next(h for h in range(1, len(pixels)) if 2 * h + round(_GAP * h) >= len(pixels))
+    return pixels[:height], pixels[-height:]
+
+
+@torch.no_grad()
+def _reconstruct(run: LoadedRun, columns: int) -> tuple[np.ndarray, str]:
+    """Return examples and reconstructions, (2, columns, height, width, channels), and the split."""
+    run = on_unseen_examples(run)
+    x = run.examples.batch(some_examples(run, columns))
+    reconstructions = torch.sigmoid(picture_model(run).decode(run.model.encode(x).mean))
+    return to_channels_last(torch.stack([x, reconstructions])), run.examples.split
+
+
+def to_channels_last(images: torch.Tensor) -> np.ndarray:
+    """Convert (rows, columns, channels, height, width) to grey or RGB images, channels last.
+
+    With two or four channels the last one is taken as opacity, and the image is laid on white.
+    """
+    pixels = images.permute(0, 1, 3, 4, 2).float().cpu().numpy()
+    if pixels.shape[-1] % 2:
+        return pixels
+    return 1 - pixels[..., -1:] * (1 - pixels[..., :-1])
 
 
 def draw_grid(
     axis: Axes,
-    pictures: np.ndarray,
+    images: np.ndarray,
     rows: Sequence[str],
     columns: Sequence[str] = (),
     *,
     fontsize: float = 8,
 ) -> None:
-    """Pictures with a name to the left of each row and below each column: (rows, columns, height, width, channels)."""
-    height, width = pictures.shape[2:4]
+    """Draw a grid of images on an axis.
+
+    Args:
+        axis: The axis to draw on.
+        images: (rows, columns, height, width, channels) array in [0, 1].
+        rows: Labels to the left of the rows.
+        columns: Labels below the columns.
+        fontsize: Size of the labels, in points.
+    """
+    height, width = images.shape[2:4]
     down, across = height + round(_GAP * height), width + round(_GAP * width)
-    axis.imshow(mosaic(pictures), vmin=0, vmax=1)
+    axis.imshow(tile_images(images), vmin=0, vmax=1)
     axis.set_yticks([row * down + height / 2 for row in range(len(rows))], rows, fontsize=fontsize)
     axis.set_xticks(
         [column * across + width / 2 for column in range(len(columns))], columns, fontsize=fontsize
@@ -102,13 +137,17 @@ def draw_grid(
     axis.spines[:].set_visible(False)
 
 
-def mosaic(pictures: np.ndarray) -> np.ndarray:
-    """(rows, columns, height, width, channels) in [0, 1] as one RGB picture with white between."""
-    rows, columns, height, width, _ = pictures.shape
+def tile_images(images: np.ndarray) -> np.ndarray:
+    """Join images into one RGB image with white gaps between them.
+
+    Args:
+        images: (rows, columns, height, width, channels) array in [0, 1].
+    """
+    rows, columns, height, width, _ = images.shape
     down, across = round(_GAP * height), round(_GAP * width)
-    padded = np.pad(pictures, ((0, 0), (0, 0), (0, down), (0, across), (0, 0)), constant_values=1.0)
-    whole = padded.transpose(0, 2, 1, 3, 4).reshape(
+    padded = np.pad(images, ((0, 0), (0, 0), (0, down), (0, across), (0, 0)), constant_values=1.0)
+    tiled = padded.transpose(0, 2, 1, 3, 4).reshape(
         rows * (height + down), columns * (width + across), -1
     )
-    whole = whole[: whole.shape[0] - down, : whole.shape[1] - across].clip(0, 1)
-    return np.broadcast_to(whole, (*whole.shape[:2], 3))
+    tiled = tiled[: tiled.shape[0] - down, : tiled.shape[1] - across].clip(0, 1)
+    return np.broadcast_to(tiled, (*tiled.shape[:2], 3))

@@ -1,4 +1,4 @@
-"""What each latent knows: mutual information with every factor, as names for latents and as a heat map."""
+"""Mutual information of factors and latents: factor names for latents, and a heat map."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -6,130 +6,139 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from controlvae.lab.plots.style import FAINT_COLOUR, QUIET_COLOUR
 from controlvae.lab.runs.folder import entry
 
-# Nats. Below this about every factor, a latent gets no name: it would promise more than it holds.
-TELLING = 0.1
-SHOWN = 20  # latents in a picture unless someone asks for more: of hundreds most do nothing to see
-# RMIG comes first: it takes all factors and all examples, where sampling leaves the shape out.
+MIN_INFORMATION = 0.1  # nats; a latent with less about every factor is not named after one
+MAX_LATENTS_SHOWN = (
+    20  # rows or columns of a figure by default; most of hundreds do nothing visible
+)
+# RMIG comes first because it uses all factors and all examples. The sampled MIG skips factors
+# without an order, such as the shape.
 _ESTIMATES = ("rmig", "mig_histogram", "mig_sampled")
 
 
 @dataclass(frozen=True)
-class Information:
-    """What latents tell about factors."""
+class FactorInformation:
+    """Mutual information of factors and latents."""
 
     nats: np.ndarray  # (factors, latents)
     names: list[str]  # of the factors
-    entropies: np.ndarray | None  # of the factors, nats; older measurements lack them
+    entropies: np.ndarray | None  # of the factors, in nats; None in older metrics files
     estimator: str
 
 
-def information(metrics: Mapping[str, Any]) -> Information | None:
-    """By the first estimate that `metrics.json` has; None where it has none."""
+def read_information(metrics: Mapping[str, Any]) -> FactorInformation | None:
+    """Return the first estimate recorded in `metrics.json`, or None if there is none."""
     for name in _ESTIMATES:
-        found = metrics.get(name, {})
-        if "mutual_information" in found and isinstance(found["per_factor"], dict):
-            nats = np.array(
-                found["mutual_information"], dtype=np.float64
-            )  # what is not a number is NaN
-            entropies = (
-                np.array(found["entropies"], dtype=np.float64) if "entropies" in found else None
+        score = metrics.get(name, {})
+        if "mutual_information" in score and isinstance(score["per_factor"], dict):
+            # float64 turns None, which stands for a number JSON cannot hold, into NaN.
+            nats = np.array(score["mutual_information"], dtype=np.float64)
+            entropies = score.get("entropies")
+            return FactorInformation(
+                nats,
+                list(score["per_factor"]),
+                None if entropies is None else np.array(entropies, dtype=np.float64),
+                score["estimator"],
             )
-            return Information(nats, list(found["per_factor"]), entropies, found["estimator"])
     return None
 
 
-def scored_kl(metrics: Mapping[str, Any]) -> list[float] | None:
-    """The KL of each latent over the examples that scores are of; None where it was not measured."""
+def scored_latent_kl(metrics: Mapping[str, Any]) -> list[float] | None:
+    """Return the KL of each latent over the scored examples, or None if it was not measured."""
     kl = entry(metrics, "ground_truth.kl_per_latent")
-    return (
-        None if kl is None or None in kl else list(kl)
-    )  # a number that JSON does not know is None there
+    return None if kl is None or None in kl else list(kl)
 
 
-def latent_factors(metrics: Mapping[str, Any] | None) -> list[str | None]:
-    """The factor each latent tells most about; None where it tells next to nothing; empty where none are known.
+def dominant_factors(metrics: Mapping[str, Any] | None) -> list[str | None]:
+    """Return for each latent the factor it carries most information about.
 
-    By the share of the factor's entropy, as in MIG: by nats a factor of many values would win over one of few.
+    Information is compared as a share of the factor's entropy, as in MIG. In nats, a factor with
+    many values would always win over one with few.
+
+    Returns:
+        One name per latent, None for a latent below `MIN_INFORMATION`. The list is empty if the
+        mutual information was not measured.
     """
-    found = information(metrics) if metrics is not None else None
-    if metrics is None or found is None:
+    information = None if metrics is None else read_information(metrics)
+    if information is None:
         return []
-    shares = found.nats if found.entropies is None else found.nats / found.entropies[:, None]
-    shares = np.where(found.nats >= TELLING, shares, 0.0)
+    shares = information.nats
+    if information.entropies is not None:
+        shares = shares / information.entropies[:, None]
+    shares = np.where(information.nats >= MIN_INFORMATION, shares, 0.0)
     return [
-        found.names[best] if shares[best, z] > 0 else None
-        for z, best in enumerate(shares.argmax(0))
+        information.names[best] if shares[best, latent] > 0 else None
+        for latent, best in enumerate(shares.argmax(0))
     ]
 
 
-def naming(metrics: Mapping[str, Any]) -> str:
-    """By what `latent_factors` names a latent, in words."""
-    found = information(metrics)
-    measure = (
-        "in nats"
-        if found is None or found.entropies is None
-        else "as a share of the factor's entropy"
+def describe_dominant_factor(metrics: Mapping[str, Any]) -> str:
+    """Return a phrase on how `dominant_factors` names a latent."""
+    information = read_information(metrics)
+    has_entropies = information is not None and information.entropies is not None
+    measure = "as a share of the factor's entropy" if has_entropies else "in nats"
+    return (
+        f"the factor it carries most information about, {measure}; "
+        f"none where that is below {MIN_INFORMATION:g} nats"
     )
-    return f"the factor it tells most about, {measure}; none where that is below {TELLING:g} nats"
 
 
-def latent_name(latent: int, factors: Sequence[str | None]) -> str:
-    """`x, z₉`, or `z₉` where the factor is not known. Latents count from 1, as everywhere a person reads them."""
+def format_latent(latent: int, factors: Sequence[str | None]) -> str:
+    """Format a latent as `x, z₉`, or `z₉` without a known factor. Labels count from 1."""
     symbol = "z" + str(latent + 1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
     factor = factors[latent] if factors else None
     return f"{factor}, {symbol}" if factor else symbol
 
 
-def information_figure(metrics: Mapping[str, Any]) -> Figure | None:
-    """A heat map of factors against the latents of largest KL, in its order; None where there is nothing to draw.
+def plot_mutual_information(metrics: Mapping[str, Any]) -> Figure | None:
+    """Plot a heat map of factors against the latents of largest KL.
 
-    Every cell has its number, so there is no colour bar; and as a mesh, not an image, it stays sharp at any size.
+    Every cell shows its number, so there is no colour bar. The cells are drawn as a mesh instead
+    of an image, which stays sharp at any size.
+
+    Returns:
+        The figure, or None if the mutual information was not measured.
     """
-    found = information(metrics)
-    if found is None:
+    information = read_information(metrics)
+    if information is None:
         return None
-    names = found.names
-    kl = np.array(
-        scored_kl(metrics) or metrics["kl_per_latent"]
-    )  # older measurements have that of the bound alone
-    order = np.argsort(-kl)[:SHOWN]
-    shown = found.nats[:, order].clip(min=0)  # sampling can fall a little below 0
-    width = max(0.46 * len(order) + 0.08 * max(len(name) for name in names) + 0.2, 3.0)  # inches
-    estimated = f"Estimated as for {found.estimator}"
+    # Older metrics files have only the KL over the examples of the ELBO.
+    kl = np.array(scored_latent_kl(metrics) or metrics["kl_per_latent"])
+    order = np.argsort(-kl)[:MAX_LATENTS_SHOWN]
+    longest_name = max(len(name) for name in information.names)
+    width = max(0.46 * len(order) + 0.08 * longest_name + 0.2, 3.0)  # inches
     title = [
         "Mutual information of factors and latents (nats).",
-        *textwrap.wrap(estimated, int(width / 0.06)),
+        *textwrap.wrap(f"Estimated as for {information.estimator}", int(width / 0.06)),
     ]
-    figure = Figure(
-        figsize=(width, 0.32 * len(names) + 0.9 + 0.12 * len(title)), layout="constrained"
-    )
+    height = 0.32 * len(information.names) + 0.9 + 0.12 * len(title)
+    figure = Figure(figsize=(width, height), layout="constrained")
     axis = figure.subplots()
-    darkest = max(shown.max(), TELLING)  # next to nothing stays pale
-    axis.pcolormesh(shown, cmap="Blues", vmin=0, vmax=darkest, edgecolors="white", linewidth=0.5)
-    axis.invert_yaxis()
-    for (row, column), value in np.ndenumerate(shown):
-        colour = "white" if value > 0.6 * darkest else "black" if value >= 0.005 else "#9aa5ab"
-        axis.text(
-            column + 0.5,
-            row + 0.5,
-            f"{value:.2f}",
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=colour,
-        )
-    axis.set_yticks(np.arange(len(names)) + 0.5, names)
-    axis.set_xticks(
-        np.arange(len(order)) + 0.5,
-        [f"{latent_name(latent, [])}\n{kl[latent]:.2f}" for latent in order],
+    # An estimate from samples can fall slightly below zero.
+    _draw_cells(axis, information.nats[:, order].clip(min=0))
+    axis.set_yticks(np.arange(len(information.names)) + 0.5, information.names)
+    labels = [f"{format_latent(latent, [])}\n{kl[latent]:.2f}" for latent in order]
+    axis.set_xticks(np.arange(len(order)) + 0.5, labels)
+    selection = (
+        "" if len(order) == len(kl) else f"; the {len(order)} of largest KL out of {len(kl)}"
     )
-    few = "" if len(order) == len(kl) else f"; the {len(order)} of largest KL out of {len(kl)}"
-    axis.set_xlabel(f"latent, and its KL (nats){few}", fontsize=9)
+    axis.set_xlabel(f"latent and its KL (nats){selection}", fontsize=9)
     axis.tick_params(length=0, labelsize=8)
     axis.spines[:].set_visible(False)
-    figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=7, color="#55656f")
+    figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=7, color=QUIET_COLOUR)
     return figure
+
+
+def _draw_cells(axis: Axes, nats: np.ndarray) -> None:
+    darkest = max(nats.max(), MIN_INFORMATION)  # negligible information stays pale
+    axis.pcolormesh(nats, cmap="Blues", vmin=0, vmax=darkest, edgecolors="white", linewidth=0.5)
+    axis.invert_yaxis()
+    for (row, column), value in np.ndenumerate(nats):
+        colour = "white" if value > 0.6 * darkest else "black" if value >= 0.005 else FAINT_COLOUR
+        x, y = column + 0.5, row + 0.5
+        axis.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)

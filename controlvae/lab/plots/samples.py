@@ -1,74 +1,83 @@
-"""Pictures nobody took: drawn from the prior, and between two examples."""
+"""Samples from the prior and interpolations between two examples."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from controlvae.lab.evaluation.image_input import Chosen, chosen, endpoints
-from controlvae.lab.io import writing
-from controlvae.lab.plots.image_grid import CELL, channels_last, describe_step, draw_grid, mosaic
+from controlvae.lab.plots.image_grid import CELL_INCHES, draw_grid, tile_images, to_channels_last
 from controlvae.lab.runs.loaded import LoadedRun, decoded, picture_model, prior_codes
 
-_SMALLEST = 64  # pixels a picture is shown with; smaller ones are enlarged by a whole number
+_MIN_IMAGE_SIDE = 64  # pixels; smaller images are enlarged by a whole factor
 
 
-def samples(
+def make_sample_grid(
     run: LoadedRun, count: int = 64, *, seed: int = 0, columns: int | None = None
 ) -> np.ndarray:
-    """A grid of decoded draws from N(0, I), row by row, white after the last: (height, width, 3) of bytes."""
+    """Decode codes drawn from N(0, I) and arrange them in a grid.
+
+    Args:
+        run: The run whose decoder is used.
+        count: Number of samples.
+        seed: Seed of the codes.
+        columns: Columns of the grid; by default it is as close to a square as possible.
+
+    Returns:
+        (height, width, 3) array of bytes, filled row by row, white after the last sample.
+    """
     columns = columns or math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    pictures = decoded(run, prior_codes(run, count, seed))
-    blank = pictures.new_ones(rows * columns - count, *pictures.shape[1:])
-    grid = torch.cat([pictures, blank]).unflatten(0, (rows, columns))
-    enlarge = math.ceil(_SMALLEST / run.examples.shape[2])
-    whole = (mosaic(channels_last(grid)) * 255).round().astype(np.uint8)
-    return whole.repeat(enlarge, 0).repeat(enlarge, 1)
-
-
-def save_pixels(pixels: np.ndarray, path: Path, *, step: int | None = None) -> Path:
-    """Writes a picture as it is, pixel by pixel; a PNG with the step that it is of, where that is given."""
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
-    said = PngInfo()
-    if step is not None:
-        said.add_text("Comment", describe_step(step))
-    with writing(path) as beside:
-        Image.fromarray(pixels).save(beside, pnginfo=said)  # which other kinds of files leave out
-    return path
+    images = decoded(run, prior_codes(run, count, seed))
+    blank = images.new_ones(rows * columns - count, *images.shape[1:])
+    grid = torch.cat([images, blank]).unflatten(0, (rows, columns))
+    factor = math.ceil(_MIN_IMAGE_SIDE / run.examples.shape[2])
+    pixels = (tile_images(to_channels_last(grid)) * 255).round().astype(np.uint8)
+    return pixels.repeat(factor, 0).repeat(factor, 1)
 
 
 @torch.no_grad()
-def interpolation(
+def plot_interpolation(
     run: LoadedRun, start: int | str | None = None, end: int | str | None = None, columns: int = 10
 ) -> Figure:
-    """On the straight line between the posterior means of two pictures, which stand at its ends.
+    """Plot the decoded straight line between the posterior means of two images.
 
-    A picture is an example, by its index, or a file.
+    The two images themselves are shown at the ends.
+
+    Args:
+        run: The run.
+        start: First image, an index of an example or a file; by default a fixed random example.
+        end: Last image, given in the same way.
+        columns: Number of decoded images.
     """
-    ends = two_pictures(run, start, end)
-    x = torch.stack([picture.pixels for picture in ends])
+    ends = select_endpoints(run, start, end)
+    x = torch.stack([image.pixels for image in ends])
     first, last = picture_model(run).encode(x).mean
     shares = torch.linspace(0, 1, columns, device=run.device)
     between = decoded(run, torch.lerp(first, last, shares.unsqueeze(1)))
     row = torch.cat([x[:1], between, x[1:]]).unsqueeze(0)
-    labels = [f"data\n{picture.short}" for picture in ends]
+    labels = [f"data\n{image.short}" for image in ends]
     names = [labels[0], *(f"{share:.2f}" for share in shares.tolist()), labels[1]]
-    figure = Figure(figsize=(CELL * len(names) + 0.4, CELL + 0.4), layout="constrained")
-    draw_grid(figure.subplots(), channels_last(row), [""], names, fontsize=6)
+    size = (CELL_INCHES * len(names) + 0.4, CELL_INCHES + 0.4)
+    figure = Figure(figsize=size, layout="constrained")
+    draw_grid(figure.subplots(), to_channels_last(row), [""], names, fontsize=6)
     return figure
 
 
-def two_pictures(
+def select_endpoints(
     run: LoadedRun, start: int | str | None, end: int | str | None
 ) -> tuple[Chosen, Chosen]:
-    """The pictures to go between: by index or file, or else examples of a fixed random choice."""
-    others = endpoints(run, None, None) if None in (start, end) else (0, 0)
+    """Load the two images of an interpolation.
+
+    Args:
+        run: The run.
+        start: Index of an example, a file, or None for a fixed random example.
+        end: The same for the second image.
+    """
+    defaults = endpoints(run, None, None) if None in (start, end) else (0, 0)
     first, last = (
-        other if given is None else given for given, other in zip((start, end), others, strict=True)
+        default if image is None else image
+        for image, default in zip((start, end), defaults, strict=True)
     )
     return chosen(run, first, "--from"), chosen(run, last, "--to")

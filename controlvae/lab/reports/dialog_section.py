@@ -4,15 +4,15 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-EACH = 5  # responses to a context that are shown, as in the paper
-LATEST = 4  # utterances of a context that are shown; metrics.json has them all
+RESPONSES_SHOWN = 5  # responses to a context that are shown, as in the paper
+UTTERANCES_SHOWN = 4  # utterances of a context that are shown; metrics.json has them all
 
 
 def responses_section(dialog: Mapping[str, Any]) -> str:
     """What a model of dialogs says, and the numbers about it. HTML."""
     rows = "".join(
-        f"<tr><td>{_lines(sample['context'][-LATEST:])}</td><td>{html.escape(sample['reference'])}</td>"
-        f"<td>{_lines([f'· {response}' for response in sample['responses'][:EACH]])}</td></tr>"
+        f"<tr><td>{_lines(sample['context'][-UTTERANCES_SHOWN:])}</td><td>{html.escape(sample['reference'])}</td>"
+        f"<td>{_lines([f'· {response}' for response in sample['responses'][:RESPONSES_SHOWN]])}</td></tr>"
         for sample in dialog["samples"]
     )
     numbers = (

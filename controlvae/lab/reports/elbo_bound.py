@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import COLOURS
-from controlvae.lab.plots.image_grid import save_figure
+from controlvae.lab.plots.figure_files import save_figure
+from controlvae.lab.plots.style import COLOURS
 from controlvae.tuning.rules import gain_bound, target_range
 
 
 @dataclass(frozen=True)
-class Pair:
+class BaselinePair:
     """A plain VAE and a run at another KL, alike but for the weight; nats per example."""
 
     setting: str
@@ -37,8 +37,8 @@ class Pair:
         return self.kl_vae + self.d <= target_range(self.kl_vae).high
 
 
-def write_theorem(
-    pairs: Sequence[Pair], settings: Sequence[str], measured_on: str, out: Path
+def write_elbo_bound(
+    pairs: Sequence[BaselinePair], settings: Sequence[str], measured_on: str, out: Path
 ) -> list[str]:
     """Writes `theorem.csv` and `theorem.png`; returns what they show, as lines.
 
@@ -66,7 +66,7 @@ def write_theorem(
         for pair, own in zip(above, numbers, strict=True)
     )
     write_csv(out / "theorem.csv", heads, lines)
-    save_figure(theorem_figure(above, settings, measured_on), out / "theorem.png")
+    save_figure(plot_elbo_bound(above, settings, measured_on), out / "theorem.png")
     return [
         *_rows(above),
         *left_out,
@@ -75,7 +75,9 @@ def write_theorem(
     ]
 
 
-def theorem_figure(pairs: Sequence[Pair], settings: Sequence[str], measured_on: str) -> Figure:
+def plot_elbo_bound(
+    pairs: Sequence[BaselinePair], settings: Sequence[str], measured_on: str
+) -> Figure:
     """Left, the gain in reconstruction under its bound; right, what is left of it once the KL is paid."""
     kl_vae = float(np.mean([pair.kl_vae for pair in pairs]))
     end = target_range(kl_vae).high - kl_vae
@@ -109,14 +111,14 @@ def theorem_figure(pairs: Sequence[Pair], settings: Sequence[str], measured_on: 
     return figure
 
 
-def _by_setting(pairs: Sequence[Pair]) -> Mapping[str, list[Pair]]:
+def _by_setting(pairs: Sequence[BaselinePair]) -> Mapping[str, list[BaselinePair]]:
     return {
         setting: [p for p in pairs if p.setting == setting]
         for setting in dict.fromkeys(p.setting for p in pairs)
     }
 
 
-def _rows(pairs: Sequence[Pair]) -> list[str]:
+def _rows(pairs: Sequence[BaselinePair]) -> list[str]:
     lines = []
     for setting, own in _by_setting(pairs).items():
         d, gain, bound, elbo = (
@@ -130,7 +132,7 @@ def _rows(pairs: Sequence[Pair]) -> list[str]:
     return lines
 
 
-def _verdict(pairs: Sequence[Pair], measured_on: str) -> str:
+def _verdict(pairs: Sequence[BaselinePair], measured_on: str) -> str:
     """Where the heuristic holds, in a sentence."""
     held = sum(pair.gain <= pair.bound for pair in pairs)
     inside, beyond = [p for p in pairs if p.inside], [p for p in pairs if not p.inside]

@@ -15,11 +15,6 @@ def table(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
     return f'<div class="wide"><table>{rows_shown}</table></div><p class="quiet">{below}</p>'
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """A dash where it is none, because it was not measured or was too large for JSON."""
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
 def warning(line: str) -> str:
     """What a reader must not miss."""
     return f'<p class="warning">{html.escape(line)}</p>'

@@ -18,18 +18,23 @@ from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.io import write_text
 from controlvae.lab.plots.curves import (
     Trace,
-    beta_figure,
-    critic_figure,
-    held_figure,
-    latents_figure,
-    reconstruction_figure,
+    plot_beta,
+    plot_controlled_term,
+    plot_critic_accuracy,
+    plot_latent_kl,
+    plot_reconstruction,
 )
-from controlvae.lab.plots.image_grid import as_written, drawn_at
-from controlvae.lab.plots.mutual_information import information_figure, latent_factors, naming
+from controlvae.lab.plots.figure_files import disable_math_text, read_step
+from controlvae.lab.plots.mutual_information import (
+    describe_dominant_factor,
+    dominant_factors,
+    plot_mutual_information,
+)
 from controlvae.lab.reports.dialog_section import perplexities, responses_section
-from controlvae.lab.reports.markup import number, warning
+from controlvae.lab.reports.formatting import format_number
+from controlvae.lab.reports.markup import warning
 from controlvae.lab.reports.sections import BIASED, biased, image_table, number_table, score_table
-from controlvae.lab.reports.warnings import warnings_of
+from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.laws.log_domain import Logarithmic
 
@@ -84,7 +89,7 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     parts += [
         warning(f"{name}: {line}")
         for name, f in zip(names, folders, strict=True)
-        for line in warnings_of(f)
+        for line in run_warnings(f)
     ]
     for held in ("kl", "tc"):
         name = QUANTITY_LABELS[held]
@@ -92,7 +97,9 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
             caption = f"{name} on the training batches; dashed, its set point. A point is the mean over one log window."
             off = [trace.name for trace in alike if held == "tc" and biased(trace)]
             caption += f" Of {'; '.join(off)} {BIASED}." if off else ""
-            parts.append(_drawing(held_figure(alike, held), caption[0].upper() + caption[1:]))
+            parts.append(
+                _drawing(plot_controlled_term(alike, held), caption[0].upper() + caption[1:])
+            )
     parts += [
         number_table(names, folders),
         score_table(names, folders),
@@ -102,8 +109,8 @@ def write_report(folders: Sequence[RunFolder], path: Path) -> Path:
     if len(folders) > 1:
         parts.append(_side_by_side(names, folders))
     if len(folders) > 1 and drawn:
-        parts.append(_drawing(beta_figure(drawn), "The weight."))
-        parts.append(_drawing(reconstruction_figure(drawn), _RECONSTRUCTION))
+        parts.append(_drawing(plot_beta(drawn), "The weight."))
+        parts.append(_drawing(plot_reconstruction(drawn), _RECONSTRUCTION))
     for trace, folder in zip(traces, folders, strict=True):
         parts.append(_section(trace, folder, alone=len(folders) == 1))
     title = html.escape(", ".join(names))
@@ -155,33 +162,33 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
         f"<h2>{html.escape(trace.name)}</h2>",
         f"<p>{html.escape(_about(experiment, metrics))}</p>",
     ]
-    factors = latent_factors(metrics)
+    factors = dominant_factors(metrics)
     if trace.records:
         logarithmic = isinstance(experiment.control, Logarithmic)
         beside = "" if logarithmic or experiment.control.open_loop else " and its two parts"
         lengths = f" {_LENGTHS}" if experiment.objective.likelihood == "tokens" else ""
         named = (
-            f" At step {metrics['step']:,} a latent is named by {naming(metrics)}."
+            f" At step {metrics['step']:,} a latent is named by {describe_dominant_factor(metrics)}."
             if factors
             else ""
         )
         parts += [
             _drawing(
-                beta_figure([trace], logarithmic),
-                f"The weight of the {QUANTITY_LABELS[trace.held]}{beside}.",
+                plot_beta([trace], logarithmic),
+                f"The weight of the {QUANTITY_LABELS[trace.weighted]}{beside}.",
             ),
-            _drawing(reconstruction_figure([trace]), _RECONSTRUCTION + lengths),
+            _drawing(plot_reconstruction([trace]), _RECONSTRUCTION + lengths),
             *(
-                [_drawing(critic_figure(trace), _CRITIC)]
+                [_drawing(plot_critic_accuracy(trace), _CRITIC)]
                 if "critic_accuracy" in trace.records[-1]
                 else []
             ),
             _drawing(
-                latents_figure(trace, factors),
+                plot_latent_kl(trace, factors),
                 f"KL of each latent: one with nats lifts off zero.{named}",
             ),
         ]
-    if (heat := information_figure(metrics)) is not None:
+    if (heat := plot_mutual_information(metrics)) is not None:
         parts.append(
             _drawing(
                 heat,
@@ -220,12 +227,12 @@ def _sentences(text: dict[str, Any]) -> str:
     """What a model of sentences writes, and how well it reads."""
     rows = "".join(f"<li>{html.escape(line)}</li>" for line in text["samples"])
     paper = (
-        f"The paper's curve: {number(text['paper_elbo'])} ({text['paper_elbo_of']}). "
+        f"The paper's curve: {format_number(text['paper_elbo'])} ({text['paper_elbo_of']}). "
         if "paper_elbo" in text
         else ""
     )
     numbers = (
-        f"{perplexities(text)} ELBO per token {number(text['elbo_per_token'], 3)} nats. {paper}"
+        f"{perplexities(text)} ELBO per token {format_number(text['elbo_per_token'], 3)} nats. {paper}"
         f"Of {text['written']} sentences from {text['written_from']}: "
         f"distinct words {text['distinct_1']:.3f}, pairs {text['distinct_2']:.3f}; "
         f"self-BLEU-2 {text['self_bleu_2']:.3f}, self-BLEU-3 {text['self_bleu_3']:.3f}."
@@ -251,7 +258,7 @@ def _commands(folders: Sequence[RunFolder]) -> str:
 
 def _picture(path: Path, caption: str) -> str:
     """A picture of a run's folder; where it says of which step it is, so do its words: others may be of a later one."""
-    step = drawn_at(path)
+    step = read_step(path)
     encoded = base64.b64encode(path.read_bytes()).decode()
     words = html.escape(caption if step is None else f"{caption} At step {step:,}.")
     source = f'<img alt="{words}" src="data:image/{path.suffix[1:]};base64,{encoded}">'
@@ -261,7 +268,7 @@ def _picture(path: Path, caption: str) -> str:
 def _drawing(figure: Figure, caption: str) -> str:
     """A figure as inline SVG: sharp at any size, and nothing to fetch."""
     buffer = io.StringIO()
-    as_written(figure)
+    disable_math_text(figure)
     with mpl.rc_context({"svg.hashsalt": "controlvae"}):  # the same runs give the same file
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()

@@ -11,7 +11,8 @@ from controlvae.lab.engines.measurements import nats
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import sample_sd
 from controlvae.lab.plots.curves import Trace
-from controlvae.lab.reports.markup import number, table, warning
+from controlvae.lab.reports.formatting import format_number
+from controlvae.lab.reports.markup import table, warning
 from controlvae.lab.reports.notes import describe_data, merge_notes
 from controlvae.lab.runs.folder import RunFolder, last_tenth, look_up
 from controlvae.lab.runs.loaded import format_count
@@ -157,7 +158,7 @@ def _not_alike(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
 
 def _target(trace: Trace) -> str:
     target = trace.records[-1]["target"] if trace.records else None
-    of = "" if trace.steered == "kl" else f" ({QUANTITY_LABELS[trace.steered]})"
+    of = "" if trace.controlled == "kl" else f" ({QUANTITY_LABELS[trace.controlled]})"
     return "–" if target is None else f"{nats(target)}{of}"
 
 
@@ -180,9 +181,9 @@ def biased(trace: Trace) -> bool:
 def _told(metrics: Mapping[str, Any]) -> str:
     told = metrics.get("mutual_information")  # older measurements lack it
     if told is None:
-        return number(None)
+        return format_number(None)
     at_most = math.log(told["examples"])
-    return f"{'≥ ' if told['lower'] > _NEAR * at_most else ''}{number(told['lower'])}"
+    return f"{'≥ ' if told['lower'] > _NEAR * at_most else ''}{format_number(told['lower'])}"
 
 
 def _response(metrics: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], str]) -> str:
@@ -206,7 +207,7 @@ def score_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     rows = [["run", *shown]]
     for name, metrics in runs:
         found = [look_up(metrics, path) for path in shown.values()]
-        rows.append([name, *(number(value, 3) for value in found)])
+        rows.append([name, *(format_number(value, 3) for value in found)])
     rows += _over_seeds(folders, [(path, "{:.3f}".format) for path in shown.values()])
     notes = merge_notes(
         [(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)]
@@ -295,9 +296,9 @@ def _seen_on(metrics: Mapping[str, Any]) -> list[str]:
 # Heading, and the cell of a run that has been evaluated.
 _NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
     ("step", lambda metrics, _: f"{metrics['step']:,}"),
-    ("ELBO", lambda metrics, _: number(metrics["elbo"])),
-    ("reconstruction", lambda metrics, _: number(metrics["reconstruction"])),
-    ("KL", lambda metrics, _: number(metrics["kl"])),
+    ("ELBO", lambda metrics, _: format_number(metrics["elbo"])),
+    ("reconstruction", lambda metrics, _: format_number(metrics["reconstruction"])),
+    ("KL", lambda metrics, _: format_number(metrics["kl"])),
     ("target", lambda _, trace: _target(trace)),
     (
         "active units",

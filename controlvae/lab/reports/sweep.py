@@ -13,9 +13,10 @@ from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.evaluate import tracking
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import COLOURS, Trace, late_peak, step_axis
-from controlvae.lab.plots.image_grid import save_figure
-from controlvae.lab.reports.elbo_bound import Pair, write_theorem
+from controlvae.lab.plots.curves import Trace
+from controlvae.lab.plots.figure_files import save_figure
+from controlvae.lab.plots.style import COLOURS, format_step_axis, peak_after_startup
+from controlvae.lab.reports.elbo_bound import BaselinePair, write_elbo_bound
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, last_tenth, look_up
 from controlvae.lab.runs.loaded import format_count
@@ -36,7 +37,7 @@ _FID_IS_OF = (
 )  # an FID says little without them
 
 
-class End(NamedTuple):
+class FinalValues(NamedTuple):
     """Where a run ended, in nats per example; FID is of its samples, NaN where it was not measured."""
 
     kl: float
@@ -46,7 +47,7 @@ class End(NamedTuple):
     fid: float
 
 
-class Response(NamedTuple):
+class ControlResponse(NamedTuple):
     """How a setting's seeds answered their set point in training: means; the step from which all stay within 2 %."""
 
     error: float
@@ -65,7 +66,7 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
     ends = {
         label: [_end(folder, measured_on) for folder in folders] for label, folders in runs.items()
     }
-    heads = [f"{name} {what}" for name in End._fields for what in ("mean", "sd")]
+    heads = [f"{name} {what}" for name in FinalValues._fields for what in ("mean", "sd")]
     fid_heads = [f"fid {name.replace('_', ' ')}" for name in _FID_IS_OF]
     response_heads = [
         f"{name} in training" for name in ("off target", "overshoot", "settled at step")
@@ -79,7 +80,7 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
             continue
         mean, sd = (
             own.mean(0),
-            own.std(0, ddof=1) if len(own) > 1 else np.full(len(End._fields), np.nan),
+            own.std(0, ddof=1) if len(own) > 1 else np.full(len(FinalValues._fields), np.nan),
         )
         steps = min(_measurable_step(folder) for folder in folders if folder.records())
         response = _response(folders)
@@ -97,7 +98,7 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
         )
         shown = (
             (name, value)
-            for name, value in zip(End._fields, mean, strict=True)
+            for name, value in zip(FinalValues._fields, mean, strict=True)
             if not np.isnan(value)
         )
         words = "  ".join(f"{name} {value:.3f}" for name, value in shown)
@@ -105,16 +106,18 @@ def write_sweep(runs: Runs, out: Path, plain: str | None = None) -> list[str]:
         lines.append(f"{label:24s} {seeds}  step {steps:,}  {words}{_words(response)}")
     heads = ["setting", "seeds", "steps", "measured on", *heads, *fid_heads, *response_heads]
     write_csv(out / "sweep.csv", heads, rows)
-    save_figure(sweep_figure(runs, ends, measured_on), out / "sweep.png")
+    save_figure(plot_sweep(runs, ends, measured_on), out / "sweep.png")
     lines += [*_notes(runs, measured_on), f"written to {out / 'sweep.csv'} and .png"]
     return (
         lines
         if plain is None
-        else lines + write_theorem(_pairs(runs, ends, plain), list(ends), measured_on, out)
+        else lines + write_elbo_bound(_pairs(runs, ends, plain), list(ends), measured_on, out)
     )
 
 
-def sweep_figure(runs: Runs, ends: Mapping[str, Sequence[End | None]], measured_on: str) -> Figure:
+def plot_sweep(
+    runs: Runs, ends: Mapping[str, Sequence[FinalValues | None]], measured_on: str
+) -> Figure:
     """Rate-distortion, ELBO and, where it was measured, FID against KL, a point for every seed; then the way there."""
     found = [end for own in ends.values() for end in own if end is not None]
     columns = [
@@ -160,21 +163,23 @@ def _draw_way(axis: Axes, runs: Runs) -> None:
     ]
     for number, trace in traces:
         steps, colour = trace.column("step"), COLOURS[number % len(COLOURS)]
-        axis.plot(steps, trace.column(trace.steered), color=colour, linewidth=1)
+        axis.plot(steps, trace.column(trace.controlled), color=colour, linewidth=1)
         axis.plot(steps, trace.column("target"), "--", color=colour, linewidth=0.8)
     if traces:
-        columns = [trace.column(name) for _, trace in traces for name in (trace.steered, "target")]
+        columns = [
+            trace.column(name) for _, trace in traces for name in (trace.controlled, "target")
+        ]
         shown = [
             column for column in columns if np.isfinite(column).any()
         ]  # a plain VAE has no set point
-        low, peak = min(np.nanmin(column) for column in shown), max(map(late_peak, shown))
+        low, peak = min(np.nanmin(column) for column in shown), max(map(peak_after_startup, shown))
         margin = (
             0.15 * (peak - low) or 1.0
         )  # of what is shown: the first steps may lie far above it
         axis.set_ylim(low - margin, peak + margin)
-    held = dict.fromkeys(QUANTITY_LABELS[trace.steered] for _, trace in traces)
+    held = dict.fromkeys(QUANTITY_LABELS[trace.controlled] for _, trace in traces)
     axis.set_ylabel(f"{' or '.join(held)} (nats per example)")
-    step_axis(axis)
+    format_step_axis(axis)
 
 
 def _measured_on(runs: Runs) -> str:
@@ -234,19 +239,19 @@ def _fid_title(folders: Sequence[RunFolder], measured_on: str) -> str:
     return " or ".join(dict.fromkeys(of))
 
 
-def _end(folder: RunFolder, measured_on: str) -> End | None:
+def _end(folder: RunFolder, measured_on: str) -> FinalValues | None:
     records, metrics = folder.records(), folder.metrics() or {}
     if not records:
         return None
     numbers = {name: last_tenth(records, name) for name in ("kl", "reconstruction", "elbo", "beta")}
     if measured_on == _TRAINING:
-        return End(**numbers, fid=np.nan)
+        return FinalValues(**numbers, fid=np.nan)
     numbers |= {name: metrics[name] for name in ("kl", "reconstruction", "elbo")}
     fid = look_up(metrics, "fid.samples.score")
-    return End(**numbers, fid=np.nan if fid is None else fid)
+    return FinalValues(**numbers, fid=np.nan if fid is None else fid)
 
 
-def _response(folders: Sequence[RunFolder]) -> Response | None:
+def _response(folders: Sequence[RunFolder]) -> ControlResponse | None:
     each = [response for folder in folders if (response := tracking(folder)) is not None]
     if not each:
         return None
@@ -254,21 +259,23 @@ def _response(folders: Sequence[RunFolder]) -> Response | None:
     error, overshoot = (
         float(np.mean([r[name] for r in each])) for name in ("steady_state_error", "overshoot")
     )
-    return Response(error, overshoot, None if None in settled else max(settled))
+    return ControlResponse(error, overshoot, None if None in settled else max(settled))
 
 
-def _words(response: Response | None) -> str:
+def _words(response: ControlResponse | None) -> str:
     if response is None:
         return ""
     settled = "not settled" if response.settled is None else f"settled at {response.settled:,.0f}"
     return f"; in training {100 * response.error:+.2f} % off target, overshoot {100 * response.overshoot:.0f} %, {settled}"
 
 
-def _pairs(runs: Runs, ends: Mapping[str, Sequence[End | None]], plain: str) -> list[Pair]:
+def _pairs(
+    runs: Runs, ends: Mapping[str, Sequence[FinalValues | None]], plain: str
+) -> list[BaselinePair]:
     """Every run beside the plain VAE of its seed."""
     seeds = [folder.experiment().training.seed for folder in runs[plain]]
     return [
-        Pair(label, seed, vae.kl, end.kl - vae.kl, vae.reconstruction - end.reconstruction)
+        BaselinePair(label, seed, vae.kl, end.kl - vae.kl, vae.reconstruction - end.reconstruction)
         for label, own in ends.items()
         if label != plain
         for seed, vae, end in zip(seeds, ends[plain], own, strict=True)

@@ -1,4 +1,4 @@
-"""What a reader must know before trusting the numbers of a run."""
+"""Warnings about a run: unfinished training, missed targets, collapse and divergence."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,119 +7,157 @@ from typing import Any
 from controlvae.diagnostics.collapse import REMEDY, constant_posterior_warning
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import nats
+from controlvae.lab.reports.target_error import is_on_target, measure_target_error
 from controlvae.lab.runs.checkpoint import latest_step
-from controlvae.lab.runs.folder import RunFolder, last_tenth
+from controlvae.lab.runs.folder import RunFolder
 
-_OFF = 0.05  # of a target, over the last tenth of the steps
-_REACH = (
-    "target out of reach",
-    "target in reach again",
-    "target moved",
-)  # events; the last of them stands
+# Events about the reach of a target. The last of them describes the current state.
+_REACH_EVENTS = ("target out of reach", "target in reach again", "target moved")
 
 
-def warnings_of(folder: RunFolder) -> list[str]:
-    """What a reader must know before trusting a run's numbers."""
+def run_warnings(folder: RunFolder, *, is_training: bool = False) -> list[str]:
+    """Return what a reader must know before trusting the numbers of a run.
+
+    Args:
+        folder: The run folder.
+        is_training: Skip the warnings about unfinished training.
+    """
+    lines = [] if is_training else _unfinished(folder)
+    reach = _out_of_reach(folder)
+    lagging = _lagging_critic(folder)
+    lines += reach + lagging
+    if not reach and not lagging:
+        lines += _missed_target(folder)
+    return [
+        *lines,
+        *_history(folder),
+        *_collapsed(folder),
+        *_target_below_noise(folder),
+        *_evaluation_warnings(folder),
+        *_divergence(folder),
+    ]
+
+
+def _unfinished(folder: RunFolder) -> list[str]:
     steps, last = folder.experiment().training.steps, folder.last_record()
     done = last["step"] if last else 0
-    unfinished = [f"not finished: step {done:,} of {steps:,}"] if done < steps else []
+    lines = [f"not finished: step {done:,} of {steps:,}"] if done < steps else []
     if done and folder.metrics() is None and latest_step(folder.checkpoints) is None:
-        unfinished.append("it has no checkpoint, so there are its curves and nothing else")
-    return unfinished + troubles_of(folder)
-
-
-def troubles_of(folder: RunFolder) -> list[str]:
-    """What has happened to a run, or is wrong with it, wherever it stands."""
-    lines, last = [], folder.last_record()
-    reach = [event for event in folder.events() if event["event"] in _REACH]
-    if reach and reach[-1]["event"] == "target out of reach":
-        e = reach[-1]
-        held = next(name for name in QUANTITY_LABELS if name in e)
-        lines.append(
-            f"target out of reach: from about step {e['step']:,} on, β was at its bound {e.get('bound', e['beta']):g} "
-            f"with {QUANTITY_LABELS[held]} {nats(e[held])} against a target of {e['target']:g}; move the target or widen the "
-            f"bounds"
-        )
-    critic = [event for event in folder.events() if event["event"].startswith("critic ")]
-    if critic and critic[-1]["event"] == "critic behind":
-        e = critic[-1]
-        lines.append(
-            f"the estimate of the total correlation is too small: at step {e['step']:,} the critic was right in "
-            f"{e['critic_accuracy']:.0%}, which takes {nats(e['least'])} or more, and its estimate was "
-            f"{nats(e['tc'])}; a larger objective.critic_optimiser.rate helps"
-        )
-    elif last is not None and not lines:
-        lines += _missed(folder.records(), folder.experiment().controlled_quantity)
-    if moved := [event for event in folder.events() if event["event"] == "target moved"]:
-        times = f" {len(moved)} times, last" if len(moved) > 1 else ""
-        e = moved[-1]
-        lines.append(
-            f"its target was moved by hand{times} to {e['target']:g} nats at step {e['step']:,}"
-        )
-    for event in folder.events():
-        if event["event"] == "branched":
-            other = f", which had another {', '.join(event['changed'])}" if event["changed"] else ""
-            lines.append(f"up to step {event['step']:,} it is {event['from']}{other}")
-    code = [event for event in folder.events() if event["event"].startswith("code ")]
-    if code and code[-1]["event"] == "code collapsed":
-        e = code[-1]
-        since = e.get("since", e["step"])
-        lines.append(
-            f"the code has collapsed: KL {e['kl']:.3f} nats from about step {since:,} on; {REMEDY}"
-        )
-    target = last.get("target") if last else None
-    if last is not None and target is not None and last.get("tc_sd", -math.inf) > target:
-        lines.append(_below_the_noise(folder.records()))
-    metrics = folder.metrics() or {}
-    if (
-        "active_units" in metrics
-        and (words := constant_posterior_warning(metrics["kl"], metrics["active_units"]))
-        is not None
-    ):
-        lines.append(words)
-    untested = (metrics.get("test") or {}).get("skipped")
-    if untested:
-        lines.append(f"measured on what it was trained on and on no test part: {untested}")
-    lines += [
-        f"diverged at step {event['step']:,}"
-        for event in folder.events()
-        if event["event"] == "diverged"
-    ]
+        lines.append("no checkpoint, so there are only curves")
     return lines
 
 
-def _missed(records: Sequence[Mapping[str, Any]], held: str) -> list[str]:
-    """Of a run that no event speaks of, as of a short one: whether it ends off its target, mostly at a bound."""
-    if (
-        not records[-1].get("target")
-        or "saturated" not in records[-1]
-        or last_tenth(records, "saturated") < 0.5
-    ):
+def _events(folder: RunFolder, prefix: str) -> list[dict[str, Any]]:
+    return [event for event in folder.events() if event["event"].startswith(prefix)]
+
+
+def _out_of_reach(folder: RunFolder) -> list[str]:
+    events = [event for event in folder.events() if event["event"] in _REACH_EVENTS]
+    if not events or events[-1]["event"] != "target out of reach":
         return []
-    value, target = last_tenth(records, held), last_tenth(records, "target")
-    if abs(value - target) <= _OFF * abs(target):
-        return []
-    bound = f"with β at its bound in {last_tenth(records, 'saturated'):.0%} of the steps"
+    event = events[-1]
+    controlled = next(name for name in QUANTITY_LABELS if name in event)
     return [
-        f"off its target: over the last tenth {QUANTITY_LABELS[held]} {nats(value)} against {nats(target)}, {bound}; train "
-        f"longer, move the target or widen the bounds"
+        f"target out of reach: from about step {event['step']:,} on, β was at its bound "
+        f"{event.get('bound', event['beta']):g} with {QUANTITY_LABELS[controlled]} {nats(event[controlled])} "
+        f"and a target of {event['target']:g}; change the target or widen the bounds"
     ]
 
 
-def _below_the_noise(records: Sequence[Mapping[str, Any]]) -> str:
-    """Of a total correlation that is held at less than its estimate scatters: whether its mean is."""
+def _lagging_critic(folder: RunFolder) -> list[str]:
+    events = _events(folder, "critic ")
+    if not events or events[-1]["event"] != "critic behind":
+        return []
+    event = events[-1]
+    return [
+        f"the estimate of the total correlation is too small: at step {event['step']:,} the "
+        f"accuracy of the critic was {event['critic_accuracy']:.0%}, which implies at least "
+        f"{nats(event['least'])} nats, but the estimate was {nats(event['tc'])}; a larger "
+        f"objective.critic_optimiser.rate helps"
+    ]
+
+
+def _missed_target(folder: RunFolder) -> list[str]:
+    """Return a warning for a run that ends off its target with β saturated.
+
+    Training logs an event for this. A short run may end before that happens.
+    """
+    if folder.last_record() is None:
+        return []
+    controlled = folder.experiment().controlled_quantity
+    error = measure_target_error(folder.records(), controlled)
+    if error is None or error.saturated is None or error.saturated < 0.5 or error.is_small:
+        return []
+    return [
+        f"off its target: over the last tenth of the steps {QUANTITY_LABELS[controlled]} {nats(error.mean)} "
+        f"instead of {nats(error.target)}, with β at its bound in {error.saturated:.0%} of them; "
+        f"train longer, change the target or widen the bounds"
+    ]
+
+
+def _history(folder: RunFolder) -> list[str]:
+    """Return notes on changes by the user: targets moved during training, and branches."""
+    lines = []
+    if moved := _events(folder, "target moved"):
+        times = f" {len(moved)} times, last" if len(moved) > 1 else ""
+        target, step = moved[-1]["target"], moved[-1]["step"]
+        lines.append(f"its target was moved by hand{times} to {target:g} nats at step {step:,}")
+    for event in folder.events():
+        if event["event"] == "branched":
+            changed = ", ".join(event["changed"])
+            difference = f", which had another {changed}" if changed else ""
+            lines.append(f"up to step {event['step']:,} it is {event['from']}{difference}")
+    return lines
+
+
+def _collapsed(folder: RunFolder) -> list[str]:
+    events = _events(folder, "code ")
+    if not events or events[-1]["event"] != "code collapsed":
+        return []
+    event = events[-1]
+    since = event.get("since", event["step"])
+    return [
+        f"the code has collapsed: KL {event['kl']:.3f} nats from about step {since:,} on; {REMEDY}"
+    ]
+
+
+def _target_below_noise(folder: RunFolder) -> list[str]:
+    last = folder.last_record()
+    target = last.get("target") if last else None
+    if last is None or target is None or last.get("tc_sd", -math.inf) <= target:
+        return []
+    return [_describe_noise(folder.records())]
+
+
+def _describe_noise(records: Sequence[Mapping[str, Any]]) -> str:
+    """Describe a target below the noise of its estimate, and whether the mean is on target."""
+    error = measure_target_error(records, "tc")
+    assert error is not None
+    difference = error.mean - error.target
     last = records[-1]
-    target, scatter, off = (
-        last["target"],
-        last["tc_sd"],
-        last_tenth(records, "tc") - last_tenth(records, "target"),
+    warning = (
+        f"the target {last['target']:g} lies below the noise of the estimate, whose standard "
+        f"deviation from batch to batch is {last['tc_sd']:.2g}"
     )
-    noise = (
-        2 * scatter / math.sqrt(max(1.0, last["step"] / 10))
-    )  # of a mean over a tenth of the steps
-    words = f"the target {target:g} lies below the noise of the estimate, whose standard deviation from batch to "
-    words += f"batch is {scatter:.2g}"
-    if abs(off) <= max(0.1 * target, noise):
-        return f"{words}: the mean is held, a single batch says little"
-    side = "above" if off > 0 else "below"
-    return f"{words}, and its mean is not held: over the last tenth it lies {abs(off):.2g} nats {side} the target"
+    if is_on_target(error):
+        return f"{warning}: the mean is on target, a single batch is not"
+    side = "above" if difference > 0 else "below"
+    return (
+        f"{warning}, and its mean is off target: over the last tenth of the steps it lies "
+        f"{abs(difference):.2g} nats {side}"
+    )
+
+
+def _evaluation_warnings(folder: RunFolder) -> list[str]:
+    metrics = folder.metrics() or {}
+    lines = []
+    if "active_units" in metrics:
+        warning = constant_posterior_warning(metrics["kl"], metrics["active_units"])
+        lines += [] if warning is None else [warning]
+    if reason := (metrics.get("test") or {}).get("skipped"):
+        lines.append(f"measured on the training set, not on a test set: {reason}")
+    return lines
+
+
+def _divergence(folder: RunFolder) -> list[str]:
+    return [f"diverged at step {event['step']:,}" for event in _events(folder, "diverged")]

@@ -21,9 +21,9 @@ from PIL import Image
 import controlvae as cv
 from controlvae.errors import UserError
 from controlvae.lab.config import override, preset
-from controlvae.lab.dashboard.log_tail import Tail
-from controlvae.lab.dashboard.model_views import Models, code_of
-from controlvae.lab.dashboard.run_list import Watch
+from controlvae.lab.dashboard.log_tail import LogTail
+from controlvae.lab.dashboard.model_views import ModelCache, encode_example
+from controlvae.lab.dashboard.run_list import RunList
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.runs.folder import RunFolder
@@ -123,7 +123,7 @@ def test_the_stream_tells_what_the_folders_hold(trained, page):
 
 def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
     log = tmp_path / "log.jsonl"
-    tail = Tail(log)
+    tail = LogTail(log)
     lines = [json.dumps({"step": step}) + "\n" for step in range(6)]
     assert tail.read() == (False, [])
     log.write_text("".join(lines[:2]) + lines[2][:5])  # the third is being written
@@ -152,7 +152,7 @@ def test_a_damaged_folder_does_not_hide_the_others_and_folders_come_and_go(train
     (tmp_path / "infinite" / "log.jsonl").write_text(
         json.dumps({**last, "kl": float("inf"), "target": None}) + "\n"
     )
-    watch = Watch(tmp_path)
+    watch = RunList(tmp_path)
     seen = {
         run["run"]: run for run in json.loads(json.dumps(watch.look(), allow_nan=False))
     }  # as a browser reads it
@@ -193,13 +193,13 @@ def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, mo
     def missing(settings, root):
         raise UserError("they have moved")
 
-    models, folder = Models(None, torch.device("cpu")), RunFolder(trained / "some" / "ended")
+    models, folder = ModelCache(None, torch.device("cpu")), RunFolder(trained / "some" / "ended")
     with monkeypatch.context() as moved:
         moved.setattr("controlvae.lab.runs.loaded.load", missing)
         for example in (None, 3):
             with pytest.raises(UserError, match="they have moved"):
-                code_of(models.at(folder), example)
-    assert len(code_of(models.at(folder), 3)) == models.at(folder).model.latents
+                encode_example(models.at(folder), example)
+    assert len(encode_example(models.at(folder), 3)) == models.at(folder).model.latents
 
 
 def test_a_run_is_shown_in_a_line_whatever_its_law_and_its_scores(tmp_path):
@@ -207,7 +207,7 @@ def test_a_run_is_shown_in_a_line_whatever_its_law_and_its_scores(tmp_path):
     played = cv.Points(tuple(range(100)), tuple(range(5, 105)))
     folder.create(replace(preset("shapes2d-quick"), control=played), "")
     folder.metrics_file.write_text("{")  # torn
-    (shown,) = Watch(tmp_path).look()
+    (shown,) = RunList(tmp_path).look()
     assert (
         shown["law"]
         == "Points(steps=(0, ... 100 numbers ..., 99), values=(5, ... 100 numbers ..., 104))"

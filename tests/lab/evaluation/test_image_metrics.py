@@ -32,12 +32,13 @@ from controlvae.lab.evaluation import inception_weights as weights
 from controlvae.lab.evaluation import iwae as importance
 from controlvae.lab.evaluation.evaluate import evaluate, suffices
 from controlvae.lab.evaluation.image_input import chosen
-from controlvae.lab.plots.image_grid import channels_last, drawn_at
-from controlvae.lab.plots.mutual_information import information_figure
-from controlvae.lab.plots.samples import interpolation, samples
-from controlvae.lab.plots.traversal import traverse
+from controlvae.lab.plots.figure_files import read_step
+from controlvae.lab.plots.image_grid import to_channels_last
+from controlvae.lab.plots.mutual_information import plot_mutual_information
+from controlvae.lab.plots.samples import make_sample_grid, plot_interpolation
+from controlvae.lab.plots.traversal import traverse_latents
 from controlvae.lab.reports.page import write_report
-from controlvae.lab.reports.warnings import warnings_of
+from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run, on_test_examples, prior_codes, some_examples
 from controlvae.lab.training.resolve import wanted
@@ -417,9 +418,9 @@ def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_picture
     kl = gaussian_kl(posterior).mean(0)
     order = kl.argsort(descending=True).tolist()
     assert metrics["ground_truth"]["kl_per_latent"] == pytest.approx(kl.tolist(), rel=1e-4)
-    shown = traverse(opened, 0, (-1.0, 1.0))
+    shown = traverse_latents(opened, 0, (-1.0, 1.0))
     assert (shown.latents, shown.kl) == (order, pytest.approx(kl[order].tolist(), rel=1e-4))
-    ticks = [tick.get_text() for tick in information_figure(metrics).axes[0].get_xticklabels()]
+    ticks = [tick.get_text() for tick in plot_mutual_information(metrics).axes[0].get_xticklabels()]
     assert [float(tick.split()[-1]) for tick in ticks] == pytest.approx(
         kl[order].tolist(), abs=0.006
     )
@@ -456,7 +457,7 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     with pytest.warns(UserWarning, match="without its factors"):
         evaluate_run(run.folder.path, torch.device("cpu"), None)
     assert run.folder.metrics_file.read_bytes() == measured  # what it has is kept
-    assert drawn_at(run.folder.figures / "traversal.png") == run.step
+    assert read_step(run.folder.figures / "traversal.png") == run.step
     with pytest.warns(UserWarning, match=r"without its factors: no file or folder .*factors\.csv"):
         opened = load_run(run.folder)
     assert (len(opened.examples), opened.examples.factors) == (60, None)
@@ -470,7 +471,7 @@ def test_pictures_that_a_kill_left_out_are_made_up_for(photographs, tmp_path):
     measured, last = folder.metrics_file.read_bytes(), folder.figures / "traversal.png"
     last.unlink()  # which is drawn when all else is done
     evaluate_new([folder], torch.device("cpu"), None)
-    assert (drawn_at(last), folder.metrics_file.read_bytes()) == (photographs.step, measured)
+    assert (read_step(last), folder.metrics_file.read_bytes()) == (photographs.step, measured)
 
 
 def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(
@@ -509,7 +510,7 @@ def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on
     metrics = evaluate(load_run(run.folder), 10_000, importance_samples=0)
     assert metrics["split"].startswith("train")
     assert "not what they were when training began" in metrics["test"]["skipped"]
-    assert any("not what they were" in line for line in warnings_of(run.folder))
+    assert any("not what they were" in line for line in run_warnings(run.folder))
 
 
 def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
@@ -675,7 +676,7 @@ def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
 def test_transparent_pictures_are_shown_on_white(mode):
     pixels = np.random.default_rng(0).integers(0, 256, (6, 5, len(mode)), np.uint8)
-    shown = channels_last(torch.from_numpy(pixels).permute(2, 0, 1)[None, None] / 255)
+    shown = to_channels_last(torch.from_numpy(pixels).permute(2, 0, 1)[None, None] / 255)
     picture = Image.fromarray(pixels, mode).convert("RGBA")
     expected = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert(
         mode[:-1]
@@ -684,17 +685,17 @@ def test_transparent_pictures_are_shown_on_white(mode):
 
 
 def test_samples_are_a_function_of_their_seed(photographs):
-    nine, five = samples(photographs, 9), samples(photographs, 5, columns=3)
+    nine, five = make_sample_grid(photographs, 9), make_sample_grid(photographs, 5, columns=3)
     cell = 4 * 17  # enlarged four times, with a gap of one pixel
     assert nine.shape == (3 * cell - 4, 3 * cell - 4, 3)
     assert five.shape == (2 * cell - 4, 3 * cell - 4, 3)
     np.testing.assert_array_equal(five[:64, : 3 * cell - 4], nine[:64])
     assert (five[cell:, 2 * cell :] == 255).all()
-    assert (samples(photographs, 9, seed=1) != nine).any()
+    assert (make_sample_grid(photographs, 9, seed=1) != nine).any()
 
 
 def test_an_interpolation_goes_from_one_reconstruction_to_the_other(photographs):
-    axis = interpolation(photographs, 4, 7, columns=5).axes[0]
+    axis = plot_interpolation(photographs, 4, 7, columns=5).axes[0]
     x = photographs.examples.batch(torch.tensor([4, 7]))
     with torch.no_grad():
         ends = torch.sigmoid(photographs.model.decode(photographs.model.encode(x).mean))
@@ -742,11 +743,11 @@ def test_a_picture_file_stands_for_an_example(photographs, tmp_path):
     )
     Image.fromarray(pixels).save(file)
     by_file, by_index = (
-        np.asarray(interpolation(photographs, one, 7).axes[0].images[0].get_array())
+        np.asarray(plot_interpolation(photographs, one, 7).axes[0].images[0].get_array())
         for one in (str(file), 4)
     )
     np.testing.assert_allclose(by_file, by_index, atol=1e-6)
-    moved = [traverse(photographs, one, [-1.0, 1.0]).pictures for one in (str(file), "4")]
+    moved = [traverse_latents(photographs, one, [-1.0, 1.0]).images for one in (str(file), "4")]
     np.testing.assert_allclose(*moved, atol=1e-6)
     run = str(photographs.folder.path)
     app(
@@ -784,11 +785,11 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
         raise UserError("they have moved")
 
     run = request.getfixturevalue(kind)
-    expected = samples(run, 4)
+    expected = make_sample_grid(run, 4)
     monkeypatch.setattr("controlvae.lab.runs.loaded.load", missing)
     alone = load_run(run.folder)
     assert type(alone.examples) is type(run.examples)
-    np.testing.assert_array_equal(samples(alone, 4), expected)
+    np.testing.assert_array_equal(make_sample_grid(alone, 4), expected)
     for needs_them in (evaluate, some_examples):
         with pytest.raises(UserError, match="they have moved"):
             needs_them(alone, 10)

@@ -15,7 +15,7 @@ from tiny import TINY, assert_same_run, newest, stopped_run
 from controlvae.errors import UserError
 from controlvae.lab.cli.runs import show_metrics
 from controlvae.lab.config import preset
-from controlvae.lab.reports.warnings import warnings_of
+from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import RunLogger
 from controlvae.lab.runs.replay import recorded_weight, replayed
@@ -234,7 +234,7 @@ def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path)
     assert done.stderr.index("has collapsed") < done.stderr.index("step 150/150")
     events = [json.loads(line) for line in (run / "events.jsonl").open()]
     assert [event["event"] for event in events].count("code collapsed") == 1
-    assert "the code has collapsed" in warnings_of(RunFolder(run))[-1]
+    assert "the code has collapsed" in run_warnings(RunFolder(run))[-1]
 
 
 def test_laws_are_tried_on_a_run_without_training(straight, tmp_path):
@@ -283,7 +283,7 @@ def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_end
     )
     assert within("resume", stopped, "--device", "cpu", cwd=stopped).returncode == 0
     assert RunFolder(stopped).last_record()["target"] == 11
-    assert "its target was moved by hand to 11 nats" in " ".join(warnings_of(RunFolder(stopped)))
+    assert "its target was moved by hand to 11 nats" in " ".join(run_warnings(RunFolder(stopped)))
     assert "has ended" in within("steer", stopped, "12", cwd=stopped).stderr
 
 

@@ -8,7 +8,7 @@ import pytest
 from command import ended_after, within
 from tiny import TINY, newest, stopped_run, weights
 
-from controlvae.lab.reports.warnings import warnings_of
+from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 
@@ -45,7 +45,7 @@ def test_a_branch_ends_as_if_its_settings_had_been_there_from_the_beginning(tmp_
     odd = {190, 196}
     kept = [[line for line in log if json.loads(line)["step"] not in odd] for log in lines]
     assert kept[0] == kept[1]
-    said = [line for line in warnings_of(RunFolder(branch)) if "up to step 190 it is" in line]
+    said = [line for line in run_warnings(RunFolder(branch)) if "up to step 190 it is" in line]
     assert len(said) == 1
     assert said[0].endswith("which had another control.target.stop")
     assert (tmp_path / "beginning" / "log.jsonl").read_bytes() == beginning
@@ -166,6 +166,6 @@ def test_a_branch_keeps_the_best_weights_and_a_target_moved_by_hand_until_it_is_
         assert [path.name for path in (child / "best").iterdir()] == [best]
         assert within("resume", child, "--device", "cpu", cwd=tmp_path).returncode == 0
         assert RunFolder(child).last_record()["target"] == target
-        assert any("moved by hand" in line for line in warnings_of(RunFolder(child))) == (
+        assert any("moved by hand" in line for line in run_warnings(RunFolder(child))) == (
             target == 5.0
         )

@@ -25,7 +25,7 @@ from controlvae.lab.engines.rng import noise_key, normal_noise
 from controlvae.lab.models import ConvVAE, build
 from controlvae.lab.models.layers import MapToVector, OutputUp, Up, VectorToMap, as_torch
 from controlvae.lab.objectives import divergence, elbo_terms, least_correlation
-from controlvae.lab.reports.warnings import troubles_of
+from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
@@ -339,7 +339,7 @@ def test_a_critic_that_is_right_more_often_than_its_estimate_allows_is_behind(tm
         run.watch.see({**line, "step": step, "tc": estimate, "critic_accuracy": right})
         if step == 12:  # not out of reach, though the weight is at its bound: nobody knows yet
             assert "the estimate of the total correlation is too small" in " ".join(
-                troubles_of(folder)
+                run_warnings(folder, is_training=True)
             )
     run.journal.close()
     events = [(event["event"], event["step"]) for event in folder.events()]
