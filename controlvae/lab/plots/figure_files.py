@@ -15,9 +15,6 @@ from controlvae.lab.io import writing
 
 _STEP_PREFIX = "controlvae step "  # start of the comment in an image file
 _FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
-# PDF and SVG files hold vector graphics. Type 42 embeds whole TrueType fonts, which journals ask
-# for. A fixed salt makes the element ids of an SVG, and so the file, reproducible.
-_FILE_OPTIONS = {"pdf.fonttype": 42, "svg.hashsalt": "controlvae"}
 
 
 def save_figure(figure: Figure, path: Path | str, *, step: int | None = None) -> Path:
@@ -39,7 +36,10 @@ def save_figure(figure: Figure, path: Path | str, *, step: int | None = None) ->
             f"e.g. {name}.png"
         )
     disable_math_text(figure)
-    with writing(path) as temporary, mpl.rc_context(_FILE_OPTIONS):
+    # Type 42 embeds whole TrueType fonts in a PDF, which journals ask for. A fixed salt makes the
+    # element ids of an SVG reproducible.
+    options = mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "controlvae"})
+    with writing(path) as temporary, options:
         figure.savefig(
             temporary,
             dpi=300,

@@ -721,7 +721,7 @@ def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_
     assert "From one example to another" in page
     assert "20 examples (test: 20 of 80 held out)" in page
     assert "<th>IWAE</th>" in page
-    pictures = len(made - {"information.png"})
+    pictures = len(made - {"information.png", "reconstruction-pixels.png"})
     assert page.count("data:image/png") == pictures
     twin = shutil.copytree(run, tmp_path / "twin")
     page = write_report([photographs.folder, RunFolder(twin)], tmp_path / "both.html").read_text()
