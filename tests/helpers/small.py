@@ -18,9 +18,9 @@ OBJECTIVES = {
         "control=Constant(0.5)",
         "optimiser.rate=Points((1,3),(1e-2,1e-4))",
     ],
-    "prices, delayed": [
+    "kl_weights, delayed": [
         "model.hidden=16",
-        "objective.prices=(1,Points((1,3),(3,2)))",
+        "objective.kl_weights=(1,Points((1,3),(3,2)))",
         "training.delayed=true",
     ],
     "critic": ["model.hidden=16", "objective=TotalCorrelation(critic=(40,24))"],

@@ -10,19 +10,10 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 
 from controlvae import laws as control
 from controlvae.errors import UserError, unknown
+from controlvae.lab.config.renames import former_names, settings_name
 from controlvae.laws import Law, Schedule, TuningWarning
 
 T = TypeVar("T")
-
-
-def settings_name(cls: type) -> str:
-    """Return the name that stands for a settings class in JSON and `--set`: `ConvVAE`, `PI`."""
-    return getattr(cls, "type_name", cls.__name__)
-
-
-def former_names(cls: type) -> dict[str, str]:
-    """Return the former name of each renamed field of a settings class."""
-    return getattr(cls, "former_names", {})
 
 
 def to_dict(value: Any) -> Any:

@@ -811,5 +811,5 @@ def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_pa
         wanted("shapes2d-quick", sets["drawn"], None).objective.likelihood == "bernoulli"
     )  # as it is
     assert capsys.readouterr().err == ""
-    priced = wanted("pictures", [*sets["drawn"], "objective.prices=(1,2)"], None).objective
+    priced = wanted("pictures", [*sets["drawn"], "objective.kl_weights=(1,2)"], None).objective
     assert (priced.likelihood, priced.kl_weights) == ("bernoulli", (1, 2))

@@ -226,7 +226,7 @@ def test_free_bits_cost_no_less_and_pull_no_harder():
         override(preset("shapes2d-quick"), ["objective.free_bits=0.5"])
 
 
-def test_prices_weigh_what_a_latent_pays_and_leave_what_is_held():
+def test_kl_weights_scale_gradients_but_not_the_controlled_kl():
     posterior = Posterior(
         torch.tensor([[3.0, 0.1], [1.0, 0.3]], requires_grad=True), torch.zeros(2, 2)
     )
@@ -237,12 +237,16 @@ def test_prices_weigh_what_a_latent_pays_and_leave_what_is_held():
         gradient, torch.tensor([[1.5, 0.15], [0.5, 0.45]])
     )  # mean / 2 examples x price
     falling = override(
-        preset("shapes2d-quick"), ["objective.prices=(1,Points((10,20),(3,1)))"]
+        preset("shapes2d-quick"), ["objective.kl_weights=(1,Points((10,20),(3,1)))"]
     ).objective
     assert falling.kl_weights_at(4, 15.0) == [1, 2, 2, 2]
     too_many = ",".join(11 * "1")
-    for sets in (["prices=(1,0)"], ["prices=(1,)", "free_bits=0.1"], [f"prices=({too_many})"]):
-        with pytest.raises(UserError, match="prices"):
+    for sets in (
+        ["kl_weights=(1,0)"],
+        ["kl_weights=(1,)", "free_bits=0.1"],
+        [f"kl_weights=({too_many})"],
+    ):
+        with pytest.raises(UserError, match="kl_weights"):
             override(preset("shapes2d-quick"), [f"objective.{one}" for one in sets])
 
 
