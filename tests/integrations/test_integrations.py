@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_controller import LAWS, TRACE
+from law_cases import LAWS, TRACE
 
 import controlvae as cv
 from controlvae.errors import UserError
