@@ -278,6 +278,7 @@ def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
     subprocess.run(
         [sys.executable, "-c", RANKS, str(tmp_path)],
         cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,
         timeout=120,
     )
