@@ -13,7 +13,7 @@ import controlvae as cv
 ROOT = Path(cv.__file__).parent.parent
 PAGES = sorted(
     page
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     if "```python" in page.read_text()
 )
 
@@ -73,7 +73,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
 
 def test_links_between_pages_lead_somewhere():
     broken = []
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
             if not link.startswith("http") and not (page.parent / link).exists():
                 broken.append(f"{page.name}: {link}")
