@@ -20,7 +20,7 @@ from torch import Tensor
 from controlvae.controller import Controller
 from controlvae.errors import UserError
 from controlvae.lab.config import Elbo, Experiment, TotalCorrelation
-from controlvae.lab.config.data import PictureSettings
+from controlvae.lab.config.data import ImageSettings
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
@@ -87,7 +87,7 @@ def bench(
     compared = [Line("plain eager loop", experiment)]
     if (
         has_pythae()
-        and isinstance(experiment.data, PictureSettings)
+        and isinstance(experiment.data, ImageSettings)
         and device.type in ("cpu", "cuda")
     ):
         compared.append(Line("pythae's trainer", experiment))
@@ -110,10 +110,10 @@ def _of_batch(experiment: Experiment, batch: int) -> Experiment:
 
 
 def _of_size(experiment: Experiment, size: int) -> Experiment:
-    if not isinstance(experiment.data, PictureSettings):
+    if not isinstance(experiment.data, ImageSettings):
         raise UserError(f"--sizes are of pictures, and {experiment.name} is a model of sentences")
     try:
-        return replace(experiment, data=replace(experiment.data, size=size))  # type: ignore[arg-type]
+        return replace(experiment, data=replace(experiment.data, size=size))  # type: ignore[call-arg]
     except ValueError as error:
         raise UserError(f"--sizes: {error}") from None
 

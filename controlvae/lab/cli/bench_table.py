@@ -14,7 +14,7 @@ from controlvae.errors import UserError
 from controlvae.lab.bench.training_speed import ROUNDS, Result, bench, gemm_gflops, has_pythae
 from controlvae.lab.cli.progress import wide_console
 from controlvae.lab.config import Experiment
-from controlvae.lab.config.data import PictureSettings
+from controlvae.lab.config.data import ImageSettings
 from controlvae.lab.config.experiment import Precision
 from controlvae.lab.io import write_json
 
@@ -76,7 +76,7 @@ def show(
     threads = f", {count} thread{'' if count == 1 else 's'}" if device.type == "cpu" else ""
     title = f"{experiment.name} on {machine}{threads}, torch {torch.__version__}"
     table = Table(title=title, box=None, title_justify="left")
-    pictures = isinstance(experiment.data, PictureSettings)
+    pictures = isinstance(experiment.data, ImageSettings)
     for head in HEADS if pictures else [OF_SENTENCES.get(head, head) for head in HEADS]:
         table.add_column(head, justify="left" if head in ("what", "precision") else "right")
     results: list[Result] = []

@@ -16,7 +16,7 @@ from controlvae.diagnostics.collapse import constant_posterior_warning
 from controlvae.errors import FactorsError, UserError, shell_command
 from controlvae.lab.cli.device import pick_device
 from controlvae.lab.cli.progress import simple_bar, wide_console
-from controlvae.lab.config.data import PictureSettings
+from controlvae.lab.config.data import ImageSettings
 from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.evaluation.evaluate import evaluate as measure
 from controlvae.lab.evaluation.evaluate import suffices
@@ -149,7 +149,7 @@ def evaluate_run(
 
 def _has_pictures(folder: RunFolder, step: int) -> bool:
     """Whether those of this step are there; the traversal is drawn last."""
-    pictures = isinstance(folder.experiment().data, PictureSettings)
+    pictures = isinstance(folder.experiment().data, ImageSettings)
     return not pictures or read_step(folder.figures / "traversal.png") == step
 
 

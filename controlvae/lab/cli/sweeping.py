@@ -12,7 +12,7 @@ from controlvae.lab.cli import training
 from controlvae.lab.cli.many import seed_folders, train_all
 from controlvae.lab.cli.runs import evaluate_new
 from controlvae.lab.config import override
-from controlvae.lab.config.data import PictureSettings, Shapes2D
+from controlvae.lab.config.data import ImageSettings, Shapes2D
 from controlvae.lab.reports.sweep import write_sweep
 from controlvae.lab.training.resolve import resolve_experiment
 from controlvae.laws import Constant
@@ -66,7 +66,7 @@ def sweep(
         evaluate_new(every, how.device, how.data_root, fid)
     for line in write_sweep(folders, run, PLAIN if vae else None):
         typer.echo(line)
-    photographs = isinstance(base.data, PictureSettings) and not isinstance(base.data, Shapes2D)
+    photographs = isinstance(base.data, ImageSettings) and not isinstance(base.data, Shapes2D)
     pictures = photographs and how.device.type == "cpu"  # where nobody gets FID unasked
     asked = ["--fid", fid or 1_000] if pictures else []
     typer.echo(

@@ -1,5 +1,6 @@
-"""Experiments as values: what a run is, its JSON, its overrides and the presets."""
+"""Experiments as settings: their classes, JSON form, overrides and presets."""
 
+from controlvae.lab.config.comparison import changed_fields, method_differences
 from controlvae.lab.config.data import (
     CIFAR10,
     CelebA,
@@ -13,6 +14,7 @@ from controlvae.lab.config.data import (
     Switchboard,
     TextFile,
 )
+from controlvae.lab.config.describe import SettingDescription, describe_settings
 from controlvae.lab.config.experiment import Experiment, Training
 from controlvae.lab.config.models import (
     ConvVAEConfig,
@@ -30,16 +32,10 @@ from controlvae.lab.config.objectives import (
     TotalCorrelation,
     describe_likelihood,
 )
+from controlvae.lab.config.overrides import iter_settings, override
 from controlvae.lab.config.presets import PRESETS, preset
-from controlvae.lab.config.serialization import (
-    changed_fields,
-    from_dict,
-    iter_settings,
-    method_differences,
-    non_default_fields,
-    override,
-    to_dict,
-)
+from controlvae.lab.config.renames import RenamedWarning, settings_name
+from controlvae.lab.config.serialization import from_dict, non_default_fields, to_dict
 
 __all__ = [
     "CIFAR10",
@@ -60,6 +56,8 @@ __all__ = [
     "Images",
     "Likelihood",
     "PennTreebank",
+    "RenamedWarning",
+    "SettingDescription",
     "Shapes2D",
     "SmallTalk",
     "Switchboard",
@@ -69,11 +67,13 @@ __all__ = [
     "Training",
     "changed_fields",
     "describe_likelihood",
+    "describe_settings",
     "from_dict",
     "iter_settings",
     "method_differences",
     "non_default_fields",
     "override",
     "preset",
+    "settings_name",
     "to_dict",
 ]

@@ -1,17 +1,52 @@
-"""What a run may be trained on, as settings."""
+"""Settings of the data sets that a run can train on."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from controlvae.lab.config.validation import check_choices, require
+from controlvae.lab.config.validation import check_choices, require, require_positive
 
 
 @dataclass(frozen=True)
-class Shapes2D:
-    """2D Shapes (dSprites): rendered from their factors, or read from the original file where it is at hand."""
+class DataSettings:
+    """Base class of the settings of all data sets.
+
+    A field `split` names the split to load. A data set that can be trained on calls its training
+    split "train".
+    """
+
+
+@dataclass(frozen=True)
+class ImageSettings(DataSettings):
+    """Base class of the settings of image data sets."""
+
+
+@dataclass(frozen=True)
+class TextSettings(DataSettings):
+    """Base class of the settings of data sets of sentences."""
+
+
+@dataclass(frozen=True)
+class DialogSettings(DataSettings):
+    """Base class of the settings of data sets of dialogs."""
+
+
+# How an image becomes square: crop the largest central square, stretch the whole image, or crop
+# the central square with this many pixels per side.
+Fit = Literal["crop", "stretch"] | int
+OnUnreadable = Literal["refuse", "skip"]
+
+
+@dataclass(frozen=True)
+class Shapes2D(ImageSettings):
+    """2D Shapes (dSprites), rendered from its factors or read from the original file.
+
+    Attributes:
+        size: Height and width in pixels.
+        images: The number of images, a fixed random subset. None takes all 737,280.
+    """
 
     size: Literal[64, 32] = 64
-    images: int | None = None  # a seeded subset of so many; None is all 737,280
+    images: int | None = None
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -22,12 +57,18 @@ class Shapes2D:
 
 
 @dataclass(frozen=True)
-class CIFAR10:
-    """CIFAR-10, made larger bilinearly; the paper takes it at 128."""
+class CIFAR10(ImageSettings):
+    """CIFAR-10, enlarged bilinearly. The paper uses it at 128x128.
+
+    Attributes:
+        size: Height and width in pixels.
+        split: The split as published.
+        images: The number of images, a fixed random subset. None takes the whole split.
+    """
 
     size: Literal[32, 64, 128] = 128
     split: Literal["train", "test"] = "train"
-    images: int | None = None  # a fixed subset of so many; None is the whole split
+    images: int | None = None
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -38,60 +79,62 @@ class CIFAR10:
         )
 
 
-# How a picture becomes square: its middle as large as it gets, all of it squeezed, or so many pixels of its middle.
-Fit = Literal["crop", "stretch"] | int
-Unreadable = Literal[
-    "refuse", "skip"
-]  # what to do about files that are damaged, missing, or too small to crop
-
-
-def _check_fit(fit: Fit) -> None:
-    known = fit in ("crop", "stretch") or (isinstance(fit, int) and fit > 0)
-    require(known, f"fit must be crop, stretch or a number of pixels, got {fit!r}")
-
-
 @dataclass(frozen=True)
-class CelebA:
-    """CelebA's aligned faces, 178x218, with its official partition; the paper squeezes them into 128x128.
+class CelebA(ImageSettings):
+    """CelebA's aligned faces, 178x218, with its official partition.
 
-    `fit=148` is the crop most others take.
+    The paper stretches them to 128x128. Most other work uses `fit=148`.
+
+    Attributes:
+        size: Height and width in pixels.
+        fit: How an image becomes square: "crop", "stretch", or the side of a central crop.
+        split: The split as published.
+        images: The number of images, a fixed random subset. None takes the whole split.
+        unreadable: What to do with files that are corrupt, missing or too small to crop.
     """
 
     size: int = 128
     fit: Fit = "stretch"
     split: Literal["train", "valid", "test"] = "train"
-    images: int | None = None  # a fixed subset of so many
-    unreadable: Unreadable = "refuse"
+    images: int | None = None
+    unreadable: OnUnreadable = "refuse"
 
     def __post_init__(self) -> None:
         require(0 < self.size <= 178, f"size must lie in 1..178, got {self.size}")
         _check_fit(self.fit)
         check_choices(self)
-        require(
-            self.images is None or self.images > 0, f"images must be positive, got {self.images}"
-        )
+        require_positive(self, "images")
 
 
 @dataclass(frozen=True)
-class Images:
-    """Your own pictures: a folder or zip of image files, or a `.npy` or `.npz` array (`file.npz:name` for one of many).
+class Images(ImageSettings):
+    """Your images: a folder or zip of image files, or a `.npy` or `.npz` array.
 
-    Or a folder of Hugging Face's `datasets` (`folder:column` for one of many), whose test split, where it has one, is
-    the test part whatever `held_out` says. Files come in the order of their names. `factors` is a table of ground
-    truth, a row per picture: a CSV that begins with the factors' names (`table.csv:shape,scale` takes two of them), or
-    a NumPy file.
+    A folder of Hugging Face's `datasets` also works. If it has a test split, that is the test set
+    and `held_out` is ignored. Files are sorted by name.
+
+    Attributes:
+        path: The folder or file; `file.npz:name` or `folder:column` selects one of several.
+        size: Height and width in pixels. None keeps the images' size, which must be the same.
+        fit: How an image becomes square: "crop", "stretch", or the side of a central crop.
+        factors: A table of ground truth with a row per image. A CSV file starts with the names
+            of the factors (`table.csv:shape,scale` selects two of them); NumPy files work, too.
+        held_out: The fraction of images in the test set, a fixed random choice.
+        split: The training or the test set.
+        images: The number of images, a fixed random subset. None takes the whole split.
+        unreadable: What to do with files that are corrupt or too small to crop.
     """
 
     path: str
-    size: int | None = (
-        None  # made size x size; None takes the pictures as they are, all of one size
-    )
+    size: int | None = None
     fit: Fit = "crop"
     factors: str | None = None
-    held_out: float = 0.0  # the share kept for testing, a fixed random choice
-    part: Literal["train", "test"] = "train"  # of what held_out divides
-    images: int | None = None  # a fixed subset of so many
-    unreadable: Unreadable = "refuse"
+    held_out: float = 0.0
+    split: Literal["train", "test"] = "train"
+    images: int | None = None
+    unreadable: OnUnreadable = "refuse"
+
+    former_names: ClassVar[dict[str, str]] = {"split": "part"}
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a folder, a zip, or a .npy or .npz file")
@@ -103,28 +146,37 @@ class Images:
             self.size is not None or isinstance(self.fit, str),
             f"fit={self.fit} needs size, e.g. size=64",
         )
-        require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
+        _check_held_out(self.held_out)
         check_choices(self)
-        require(
-            self.images is None or self.images > 0, f"images must be positive, got {self.images}"
-        )
+        require_positive(self, "images")
 
 
 @dataclass(frozen=True)
-class Grammar:
-    """Sentences drawn from a small grammar, with their topic, tense, number and polarity: no download."""
+class Grammar(TextSettings):
+    """Sentences drawn from a small grammar with known topic, tense, number and polarity.
+
+    Attributes:
+        sentences: The number of sentences.
+        split: The training or the test set.
+    """
 
     sentences: int = 10_000
-    part: Literal["train", "test"] = "train"
+    split: Literal["train", "test"] = "train"
+
+    former_names: ClassVar[dict[str, str]] = {"split": "part"}
 
     def __post_init__(self) -> None:
-        require(self.sentences > 0, f"sentences must be positive, got {self.sentences}")
+        require_positive(self, "sentences")
         check_choices(self)
 
 
 @dataclass(frozen=True)
-class PennTreebank:
-    """Mikolov's Penn Treebank, a sentence a line."""
+class PennTreebank(TextSettings):
+    """Mikolov's version of Penn Treebank, one sentence per line.
+
+    Attributes:
+        split: The split as published.
+    """
 
     split: Literal["train", "valid", "test"] = "train"
 
@@ -133,95 +185,130 @@ class PennTreebank:
 
 
 @dataclass(frozen=True)
-class TextFile:
-    """Your own text: UTF-8, one sentence a line, words between white space.
+class TextFile(TextSettings):
+    """Your text: UTF-8, one sentence per line, words separated by white space.
 
-    Or a folder of Hugging Face's `datasets` (`folder:column` for one of many), whose test split, where it has one, is
-    the test part whatever `held_out` says.
+    A folder of Hugging Face's `datasets` also works. If it has a test split, that is the test set
+    and `held_out` is ignored.
+
+    Attributes:
+        path: The file, or the folder; `folder:column` selects one of several columns.
+        held_out: The fraction of sentences in the test set, a fixed random choice.
+        split: The training or the test set.
+        vocabulary_size: The number of most frequent words to know. None takes all words.
+        lower: Convert the text to lower case.
+        max_words: The length of the longest sentence to keep. None raises an error for more
+            than 500 words.
+        subwords: The size of a learned subword vocabulary, used instead of whole words.
     """
 
     path: str
-    held_out: float = 0.1  # the share kept for testing, a fixed random choice
-    part: Literal["train", "test"] = "train"  # of what held_out divides
-    words: int | None = None  # the most frequent words to know; None knows them all
-    lower: bool = False  # everything in lower case
-    longest: int | None = (
-        None  # in words; longer sentences are left out and counted. None refuses more than 500
-    )
-    pieces: int | None = (
-        None  # cut words into at most so many learnt pieces instead: none is unknown for being rare
-    )
+    held_out: float = 0.1
+    split: Literal["train", "test"] = "train"
+    vocabulary_size: int | None = None
+    lower: bool = False
+    max_words: int | None = None
+    subwords: int | None = None
+
+    former_names: ClassVar[dict[str, str]] = {
+        "split": "part",
+        "vocabulary_size": "words",
+        "max_words": "longest",
+        "subwords": "pieces",
+    }
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a text file")
+        require_positive(self, "subwords", "vocabulary_size", "max_words")
         require(
-            self.pieces is None or self.pieces > 0, f"pieces must be positive, got {self.pieces}"
+            self.subwords is None or self.vocabulary_size is None,
+            "set either vocabulary_size or subwords, not both",
         )
-        require(self.pieces is None or self.words is None, "words and pieces exclude each other")
-        require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
+        _check_held_out(self.held_out)
         check_choices(self)
-        require(self.words is None or self.words > 0, f"words must be positive, got {self.words}")
-        require(
-            self.longest is None or self.longest > 0,
-            f"longest must be positive, got {self.longest}",
-        )
 
 
 @dataclass(frozen=True)
-class SmallTalk:
-    """Dialogs drawn from a small grammar, with their topics and acts: no download."""
+class SmallTalk(DialogSettings):
+    """Dialogs drawn from a small grammar with known topics and dialog acts.
+
+    Attributes:
+        dialogs: The number of dialogs.
+        split: The training or the test set.
+        window: The number of utterances in a context, at most.
+    """
 
     dialogs: int = 2_000
-    part: Literal["train", "test"] = "train"
-    window: int = 4  # utterances before a response that are known, at most
+    split: Literal["train", "test"] = "train"
+    window: int = 4
+
+    former_names: ClassVar[dict[str, str]] = {"split": "part"}
 
     def __post_init__(self) -> None:
-        require(self.dialogs > 0, f"dialogs must be positive, got {self.dialogs}")
         check_choices(self)
-        require(self.window > 0, f"window must be positive, got {self.window}")
+        require_positive(self, "dialogs", "window")
 
 
 @dataclass(frozen=True)
-class Switchboard:
-    """Telephone conversations with topics and dialog acts, as Zhao et al. 2017 publish them."""
+class Switchboard(DialogSettings):
+    """Telephone conversations with topics and dialog acts, as published by Zhao et al. 2017.
+
+    Attributes:
+        split: The split as published.
+        vocabulary_size: The number of most frequent words to know. None takes all words.
+        window: The number of utterances in a context, at most.
+        max_words: The number of words to which an utterance is cut. None keeps all.
+    """
 
     split: Literal["train", "valid", "test"] = "train"
-    words: int | None = 10_000  # the most frequent words to know; None knows them all
-    window: int = 9  # utterances before a response that are known, at most
-    longest: int | None = (
-        38  # words an utterance is cut to; how many were is said where the data is named
-    )
+    vocabulary_size: int | None = 10_000
+    window: int = 9
+    max_words: int | None = 38
+
+    former_names: ClassVar[dict[str, str]] = {"vocabulary_size": "words", "max_words": "longest"}
 
     def __post_init__(self) -> None:
         check_choices(self)
-        _check_dialogs(self.words, self.window, self.longest)
+        require_positive(self, "vocabulary_size", "window", "max_words")
 
 
 @dataclass(frozen=True)
-class DialogFile:
-    """Your own dialogs in the same form: a JSON object a line, with `utts` = [[speaker, text, [act]], ...]."""
+class DialogFile(DialogSettings):
+    """Your dialogs: one JSON object per line with `utts` = [[speaker, text, [act]], ...].
+
+    Attributes:
+        path: The file, plain or compressed with gzip.
+        held_out: The fraction of dialogs in the test set, a fixed random choice.
+        split: The training or the test set.
+        vocabulary_size: The number of most frequent words to know. None takes all words.
+        window: The number of utterances in a context, at most.
+        max_words: The number of words to which an utterance is cut. None keeps all.
+    """
 
     path: str
-    held_out: float = 0.1  # the share of dialogs kept for testing, a fixed random choice
-    part: Literal["train", "test"] = "train"  # of what held_out divides
-    words: int | None = 10_000
+    held_out: float = 0.1
+    split: Literal["train", "test"] = "train"
+    vocabulary_size: int | None = 10_000
     window: int = 9
-    longest: int | None = 38
+    max_words: int | None = 38
+
+    former_names: ClassVar[dict[str, str]] = {
+        "split": "part",
+        "vocabulary_size": "words",
+        "max_words": "longest",
+    }
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path must name a file of dialogs")
-        require(0 <= self.held_out < 1, f"held_out must lie in [0, 1), got {self.held_out}")
+        _check_held_out(self.held_out)
         check_choices(self)
-        _check_dialogs(self.words, self.window, self.longest)
+        require_positive(self, "vocabulary_size", "window", "max_words")
 
 
-def _check_dialogs(words: int | None, window: int, longest: int | None) -> None:
-    require(words is None or words > 0, f"words must be positive, got {words}")
-    require(window > 0, f"window must be positive, got {window}")
-    require(longest is None or longest > 0, f"longest must be positive, got {longest}")
+def _check_fit(fit: Fit) -> None:
+    is_valid = fit in ("crop", "stretch") or (isinstance(fit, int) and fit > 0)
+    require(is_valid, f"fit must be crop, stretch or a number of pixels, got {fit!r}")
 
 
-PictureSettings = Shapes2D | CIFAR10 | CelebA | Images
-TextSettings = Grammar | PennTreebank | TextFile
-DialogSettings = SmallTalk | Switchboard | DialogFile
-DataSettings = PictureSettings | TextSettings | DialogSettings
+def _check_held_out(fraction: float) -> None:
+    require(0 <= fraction < 1, f"held_out must lie in [0, 1), got {fraction}")

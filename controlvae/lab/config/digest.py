@@ -1,4 +1,4 @@
-"""A digest of the settings that decide the numbers of a run."""
+"""Digest of the settings that determine the numbers of a run. A checkpoint stores it."""
 
 import hashlib
 import json
@@ -9,13 +9,18 @@ from controlvae.lab.config.serialization import non_default_fields
 
 
 def numeric_config(experiment: Experiment) -> Experiment:
-    """All that decides the numbers up to a step: not its words, how long to go on and when to look."""
+    """Return the experiment without fields that do not affect its numbers up to a given step.
+
+    These are its descriptions, its number of steps and its validation interval.
+    """
     training = replace(experiment.training, steps=1, validate_every=0)
     return replace(experiment, name="", about="", paper="", training=training)
 
 
 def config_digest(experiment: Experiment) -> str:
-    """What a checkpoint belongs to."""
-    return hashlib.sha256(
-        json.dumps(non_default_fields(numeric_config(experiment)), sort_keys=True).encode()
-    ).hexdigest()
+    """Return the SHA-256 digest of `numeric_config`, by which a checkpoint knows its run.
+
+    Renamed fields enter under their former names, so that checkpoints of older versions resume.
+    """
+    settings = non_default_fields(numeric_config(experiment), use_former_names=True)
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -1,16 +1,26 @@
-"""The networks a run may train, as settings."""
+"""Settings of the networks that a run can train.
+
+Each class is named after its module in `controlvae.lab.models` plus `Config`. `type_name` is its
+name in JSON and on the command line, without the suffix.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from controlvae.lab.config.validation import check_choices, require
+from controlvae.lab.config.validation import check_choices, require, require_positive
 
 
 @dataclass(frozen=True)
 class ConvVAEConfig:
-    """The appendix network: stride-2 convolutions down to a small map, one hidden layer, and their mirror image.
+    """The network of the paper's appendix for 2D Shapes: stride-2 convolutions and their mirror.
 
-    `dense` adds hidden layers between that one and the latents, as in Burgess et al.'s network.
+    Attributes:
+        latents: The number of latents.
+        channels: The output channels of each stride-2 convolution of the encoder.
+        hidden: The width of the fully connected layer after the convolutions.
+        dense: The widths of further layers before the latents, as in Burgess et al.'s network.
+        initial: The initialisation of weights. "normal" is N(0, 0.02), as in the public FactorVAE
+            code.
     """
 
     type_name: ClassVar[str] = "ConvVAE"
@@ -19,14 +29,12 @@ class ConvVAEConfig:
     channels: tuple[int, ...] = (32, 32, 64, 64)
     hidden: int = 256
     dense: tuple[int, ...] = ()
-    initial: Literal["kaiming", "normal"] = (
-        "kaiming"  # normal: N(0, 0.02), as the FactorVAE code in use has it
-    )
+    initial: Literal["kaiming", "normal"] = "kaiming"
 
     def __post_init__(self) -> None:
-        _check_network(self.latents, self.channels)
+        _check_convolutions(self.latents, self.channels)
         check_choices(self)
-        require(self.hidden > 0, f"hidden must be positive, got {self.hidden}")
+        require_positive(self, "hidden")
         require(
             all(width > 0 for width in self.dense),
             f"dense must be positive widths, got {self.dense}",
@@ -35,7 +43,12 @@ class ConvVAEConfig:
 
 @dataclass(frozen=True)
 class ImageVAEConfig:
-    """The appendix network for photographs: stride-2 convolutions with batch norm down to a small map, and back."""
+    """The network of the paper's appendix for photographs: stride-2 convolutions with batch norm.
+
+    Attributes:
+        latents: The number of latents.
+        channels: The output channels of each stride-2 convolution of the encoder.
+    """
 
     type_name: ClassVar[str] = "ImageVAE"
 
@@ -43,12 +56,23 @@ class ImageVAEConfig:
     channels: tuple[int, ...] = (32, 32, 64, 64, 256)
 
     def __post_init__(self) -> None:
-        _check_network(self.latents, self.channels)
+        _check_convolutions(self.latents, self.channels)
 
 
 @dataclass(frozen=True)
 class TextVAEConfig:
-    """The appendix network for text: an LSTM reads, a Transformer writes; or the other way round."""
+    """The network of the paper's appendix for text: an LSTM encoder and a Transformer decoder.
+
+    Attributes:
+        latents: The number of latents.
+        width: The width of token embeddings and hidden states.
+        encoder: The kind of encoder.
+        decoder: The kind of decoder.
+        blocks: The number of Transformer blocks.
+        heads: The number of attention heads.
+        inner: The width of the feed-forward layers of a Transformer.
+        dropout: The probability of dropping a unit.
+    """
 
     type_name: ClassVar[str] = "TextVAE"
 
@@ -62,8 +86,7 @@ class TextVAEConfig:
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("latents", "width", "blocks", "heads", "inner"):
-            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
+        require_positive(self, "latents", "width", "blocks", "heads", "inner")
         check_choices(self)
         require(
             self.width % self.heads == 0,
@@ -74,27 +97,36 @@ class TextVAEConfig:
 
 @dataclass(frozen=True)
 class DialogVAEConfig:
-    """The conditional VAE for dialogs: GRUs read the utterances and the context, a GRU writes the response."""
+    """The conditional VAE for dialogs: GRUs encode the context, a GRU decodes the response.
+
+    Attributes:
+        latents: The number of latents.
+        embedding: The width of word embeddings.
+        utterance: The width of the two GRUs, one per direction, that encode an utterance.
+        context: The width of the GRU over utterances.
+        hidden: The width of the decoder and of the layers that predict dialog acts and words.
+        labels: The width of the embeddings of topics and dialog acts.
+        acts: Predict the dialog act of the response and condition on it (kgCVAE).
+    """
 
     type_name: ClassVar[str] = "DialogVAE"
 
     latents: int = 200
     embedding: int = 200
-    utterance: int = 300  # width of the GRUs that read an utterance, one each way
-    context: int = 600  # width of the GRU over utterances
-    hidden: int = 400  # width of the decoder and of the layers that guess acts and words
-    labels: int = 30  # size of a topic and of an act
-    acts: bool = True  # whether the response's dialog act is guessed and built on (kgCVAE)
+    utterance: int = 300
+    context: int = 600
+    hidden: int = 400
+    labels: int = 30
+    acts: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("latents", "embedding", "utterance", "context", "hidden", "labels"):
-            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
+        require_positive(self, "latents", "embedding", "utterance", "context", "hidden", "labels")
 
 
 ModelSettings = ConvVAEConfig | ImageVAEConfig | TextVAEConfig | DialogVAEConfig
 
 
-def _check_network(latents: int, channels: tuple[int, ...]) -> None:
+def _check_convolutions(latents: int, channels: tuple[int, ...]) -> None:
     require(latents > 0, f"latents must be positive, got {latents}")
     require(len(channels) > 0, "channels must name at least one layer")
     require(

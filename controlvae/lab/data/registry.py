@@ -53,7 +53,7 @@ def validation_settings(settings: DataSettings) -> DataSettings | None:
 
 def _trains(settings: DataSettings) -> bool:
     """Whether they are of the part to train on; `part` is of what a share held out divides, `split` as published."""
-    return "train" in (getattr(settings, "split", None), getattr(settings, "part", None))
+    return getattr(settings, "split", None) == "train"
 
 
 class DatasetInfo(NamedTuple):

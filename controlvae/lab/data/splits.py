@@ -15,7 +15,7 @@ def split_indices(count: int, part: Part, held_out: float, what: str = "pictures
     """The sorted indices of a part: `held_out` of `count` examples, chosen at random, are the test set."""
     tested = round(held_out * count)
     if part == "test" and held_out == 0:
-        raise UserError("part='test' needs held_out, the share kept for testing")
+        raise UserError("split='test' needs held_out, the fraction in the test set")
     if held_out > 0 and not 0 < tested < count:
         raise UserError(
             f"held_out={held_out:g} of {count:,} {what} leaves one part empty; set data.held_out=0"

@@ -72,11 +72,11 @@ def test_pictures_come_back_in_the_parts_they_were_saved_in(tmp_path, pixels, la
     )
     train = Images(path)
     test = held_out_settings(train)
-    assert test == Images(path, part="test")
+    assert test == Images(path, split="test")
     for settings, expected in ((train, pixels[:40]), (test, pixels[40:])):
         found = load_dataset(settings)
         np.testing.assert_array_equal(found.rows.view(expected.shape), expected)
-        assert (found.shape, found.split) == ((3, 32, 32), f"its own {settings.part} part")
+        assert (found.shape, found.split) == ((3, 32, 32), f"its own {settings.split} part")
     assert held_out_settings(test) is None
 
 
@@ -85,7 +85,7 @@ def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
     np.save(tmp_path / "array.npy", pixels)
     for part in ("train", "test"):
         copy, array = (
-            load_dataset(Images(str(tmp_path / name), held_out=0.2, part=part))
+            load_dataset(Images(str(tmp_path / name), held_out=0.2, split=part))
             for name in ("copy", "array.npy")
         )
         assert copy.split == array.split
@@ -152,7 +152,7 @@ def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
     wrong = {
         TextFile("copy"): "copy has no column of text; its columns are img, label",
         Images("copy:label"): "copy has no column 'label' of pictures; its columns are img, label",
-        Images("copy", part="test"): "part='test' needs held_out",
+        Images("copy", split="test"): "split='test' needs held_out",
         TextFile("pairs"): "pairs has no split 'train'; it has valid, test",
         TextFile(
             "pairs/test"

@@ -492,7 +492,7 @@ def test_an_array_is_resized_as_a_picture_is(tmp_path):
 
 def test_bytes_are_used_where_they_lie(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", photos(50))
-    monkeypatch.setattr(images, "kept", None)  # nothing is copied
+    monkeypatch.setattr(images, "cached_array", None)  # nothing is copied
     examples = load_dataset(Images("x.npy"), tmp_path)
     np.testing.assert_array_equal(pixels_of(examples), photos(50))
     if Path("/proc/self/maps").exists():
@@ -607,7 +607,7 @@ def test_parts_share_nothing_and_leave_nothing_out(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(100, dtype=np.uint8).reshape(100, 1, 1) + 100)
     np.savez(tmp_path / "f.npz", half=np.arange(100) // 2)
     train, test = (
-        load_dataset(Images("x.npy", factors="f.npz", held_out=0.2, part=p), tmp_path)
+        load_dataset(Images("x.npy", factors="f.npz", held_out=0.2, split=p), tmp_path)
         for p in ("train", "test")
     )
     assert (train.split, test.split) == ("train: 80 of 100", "test: 20 of 100 held out")
@@ -644,13 +644,13 @@ def test_pictures_are_set_from_the_command_line():
     assert experiment.data == Images("my/folder", 64, held_out=0.1)
     assert from_dict(type(experiment), to_dict(experiment)) == experiment
     assert (
-        override(experiment, ["data.part=test", "data.factors=t.csv:a,b"]).data.factors
+        override(experiment, ["data.split=test", "data.factors=t.csv:a,b"]).data.factors
         == "t.csv:a,b"
     )
     assert override(experiment, ["data=CIFAR10(64)"]).data == CIFAR10(64)
     save(Path("x"), photos(2), ["a.png", "b.png"])
     with pytest.raises(UserError, match="held_out"):
-        load_dataset(Images("x", part="test"))
+        load_dataset(Images("x", split="test"))
 
 
 def test_every_data_set_says_what_it_needs_and_what_was_found(tmp_path):

@@ -79,7 +79,7 @@ def _from_copy(
     copy, stamp = hub.open_copy(path), fingerprint(hub.files(path))
     if not copy.parted:
         return _from_files(settings, copy.whole().pictures(column), stamp, root)
-    own, undivided = copy.split(settings.part), replace(settings, held_out=0.0, part="train")
+    own, undivided = copy.split(settings.split), replace(settings, held_out=0.0, split="train")
     return replace(
         _from_files(undivided, own.pictures(column), stamp, root),
         split=f"its own {own.where.name} part",
@@ -174,7 +174,7 @@ def _examples(
         torch.from_numpy(rows.reshape(len(rows), -1)),
         (channels, height, width),
         source,
-        describe_split(count, settings.part, settings.held_out),
+        describe_split(count, settings.split, settings.held_out),
         factors.classes[chosen] if factors.names else None,
         factors.names,
         factors.unordered,
@@ -183,7 +183,7 @@ def _examples(
 
 
 def _choice(settings: Images, count: int) -> np.ndarray:
-    part = split_indices(count, settings.part, settings.held_out)
+    part = split_indices(count, settings.split, settings.held_out)
     return part[subset(len(part), settings.images)]
 
 
@@ -297,7 +297,7 @@ def _raise(error: OSError) -> None:
 
 def _test(settings: Images, root: Path | None) -> Images | None:
     apart = settings.held_out > 0 or brings_test(settings.path, root)
-    return replace(settings, part="test", images=None) if apart else None
+    return replace(settings, split="test", images=None) if apart else None
 
 
 SOURCE = Source(

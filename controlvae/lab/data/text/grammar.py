@@ -278,9 +278,9 @@ def _with_ed(word: str) -> str:
 SOURCE = Source(
     "grammar",
     Grammar,
-    lambda settings, root: grammar_sentences(settings.sentences, part=settings.part),
+    lambda settings, root: grammar_sentences(settings.sentences, part=settings.split),
     about="sentences drawn from a small grammar: 392 words, topic 8, tense 3, number 2, polarity 2",
     test=lambda settings, root: replace(
-        settings, part="test", sentences=min(settings.sentences, 2_000)
+        settings, split="test", sentences=min(settings.sentences, 2_000)
     ),
 )

@@ -346,19 +346,19 @@ def _sentences(chosen: Chosen, words: tuple[str, ...], source: str, split: str) 
 
 def _load_file(settings: TextFile, root: Path | None) -> SentenceDataset:
     words, lower, longest, pieces = (
-        settings.words,
+        settings.vocabulary_size,
         settings.lower,
-        settings.longest,
-        settings.pieces,
+        settings.max_words,
+        settings.subwords,
     )
     return text_file(
-        settings.path, settings.part, settings.held_out, root, words, lower, longest, pieces=pieces
+        settings.path, settings.split, settings.held_out, root, words, lower, longest, pieces=pieces
     )
 
 
 def _test_of_file(settings: TextFile, root: Path | None) -> TextFile | None:
     return (
-        replace(settings, part="test")
+        replace(settings, split="test")
         if settings.held_out > 0 or brings_test(settings.path, root)
         else None
     )

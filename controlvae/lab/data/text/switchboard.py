@@ -213,12 +213,14 @@ def _number(value: object) -> float:
 
 
 def _load(settings: Switchboard, root: Path | None) -> DialogDataset:
-    return switchboard(settings.split, root, settings.words, settings.window, settings.longest)
+    return switchboard(
+        settings.split, root, settings.vocabulary_size, settings.window, settings.max_words
+    )
 
 
 def _load_file(settings: DialogFile, root: Path | None) -> DialogDataset:
-    kept = (settings.words, settings.window, settings.longest)
-    return dialog_file(settings.path, settings.part, settings.held_out, root, *kept)
+    kept = (settings.vocabulary_size, settings.window, settings.max_words)
+    return dialog_file(settings.path, settings.split, settings.held_out, root, *kept)
 
 
 SOURCE = Source(
@@ -239,5 +241,5 @@ FILE = Source(
     about="your own dialogs: --set data='DialogFile(\"my/dialogs.jsonl\")'",
     needs='a JSON object a line, {"topic": "...", "utts": [["A", "text", ["act"]], ...]}, without topics and acts '
     "where there are none; as it is or as .gz; a path as given, or inside a data folder",
-    test=lambda settings, root: replace(settings, part="test") if settings.held_out > 0 else None,
+    test=lambda settings, root: replace(settings, split="test") if settings.held_out > 0 else None,
 )

@@ -102,7 +102,7 @@ SOURCE = Source(
     SmallTalk,
     about="dialogs drawn from a small grammar: topic 8, acts 7",
     load=lambda settings, root: small_talk(
-        settings.dialogs, part=settings.part, window=settings.window
+        settings.dialogs, part=settings.split, window=settings.window
     ),
-    test=lambda settings, root: replace(settings, part="test", dialogs=min(settings.dialogs, 500)),
+    test=lambda settings, root: replace(settings, split="test", dialogs=min(settings.dialogs, 500)),
 )
