@@ -22,8 +22,11 @@ from controlvae.lab.config.models import (
     ImageVAEConfig,
     TextVAEConfig,
 )
-from controlvae.lab.config.objectives import (
-    Adam,
+from controlvae.lab.config.overrides import iter_settings, override
+from controlvae.lab.config.presets import PRESETS, preset
+from controlvae.lab.config.renames import RenamedWarning, settings_name
+from controlvae.lab.config.serialization import from_dict, non_default_fields, to_dict
+from controlvae.lab.objectives import (
     BagOfWords,
     BetaTC,
     Elbo,
@@ -32,10 +35,7 @@ from controlvae.lab.config.objectives import (
     TotalCorrelation,
     describe_likelihood,
 )
-from controlvae.lab.config.overrides import iter_settings, override
-from controlvae.lab.config.presets import PRESETS, preset
-from controlvae.lab.config.renames import RenamedWarning, settings_name
-from controlvae.lab.config.serialization import from_dict, non_default_fields, to_dict
+from controlvae.lab.optimiser import Adam
 
 __all__ = [
     "CIFAR10",

@@ -10,15 +10,9 @@ from controlvae.lab.config.models import (
     ModelSettings,
     TextVAEConfig,
 )
-from controlvae.lab.config.objectives import (
-    Adam,
-    BagOfWords,
-    BetaTC,
-    Elbo,
-    ObjectiveSettings,
-    TotalCorrelation,
-)
 from controlvae.lab.config.validation import check_choices, require
+from controlvae.lab.objectives import Elbo, ObjectiveSettings
+from controlvae.lab.optimiser import Adam
 from controlvae.laws import Constant, Law
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -101,33 +95,10 @@ class Experiment:
             all(fits) and tokens == (text or dialog),
             "text data goes with model=TextVAE, dialogs with model=DialogVAE, both with objective.likelihood=tokens",
         )
-        require(
-            dialog or not isinstance(self.objective, BagOfWords),
-            "objective=BagOfWords is for dialogs",
+        kind: Literal["image", "text", "dialog"] = (
+            "dialog" if dialog else "text" if text else "image"
         )
-        require(
-            not (tokens and isinstance(self.objective, TotalCorrelation)),
-            "objective=TotalCorrelation() has a critic, which text and dialogs are trained without",
-        )
-        tc = isinstance(self.objective, BetaTC)
-        require(
-            not (dialog and tc),
-            "objective=BetaTC knows the prior N(0, I) alone; dialogs have one of their own",
-        )
-        require(
-            self.control.open_loop or self.control.holds_reconstruction or not tc,
-            "BetaTC's estimate is off by a constant of about (latents - 1) log(examples): give it an open-loop weight, "
-            "such as control=Constant(6), or hold objective=TotalCorrelation()",
-        )
-        require(
-            self.control.open_loop or not getattr(self.objective, "free_bits", 0.0),
-            "free_bits set a floor of their own and need an open-loop weight, such as control=Constant(1)",
-        )
-        kl_weights = len(getattr(self.objective, "kl_weights", ()))
-        require(
-            kl_weights <= self.model.latents,
-            f"objective.kl_weights are {kl_weights} for {self.model.latents} latents",
-        )
+        self.objective.check_fit(kind, self.control, self.model.latents)
 
     @property
     def controlled_label(self) -> str:

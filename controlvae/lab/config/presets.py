@@ -17,8 +17,9 @@ from controlvae.lab.config.models import (
     ImageVAEConfig,
     TextVAEConfig,
 )
-from controlvae.lab.config.objectives import Adam, BagOfWords, Elbo, TotalCorrelation
 from controlvae.lab.config.renames import warn_renamed
+from controlvae.lab.objectives import BagOfWords, Elbo, TotalCorrelation
+from controlvae.lab.optimiser import Adam
 from controlvae.laws import PI, Auto, Constant, Points, TuningWarning
 from controlvae.laws.base import Target
 

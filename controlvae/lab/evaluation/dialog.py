@@ -12,7 +12,7 @@ from controlvae.lab.data.text.dialogs import DialogDataset, Exchanges
 from controlvae.lab.data.text.vocabulary import SPECIAL, UNK
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.models import DialogVAE
-from controlvae.lab.objectives.text import words_nll
+from controlvae.lab.models.reconstruction import words_nll
 from controlvae.lab.runs.loaded import LoadedRun, some_examples
 from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 

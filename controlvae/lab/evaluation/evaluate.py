@@ -16,7 +16,7 @@ from controlvae.lab.evaluation.images import image_metrics
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
 from controlvae.lab.evaluation.text import bound_perplexities, text_metrics
 from controlvae.lab.io import finite, write_json
-from controlvae.lab.objectives import measure_bound
+from controlvae.lab.models.dataset_elbo import measure_elbo
 from controlvae.lab.runs.folder import RunFolder, look_up
 from controlvae.lab.runs.loaded import (
     LoadedRun,
@@ -150,7 +150,9 @@ def _bound(run: LoadedRun, examples: int, progress: Callable[[float], None]) -> 
     # In their random order: the first of them are those that other metrics take.
     batches = (run.examples.batch(few) for few in chosen.split(run.examples.eval_batch_size))
     told = lambda done: progress(done / count)  # noqa: E731
-    bound = measure_bound(run.model, run.experiment.objective, batches, noise, told, draws=draws)
+    bound = measure_elbo(
+        run.model, run.experiment.objective.likelihood, batches, noise, told, draws=draws
+    )
     return {
         "examples": len(chosen),
         "draws": draws,  # of z, for each example

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from controlvae.distributions import Posterior
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.objectives import reconstruction_of
+from controlvae.lab.models.reconstruction import reconstruction_loss
 from controlvae.lab.runs.loaded import LoadedRun, some_examples
 from controlvae.metrics import iwae
 
@@ -54,7 +54,7 @@ def log_weights(
     prior = posterior.prior or Posterior(
         torch.zeros_like(posterior.mean), torch.zeros_like(posterior.mean)
     )
-    error = reconstruction_of(run.experiment.objective)
+    error = reconstruction_loss(run.experiment.objective.likelihood)
     likelihood = torch.stack([error(run.model, one, x, posterior.given) for one in z])
     return (
         prior.log_density(z) - posterior.log_density(z)

@@ -1,26 +1,38 @@
-"""Likelihoods, KL, total correlation and the terms of an objective, in nats per example."""
+"""Objectives: one file each, with its settings and its loss terms, in nats per example."""
 
-from controlvae.lab.objectives.dataset_elbo import Bound, measure_bound
-from controlvae.lab.objectives.elbo import (
+from controlvae.lab.objectives.bag_of_words import BagOfWords
+from controlvae.lab.objectives.base import (
+    CriticOutput,
+    CriticSpec,
     Divergence,
+    Objective,
+    ObjectiveInputs,
     Terms,
-    bag_terms,
-    divergence,
-    elbo_terms,
-    pixel_cost,
-    reconstruction_of,
+    compute_divergence,
 )
-from controlvae.lab.objectives.total_correlation import least_correlation
+from controlvae.lab.objectives.beta_tc import BetaTC
+from controlvae.lab.objectives.elbo import Elbo
+from controlvae.lab.objectives.likelihood import Gaussian, Likelihood, describe_likelihood
+from controlvae.lab.objectives.total_correlation import TotalCorrelation
+
+# The objectives that an experiment may name. A new objective is a file in this folder and an entry
+# here.
+ObjectiveSettings = Elbo | TotalCorrelation | BetaTC | BagOfWords
 
 __all__ = [
-    "Bound",
+    "BagOfWords",
+    "BetaTC",
+    "CriticOutput",
+    "CriticSpec",
     "Divergence",
+    "Elbo",
+    "Gaussian",
+    "Likelihood",
+    "Objective",
+    "ObjectiveInputs",
+    "ObjectiveSettings",
     "Terms",
-    "bag_terms",
-    "divergence",
-    "elbo_terms",
-    "least_correlation",
-    "measure_bound",
-    "pixel_cost",
-    "reconstruction_of",
+    "TotalCorrelation",
+    "compute_divergence",
+    "describe_likelihood",
 ]

@@ -1,94 +1,88 @@
-"""The terms objectives are made of, in nats per example. They are returned, never weighed: training does that.
-
-Every function works on the last dimensions, (batch, latents), and takes any number of models before them.
-"""
+"""ELBO objective, with optional free bits or per-latent KL weights."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from torch import Tensor
-
-from controlvae.distributions import Posterior, bernoulli, gaussian, gaussian_kl, squared_error
-from controlvae.lab.config.objectives import Gaussian, Likelihood, ObjectiveSettings
-from controlvae.lab.models import Model
-from controlvae.lab.objectives.text import sequence_nll
-
-
-class Divergence(NamedTuple):
-    """KL(q(z|x) || p(z)) averaged over the batch: in all, and of each latent."""
-
-    kl: Tensor
-    per_latent: Tensor  # (..., latents)
+from controlvae.lab.objectives.base import Objective, ObjectiveInputs, Terms
+from controlvae.lab.objectives.likelihood import Likelihood, check_likelihood
+from controlvae.lab.optimiser import scheduled_range, scheduled_value
+from controlvae.laws import Law, Schedule
+from controlvae.laws.backend import FLOATS, Backend, Value
 
 
-class Terms(NamedTuple):
-    """What a code costs, averaged over the batch: one number per model.
+@dataclass(frozen=True)
+class Elbo(Objective):
+    """Reconstruction + weight x KL, in nats per example. The ELBO is its negative at weight 1.
 
-    The loss is reconstruction + given + weight x held.
+    With free bits λ the weight multiplies Σ max(λ, KL of a latent), so that a latent costs nothing
+    extra below λ nats (Kingma et al., *Improved variational inference with inverse autoregressive
+    flow*, 2016, appendix C.8).
+
+    With per-latent weights the gradient is that of Σ weight x KL of a latent. The measured value
+    stays the KL itself, so a target keeps its meaning.
+
+    Attributes:
+        likelihood: Likelihood of the reconstruction term.
+        free_bits: λ, in nats per latent, applied to the KL averaged over the batch.
+        kl_weights: KL weight of each latent, a number or a schedule. The last one also applies to the
+            latents after it. All weights are 1 if empty.
     """
 
-    divergence: Divergence
-    held: Tensor  # what the weight multiplies and a controller holds
-    given: Tensor | float  # what is paid in full
-    extras: tuple[Tensor, ...] = ()  # further columns of the log
+    likelihood: Likelihood = "bernoulli"
+    free_bits: float = 0.0
+    kl_weights: tuple[float | Schedule, ...] = ()
 
+    former_names: ClassVar[dict[str, str]] = {"kl_weights": "prices"}
 
-PixelCost = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-
-
-def pixel_cost(likelihood: Likelihood) -> PixelCost:
-    """-log p(x|z) of each picture, (..., batch), as a function of logits, x and the learnt log-variance, if any."""
-    match likelihood:
-        case "bernoulli":
-            return lambda logits, x, learnt: bernoulli(logits, x)
-        case "squared-error":
-            return lambda logits, x, learnt: squared_error(logits, x)
-        case Gaussian(variance):
-            return lambda logits, x, learnt: gaussian(
-                logits, x, _log_variance(variance, logits, learnt)
+    def __post_init__(self) -> None:
+        check_likelihood(self.likelihood)
+        if not 0 <= self.free_bits < math.inf:
+            raise ValueError(f"free_bits must be zero or positive nats, got {self.free_bits}")
+        for weight in self.kl_weights:
+            lowest, highest = scheduled_range(weight)
+            if not 0 < lowest <= highest < math.inf:
+                raise ValueError(f"kl_weights must be positive and finite, got {weight}")
+        if self.free_bits and self.kl_weights:
+            raise ValueError(
+                f"free_bits and kl_weights cannot be combined, got {self.free_bits} and {self.kl_weights}; "
+                "set one of them"
             )
-    raise ValueError(f"{likelihood!r} is not a likelihood of pictures")
 
+    def terms(self, inputs: ObjectiveInputs) -> Terms:
+        """Return the KL as the controlled term."""
+        kl, per_latent = inputs.divergence
+        if inputs.kl_weights is not None:
+            weighted = (per_latent * inputs.kl_weights).sum(-1)
+            # The value is the KL, the gradient that of the weighted KL.
+            return Terms(inputs.divergence, controlled=weighted + (kl - weighted).detach())
+        if self.free_bits:
+            kl = per_latent.clamp(min=self.free_bits).sum(-1)
+        return Terms(inputs.divergence, controlled=kl)
 
-def _log_variance(fixed: float, like: Tensor, learnt: Tensor | None) -> Tensor:
-    return like.new_full((), math.log(fixed)) if learnt is None else learnt
+    def kl_weights_at(self, latents: int, step: Value, xp: Backend = FLOATS) -> list[Value]:
+        """Return one KL weight per latent at a step. See `Objective.kl_weights_at`."""
+        if not self.kl_weights:
+            return []
+        last = len(self.kl_weights) - 1
+        return [
+            scheduled_value(self.kl_weights[min(latent, last)], step, xp)
+            for latent in range(latents)
+        ]
 
+    def has_scheduled_kl_weights(self) -> bool:
+        """Return whether any KL weight is a schedule."""
+        return any(isinstance(weight, Schedule) for weight in self.kl_weights)
 
-def reconstruction_of(
-    objective: ObjectiveSettings,
-) -> Callable[[Model, Tensor, Any, Tensor | None], Tensor]:
-    """-log p(x|z) of each example, (batch,), as a function of model, z, x and what a posterior has as `given`."""
-    if objective.likelihood == "tokens":
-        return sequence_nll
-    cost = pixel_cost(objective.likelihood)
-    return lambda model, z, x, given: cost(model.decode(z), x, model.pixel_log_variance)  # type: ignore[call-arg, arg-type]
-
-
-def divergence(posterior: Posterior) -> Divergence:
-    kl = gaussian_kl(posterior)
-    return Divergence(kl.sum(-1).mean(-1), kl.mean(-2))
-
-
-def elbo_terms(
-    divergence: Divergence, free_bits: float = 0.0, kl_weights: Tensor | None = None
-) -> Terms:
-    """ELBO = -(reconstruction + KL); the weight multiplies the KL.
-
-    With free bits it multiplies Σ max(λ, KL of a latent): a latent has λ nats to spend before it pays for more
-    (Kingma et al., *Improved variational inference with inverse autoregressive flow*, 2016, appendix C.8).
-
-    With `prices`, (latents,), it multiplies Σ price x KL of a latent in the gradient alone: what is held, and to be
-    held at a set point, is the KL itself.
-    """
-    if kl_weights is not None:
-        paid = (divergence.per_latent * kl_weights).sum(-1)
-        return Terms(divergence, held=paid + (divergence.kl - paid).detach(), given=0.0)
-    floored = divergence.per_latent.clamp(min=free_bits).sum(-1) if free_bits else divergence.kl
-    return Terms(divergence, held=floored, given=0.0)
-
-
-def bag_terms(divergence: Divergence, bag: Tensor, weight: float) -> Terms:
-    """The ELBO's terms beside the cost of guessing words in any order, `bag` (..., batch), which is paid in full."""
-    cost = bag.mean(-1)
-    return Terms(divergence, held=divergence.kl, given=weight * cost, extras=(cost.detach(),))
+    def check_fit(self, data: Literal["image", "text", "dialog"], law: Law, latents: int) -> None:
+        """Raise ValueError if free bits meet a closed loop or there are too many KL weights."""
+        if self.free_bits and not law.open_loop:
+            raise ValueError(
+                f"objective.free_bits={self.free_bits} sets its own floor of the KL and needs an "
+                f"open-loop weight such as control=Constant(1), got {type(law).__name__}"
+            )
+        if len(self.kl_weights) > latents:
+            raise ValueError(
+                f"objective.kl_weights has {len(self.kl_weights)} weights for {latents} latents; "
+                "remove some, or raise model.latents"
+            )

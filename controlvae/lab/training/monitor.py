@@ -7,7 +7,7 @@ from typing import Any
 
 from controlvae.diagnostics.collapse import COLLAPSED, REMEDY, count_active
 from controlvae.lab.config import Experiment
-from controlvae.lab.objectives import least_correlation
+from controlvae.lab.objectives.total_correlation import min_total_correlation
 from controlvae.lab.runs.logger import RunLogger
 
 _NEAR = 0.002  # of a weight and its bound
@@ -130,7 +130,7 @@ class Monitor:
     def _proved(self, record: dict[str, Any]) -> float:
         """The nats that a critic's accuracy proves, with two standard errors of its guesses taken off for chance."""
         guesses = 2 * self.experiment.training.batch * self.experiment.training.log_every
-        return least_correlation(record["critic_accuracy"] - 1 / math.sqrt(guesses))
+        return min_total_correlation(record["critic_accuracy"] - 1 / math.sqrt(guesses))
 
     def _is_behind(self, record: dict[str, Any]) -> bool:
         """Whether a line's total correlation is less than half of what its critic's accuracy alone proves."""

@@ -16,7 +16,7 @@ from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.sampling import parts, validated
 from controlvae.lab.io import write_text
 from controlvae.lab.models import build
-from controlvae.lab.objectives import measure_bound
+from controlvae.lab.models.dataset_elbo import measure_elbo
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 
@@ -68,8 +68,8 @@ class Validator:
         model = build(experiment, self.trained).to(self.device).eval()
         model.load_state_dict(weights)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
-        bound = measure_bound(
-            model, experiment.objective, self.examples.batches(self.indices), noise
+        bound = measure_elbo(
+            model, experiment.objective.likelihood, self.examples.batches(self.indices), noise
         )
         return {"elbo": bound.elbo, "reconstruction": bound.reconstruction, "kl": bound.kl}
 
