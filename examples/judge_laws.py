@@ -34,7 +34,7 @@ import controlvae as cv
 from controlvae.lab.config import CIFAR10, Shapes2D, preset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine
-from controlvae.lab.engines.measurements import columns
+from controlvae.lab.engines.measurements import row_columns
 from controlvae.lab.engines.select import make_engine
 from controlvae.laws import Law
 
@@ -93,7 +93,7 @@ def ours(name: str, steps: int, data: CIFAR10 | None = None, **changes: Any) -> 
             steps
         )[:, 0]
         kl, beta = (
-            rows[:, columns(experiment).index(column)].tolist() for column in ("kl", "beta")
+            rows[:, row_columns(experiment).index(column)].tolist() for column in ("kl", "beta")
         )
         return Trace(law.target, kl, beta)
 
@@ -113,7 +113,7 @@ def group_compatible(name: str, steps: int) -> Train:
         engine = make_engine(experiments, _examples(like.data).to(device), device)
         rows = torch.cat([engine.advance(100) for _ in range(steps // 100)])
         for number, (law, _) in enumerate(runs):
-            names = columns(experiments[number])
+            names = row_columns(experiments[number])
             yield Trace(
                 law.target,
                 *(rows[:, number, names.index(name)].tolist() for name in ("kl", "beta")),

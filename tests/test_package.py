@@ -30,10 +30,11 @@ CORE = [
 ]
 LAB = [
     "io",
+    "optimiser",
+    "objectives",
     "config",
     "data",
     "models",
-    "objectives",
     "engines",
     "runs",
     "training",

@@ -1,7 +1,7 @@
 """Small settings of everything the stacked engine trains, for the interpreter and for a GPU."""
 
 from controlvae.lab.config import preset
-from controlvae.lab.engines.measurements import columns
+from controlvae.lab.engines.measurements import row_columns
 
 TINY = [
     "data.images=64",
@@ -31,4 +31,4 @@ OBJECTIVES = {
     ],
 }
 # The columns of a row that are the law's own, and small.
-STEERING = [columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]
+STEERING = [row_columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]

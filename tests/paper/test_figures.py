@@ -14,7 +14,7 @@ from command import within
 from PIL import Image
 
 from controlvae.lab.config import override, preset
-from controlvae.lab.engines.measurements import nats
+from controlvae.lab.engines.measurements import format_nats
 from controlvae.lab.evaluation.evaluate import tracking
 from controlvae.lab.plots.animation import animate_traversal
 from controlvae.lab.plots.curves import Trace, plot_beta, plot_controlled_term, plot_latent_kl
@@ -204,7 +204,7 @@ def test_a_short_run_that_ends_at_its_bound_and_off_its_target_is_called_out(
 
 
 def test_small_nats_keep_two_digits():
-    assert [nats(value) for value in (18.0, 0.3, 0.0012345, -0.012, 0.0)] == [
+    assert [format_nats(value) for value in (18.0, 0.3, 0.0012345, -0.012, 0.0)] == [
         "18.00",
         "0.30",
         "0.0012",

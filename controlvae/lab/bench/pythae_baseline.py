@@ -21,7 +21,6 @@ from controlvae.lab.config import Experiment
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.models import build
 from controlvae.lab.models.base import VAE
-from controlvae.lab.models.layers import as_torch
 
 SUBSET = 4_096  # pictures held as floats; the trainer fetches them one by one, so more would cost the same
 
@@ -69,7 +68,6 @@ def pythae_loop(
     logging.getLogger("pythae.trainers.base_trainer.base_trainer").setLevel(logging.WARNING)
     model = build(experiment, examples)
     assert isinstance(model, VAE)
-    as_torch(model)
     loss = "bce" if experiment.objective.likelihood == "bernoulli" else "mse"
     config = BetaVAEConfig(
         input_dim=examples.shape, latent_dim=model.latents, reconstruction_loss=loss, beta=4.0

@@ -19,17 +19,16 @@ from torch import Tensor
 
 from controlvae.controller import Controller
 from controlvae.errors import UserError
-from controlvae.lab.config import Elbo, Experiment, TotalCorrelation
+from controlvae.lab.config import Elbo, Experiment
 from controlvae.lab.config.data import ImageSettings
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
-from controlvae.lab.engines.eager import code_terms
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.models import build
-from controlvae.lab.models.layers import as_torch
-from controlvae.lab.objectives import reconstruction_of
+from controlvae.lab.models.reconstruction import reconstruction_loss
+from controlvae.lab.objectives import ObjectiveInputs, compute_divergence
 
 ROUNDS = 5  # on a CPU, whose cores other programs come and go on
 
@@ -234,7 +233,6 @@ def plain_loop(
 ) -> Callable[[int], None]:
     """The usual loop: eager, default layouts and optimiser, `.item()` and a controller on the host at every step."""
     model = build(experiment, examples)
-    as_torch(model)
     model = model.to(device)
     adam = experiment.optimiser
     optimiser = torch.optim.Adam(
@@ -242,19 +240,28 @@ def plain_loop(
     )
     control = Controller(experiment.control)
     batch, objective = experiment.training.batch, experiment.objective
-    if isinstance(objective, TotalCorrelation):
+    if objective.critic_spec() is not None:
         objective = Elbo(objective.likelihood)  # a critic has no usual loop
-    cost = reconstruction_of(objective)
+    cost = reconstruction_loss(objective.likelihood)
 
     def advance(steps: int) -> None:
         for _ in range(steps):
             x = _random_batch(examples, batch, device)
             posterior = model.encode(x)
             z = posterior.sample(torch.randn(batch, model.latents, device=device))
-            terms = code_terms(objective, model, x, posterior, z, len(examples))
+            inputs = ObjectiveInputs(
+                compute_divergence(posterior), posterior, z, len(examples), model=model, x=x
+            )
+            terms = objective.terms(inputs)
             reconstruction = cost(model, z, x, posterior.given).mean()
-            measured = reconstruction if experiment.control.holds_reconstruction else terms.held
-            loss: Tensor = reconstruction + terms.given + control.step(measured.item()) * terms.held
+            measured = (
+                reconstruction if experiment.control.holds_reconstruction else terms.controlled
+            )
+            loss: Tensor = (
+                reconstruction
+                + terms.uncontrolled
+                + control.step(measured.item()) * terms.controlled
+            )
             optimiser.zero_grad()
             loss.backward()
             if adam.clip is not None:

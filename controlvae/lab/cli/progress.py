@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from controlvae.lab.config import Experiment
-from controlvae.lab.engines.measurements import named, nats
+from controlvae.lab.engines.measurements import format_nats, row_to_dict
 from controlvae.lab.training.loop import Progress
 
 _LINE_SECONDS = 10.0
@@ -86,12 +86,12 @@ def describe(progress: Progress, experiments: Sequence[Experiment]) -> str:
     shown = held[0] if held else 0
     experiment = experiments[shown]
     row, steps, weighed = (
-        named(progress.latest[shown], experiment),
+        row_to_dict(progress.latest[shown], experiment),
         experiment.training.steps,
         experiment.objective.controlled_quantity,
     )
     target = (
-        {experiment.controlled_quantity: f"/{nats(row['target'])}"}
+        {experiment.controlled_quantity: f"/{format_nats(row['target'])}"}
         if not experiment.control.open_loop
         else {}
     )
@@ -108,7 +108,7 @@ def describe(progress: Progress, experiments: Sequence[Experiment]) -> str:
     # Without a critic a total correlation is estimated in the batch, and off by about (latents - 1) log(examples).
     name = "biased TC" if weighed == "tc" and not judged else weighed.upper()
     return (
-        f"step {progress.step:,}/{steps:,}  {name} {nats(row[weighed])}{target.get(weighed, '')}{judged}  "
+        f"step {progress.step:,}/{steps:,}  {name} {format_nats(row[weighed])}{target.get(weighed, '')}{judged}  "
         f"β {row['beta']:.3f}  rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "
         f"{progress.steps_per_second:,.0f} steps/s  {clock(left)} left{beside}{bound}"
     )

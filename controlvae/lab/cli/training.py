@@ -25,10 +25,10 @@ from controlvae.lab.config import Experiment, describe_likelihood, override, pre
 from controlvae.lab.data.dataset import BinaryImages, Dataset, ImageDataset
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import load_dataset, validation_settings
+from controlvae.lab.data.validation_split import count_validation_examples
 from controlvae.lab.engines.base import Engine
-from controlvae.lab.engines.measurements import nats
-from controlvae.lab.engines.sampling import validated
-from controlvae.lab.engines.select import check_alike, make_engine
+from controlvae.lab.engines.measurements import format_nats
+from controlvae.lab.engines.select import check_compatible, make_engine
 from controlvae.lab.io import write_text
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder, find_runs
@@ -258,7 +258,7 @@ class TrainingSetup(NamedTuple):
 
 
 def _machinery(experiments: Sequence[Experiment], how: RunOptions) -> TrainingSetup:
-    check_alike(experiments)
+    check_compatible(experiments)
     examples = load_dataset(experiments[0].data, how.data_root).to(how.device)
     looked_at = experiments[0].training.validate_every > 0
     engine = make_engine(experiments, examples, how.device)
@@ -284,7 +284,7 @@ def _what(experiment: Experiment, examples: Dataset, validator: Validator | None
         )
         kept = f", {number}its validation part for validation{never}"
     else:
-        count = validated(len(examples), validation)
+        count = count_validation_examples(len(examples), validation)
         kept = (
             f", {len(examples) - count:,} of them to train on and {count:,} for validation{never}"
         )
@@ -397,14 +397,14 @@ def _ending(run: Run) -> str:
     record, held = run.folder.last_record(), run.experiment.controlled_quantity
     assert record is not None
     latents = record["kl_per_latent"]
-    aim = "" if record["target"] is None else f" (target {nats(record['target'])})"
+    aim = "" if record["target"] is None else f" (target {format_nats(record['target'])})"
     judged = (
         f", the critic right in {record['critic_accuracy']:.0%}"
         if "critic_accuracy" in record
         else ""
     )
     value = (
-        f", {run.experiment.controlled_label} {nats(record[held])}"
+        f", {run.experiment.controlled_label} {format_nats(record[held])}"
         if held != "kl" and (aim or judged)
         else ""
     )

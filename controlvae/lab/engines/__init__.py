@@ -1,1 +1,1 @@
-"""Training engines: operation by operation, as CUDA graphs, and many models stacked in one graph."""
+"""Training engines: eager, CUDA graphs, and many models stacked in one graph."""

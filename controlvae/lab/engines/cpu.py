@@ -1,4 +1,4 @@
-"""The host's memory, kept for the next step instead of handed back to the system."""
+"""CPU settings for training: memory allocation and threads."""
 
 import ctypes
 import sys
@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 import torch
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # glibc's names for them in malloc.h
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # option numbers in glibc's malloc.h
 
 
 def keep_freed_memory() -> None:
-    """Asks glibc to reuse large blocks: else every map of every step is fetched anew, page fault by page fault.
+    """Tell glibc to reuse large blocks instead of returning them to the system.
 
-    Worth a quarter of a training step on two cores. Does nothing where the C library is another one.
+    Without it every activation of every step is allocated again, page fault by page fault, which
+    takes a quarter of a training step on two cores. Does nothing with another C library.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -23,11 +24,12 @@ def keep_freed_memory() -> None:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """For steps made of many tiny operations, such as a small LSTM's, one after the other.
+def single_thread() -> Iterator[None]:
+    """Run torch on one thread within this context.
 
-    Shared among threads each of them waits for all; beside another busy process that made such steps a hundred times
-    slower on two cores, and alone it gains nothing.
+    For steps of many tiny sequential operations, such as those of a small LSTM. With several
+    threads each operation waits for all of them: next to another busy process such steps took a
+    hundred times longer on two cores, and on an idle machine they gained nothing.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,7 @@
-"""The plain engine's steps as CUDA graphs: for every model that the stacked engine does not know."""
+"""CUDA-graph engine: the eager engine's steps, captured and replayed on a GPU.
+
+It trains every model that the stacked engine does not support.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,14 +12,16 @@ from torch import Tensor
 from controlvae.lab.config import Experiment
 from controlvae.lab.data.bucketing import Width
 from controlvae.lab.data.dataset import Dataset
-from controlvae.lab.engines.eager import EagerEngine, ModelTrainer
-from controlvae.lab.engines.precision import products_in
+from controlvae.lab.engines.eager import EagerEngine
+from controlvae.lab.engines.precision import product_precision
+from controlvae.lab.engines.trainer import ModelTrainer
 
-_PLAIN = 2  # steps of a width that are taken operation by operation first: libraries set themselves up in them
+# Eager steps of each width before its capture, in which libraries set themselves up.
+_WARM_UP_STEPS = 2
 
 
-class _Graph(NamedTuple):
-    """A step of one width: what it reads, and where it leaves its row of measurements."""
+class _CapturedStep(NamedTuple):
+    """Graph of a step of one width, its inputs, and its row of measurements."""
 
     graph: torch.cuda.CUDAGraph
     indices: Tensor
@@ -24,75 +29,88 @@ class _Graph(NamedTuple):
     row: Tensor
 
 
-class _Replayed:
-    """A learner on a stream of its own, whose steps are replayed once they have been taken."""
+class _GraphTrainer:
+    """A trainer on its own stream, whose steps are captured after a warm-up and replayed."""
 
-    def __init__(self, learner: ModelTrainer) -> None:
-        self.learner = learner
-        self.stream = torch.cuda.Stream(learner.key.device)
-        self.forget()
+    def __init__(self, trainer: ModelTrainer) -> None:
+        self.trainer = trainer
+        self.stream = torch.cuda.Stream(trainer.device)
+        self.reset()
 
-    def forget(self) -> None:
-        """Captures all over again: what a graph reads may be elsewhere, as a controller's state at first."""
-        self.graphs: dict[Width, _Graph] = {}
-        self.taken: dict[Width, int] = {}
+    def reset(self) -> None:
+        """Discard all graphs: tensors they read, such as the controller's, may have moved."""
+        self.captured: dict[Width, _CapturedStep] = {}
+        self.steps_taken: dict[Width, int] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def step(self, number: int, indices: Tensor, noise: Tensor, row: Tensor) -> None:
-        """One step; its measurements go to `row`, (columns,)."""
+        """Take one step and write its measurements to `row`, (columns,)."""
         with torch.cuda.stream(self.stream):
-            width = self.learner.prepare(number)
-            if self.taken.get(width, 0) < _PLAIN:
-                self.taken[width] = self.taken.get(width, 0) + 1
-                row.copy_(self.learner.step(width, indices, noise))
+            width = self.trainer.prepare(number)
+            if self.steps_taken.get(width, 0) < _WARM_UP_STEPS:
+                self.steps_taken[width] = self.steps_taken.get(width, 0) + 1
+                row.copy_(self.trainer.step(width, indices, noise))
                 return
-            if width not in self.graphs:
-                self.graphs[width] = self._capture(width, indices, noise)
-            step = self.graphs[width]
+            if width not in self.captured:
+                self.captured[width] = self._capture(width, indices, noise)
+            step = self.captured[width]
             step.indices.copy_(indices)
             step.noise.copy_(noise)
             step.graph.replay()
             row.copy_(step.row)
 
-    def _capture(self, width: Width, indices: Tensor, noise: Tensor) -> _Graph:
+    def _capture(self, width: Width, indices: Tensor, noise: Tensor) -> _CapturedStep:
         graph, indices, noise = torch.cuda.CUDAGraph(), indices.clone(), noise.clone()
         with torch.cuda.graph(graph, self.pool, self.stream):
-            row = self.learner.step(width, indices, noise)
-        return _Graph(graph, indices, noise, row)
+            row = self.trainer.step(width, indices, noise)
+        return _CapturedStep(graph, indices, noise, row)
 
 
 class CudaGraphEngine(EagerEngine):
-    """Trains models beside each other on a GPU: a graph for each model and width of a batch, a stream for each model.
+    """Engine with one graph per model and batch width, and one stream per model.
 
-    What a step needs of the host (its batch, noise and dropout masks) is written where the graph reads it, so steps are
-    functions of (seed, step) here too, and equal the plain engine's.
+    The host writes the inputs of a step (batch, noise, dropout masks) where the graph reads them.
+    Steps are therefore functions of (seed, step), as in the eager engine, and equal to its steps.
+
+    Args:
+        experiments: One experiment per model, equal except for seed and control.
+        examples: Training data.
+        device: A GPU.
     """
 
     def __init__(
         self, experiments: Sequence[Experiment], examples: Dataset, device: torch.device
     ) -> None:
         super().__init__(experiments, examples, device)
-        self.replayed = [_Replayed(learner) for learner in self.learners]
+        self.graph_trainers = [_GraphTrainer(trainer) for trainer in self.trainers]
 
     def advance(self, steps: int) -> Tensor:
-        chances = [learner.draw_randomness(self.step, steps) for learner in self.learners]
-        here = torch.cuda.current_stream()
-        rows = torch.empty(
-            steps, len(self.learners), self.columns, dtype=torch.float64, device=here.device
-        )
-        for each in self.replayed:
-            each.stream.wait_stream(here)
-        with products_in(self.precision, here.device):
+        """Train every model for `steps` steps. See `EagerEngine.advance`."""
+        randomness = [trainer.draw_randomness(self.step, steps) for trainer in self.trainers]
+        main_stream = torch.cuda.current_stream()
+        device = main_stream.device
+        shape = (steps, len(self.trainers), self.columns)
+        rows = torch.empty(shape, dtype=torch.float64, device=device)
+        for each in self.graph_trainers:
+            each.stream.wait_stream(main_stream)
+        with product_precision(self.precision, device):
             for t in range(steps):
                 for model, (each, (indices, noise)) in enumerate(
-                    zip(self.replayed, chances, strict=True)
+                    zip(self.graph_trainers, randomness, strict=True)
                 ):
                     each.step(self.step + t, indices[t], noise[t], rows[t, model])
-        for each in self.replayed:
-            here.wait_stream(each.stream)
+        for each in self.graph_trainers:
+            main_stream.wait_stream(each.stream)
         self.step += steps
         return rows.cpu()
 
     def restore(self, model: int, step: int, tensors: dict[str, Tensor]) -> None:
+        """Continue one model from a snapshot. See `EagerEngine.restore`.
+
+        Args:
+            model: Index of the model.
+            step: Number of steps taken before the snapshot.
+            tensors: The snapshot.
+        """
         super().restore(model, step, tensors)
-        self.replayed[model].forget()
+        self.graph_trainers[model].reset()

@@ -1,4 +1,4 @@
-"""Dropout as a function of (seed, step): the masks of a step drawn at once, then handed out in order."""
+"""Dropout as a function of (seed, step): all masks of a step are drawn at once."""
 
 from collections.abc import Callable
 
@@ -8,46 +8,47 @@ from torch import Tensor
 from controlvae.lab.data.bucketing import Width
 from controlvae.lab.data.dataset import stream_key
 
-_STREAM = 1 << 40  # the first stream of a seed's dropout, one per step
+_FIRST_STREAM = 1 << 40  # random stream of step 0; each step has its own
 
 
-class Masks:
-    """A `Drop` for models of text.
+class DropoutMasks:
+    """Dropout function for text models, which consumes the masks of a step in order.
 
-    Steps of one width share one buffer, which every step of theirs fills anew. So a captured step reads masks at
-    addresses that stay, and holds no generator.
+    Steps of one width share a buffer that each of them refills. A captured step therefore reads
+    masks at fixed addresses and contains no generator.
 
     Args:
-        rate: the share of values that become zero.
-        seed: of the run.
-        size: how many masks a step of a given width takes.
-        dtype: of the masks, which are zeros and ones; the narrowest that a step computes in.
+        rate: Share of values that become zero.
+        seed: Seed of the run.
+        count_values: Returns the number of mask values that a step of a given width needs.
+        device: Device of the masks.
+        dtype: Type of the masks, which are zeros and ones: the narrowest that a step computes in.
     """
 
     def __init__(
         self,
         rate: float,
         seed: int,
-        size: Callable[[Width], int],
+        count_values: Callable[[Width], int],
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
         self.keep = 1 - rate
-        self._seed, self._size = seed, size
+        self._seed, self._count_values = seed, count_values
         self._empty = torch.empty(0, device=device, dtype=dtype)
         self._generator = torch.Generator(device)
         self._buffers: dict[Width, Tensor] = {}
         self._unused = self._empty
 
     def draw(self, step: int, width: Width) -> None:
-        """The masks of a step whose batch has this width."""
+        """Draw the masks of a step whose batch has this width."""
         if width not in self._buffers:
-            self._buffers[width] = self._empty.new_empty(self._size(width))
-        self._generator.manual_seed(stream_key(self._seed, _STREAM + step))
+            self._buffers[width] = self._empty.new_empty(self._count_values(width))
+        self._generator.manual_seed(stream_key(self._seed, _FIRST_STREAM + step))
         self._unused = self._buffers[width].bernoulli_(self.keep, generator=self._generator)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the next mask to `x`."""
         mask, self._unused = self._unused[: x.numel()], self._unused[x.numel() :]
-        return (x * mask.view(x.shape)).mul_(
-            1 / self.keep
-        )  # not in the mask: bfloat16 has no 1 / 0.9
+        # The scale is not part of the mask, because bfloat16 cannot represent 1 / 0.9.
+        return (x * mask.view(x.shape)).mul_(1 / self.keep)

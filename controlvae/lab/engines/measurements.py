@@ -1,4 +1,4 @@
-"""What is measured at every step, and how a window of steps becomes one line of the log."""
+"""Measurements of a step as a row of numbers, and their summary as one line of the log."""
 
 from typing import Any
 
@@ -7,46 +7,56 @@ from torch import Tensor
 
 from controlvae.lab.config import Experiment
 
-# The weight is that of the step; its parts and whether it is at a bound are the law's answer to the step, which with
-# training.delayed is the weight of the next.
-_COMMON = ("reconstruction", "kl", "target", "beta", "p", "i", "saturated")
+# `beta` is the weight of the step. `p`, `i` and `saturated` belong to the law's answer to the step,
+# which with training.delayed is the weight of the next step.
+_COMMON_COLUMNS = ("reconstruction", "kl", "target", "beta", "p", "i", "saturated")
 
 
-def columns(experiment: Experiment) -> tuple[str, ...]:
-    """The names of a row of measurements: these, then the KL of each latent."""
-    return (*_COMMON, *experiment.objective.extras)
+def row_columns(experiment: Experiment) -> tuple[str, ...]:
+    """Return the column names of a row. The KL of each latent follows them without a name."""
+    return (*_COMMON_COLUMNS, *experiment.objective.extra_columns)
 
 
-def width(experiment: Experiment) -> int:
-    return len(columns(experiment)) + experiment.model.latents
+def row_width(experiment: Experiment) -> int:
+    """Return the number of values in a row."""
+    return len(row_columns(experiment)) + experiment.model.latents
 
 
-def named(row: Tensor, experiment: Experiment) -> dict[str, float]:
-    """One row by its columns."""
-    return dict(zip(columns(experiment), row.tolist(), strict=False))
+def row_to_dict(row: Tensor, experiment: Experiment) -> dict[str, float]:
+    """Return the named values of a row."""
+    return dict(zip(row_columns(experiment), row.tolist(), strict=False))
 
 
-def summarise(step: int, rows: Tensor, experiment: Experiment) -> dict[str, Any]:
-    """The record of a window: means over its steps, so that a line stands for all of them. rows: (steps, columns)."""
-    names, held = columns(experiment), experiment.controlled_quantity
+def summarise_rows(step: int, rows: Tensor, experiment: Experiment) -> dict[str, Any]:
+    """Return the log record of a window of steps: means over its rows.
+
+    Args:
+        step: Last step of the window.
+        rows: Measurements, (steps, columns).
+        experiment: Experiment that the rows belong to.
+    """
+    names, controlled = row_columns(experiment), experiment.controlled_quantity
     rows = rows.double()
-    means = named(rows.mean(0), experiment)
+    means = row_to_dict(rows.mean(0), experiment)
     return {
         "step": step,
         "elbo": -(means["reconstruction"] + means["kl"]),
         **means,
         "target": None if experiment.control.open_loop else means["target"],
-        f"{held}_sd": rows[:, names.index(held)].std(correction=0).item(),
+        f"{controlled}_sd": rows[:, names.index(controlled)].std(correction=0).item(),
         "kl_per_latent": rows[:, len(names) :].mean(0).tolist(),
     }
 
 
-def first_bad_row(rows: Tensor) -> int | None:
-    """The first step of these at which anything measured is NaN or infinite."""
+def first_non_finite_row(rows: Tensor) -> int | None:
+    """Return the index of the first row with a NaN or infinite value, or None."""
     bad = ~torch.isfinite(rows).all(dim=1)
     return int(bad.nonzero()[0, 0]) if bool(bad.any()) else None
 
 
-def nats(value: float) -> str:
-    """Two decimals, and of what is small two digits: a total correlation is often held at thousandths."""
+def format_nats(value: float) -> str:
+    """Format nats with two decimals, or small values with two significant digits.
+
+    A total correlation is often controlled at thousandths of a nat.
+    """
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.2g}"

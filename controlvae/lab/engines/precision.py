@@ -1,4 +1,4 @@
-"""What matrix products are computed in, where torch's own kernels do them."""
+"""Precision of matrix products that torch's own kernels compute."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,20 +9,20 @@ from controlvae.lab.config.experiment import Precision
 
 
 @contextmanager
-def products_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """bf16, tf32 or fp32 products on a GPU, with sums, weights and losses in float32. A CPU computes in float32."""
+def product_precision(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Compute products in bf16, tf32 or fp32 on a GPU within this context.
+
+    Sums, weights and losses stay in float32. A CPU always computes in float32.
+    """
     if device.type != "cuda":
         yield
         return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    tf32 = torch.backends.cudnn.flags(enabled=True, allow_tf32=precision != "fp32")
+    bf16 = torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
     try:
-        with (
-            torch.backends.cudnn.flags(enabled=True, allow_tf32=precision != "fp32"),
-            torch.autocast(
-                "cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
-            ),
-        ):
+        with tf32, bf16:
             yield
     finally:
         torch.set_float32_matmul_precision(before)

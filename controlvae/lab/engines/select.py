@@ -1,4 +1,4 @@
-"""Which engine trains a set of experiments: stacked or captured on a GPU, plain elsewhere."""
+"""Engine selection: stacked or CUDA-graph on a GPU, eager elsewhere."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from controlvae.errors import UserError
-from controlvae.lab.config import ConvVAEConfig, Experiment, ImageVAEConfig, TotalCorrelation
+from controlvae.lab.config import ConvVAEConfig, Experiment, ImageVAEConfig
 from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
@@ -18,48 +18,63 @@ from controlvae.lab.engines.eager import EagerEngine
 def make_engine(
     experiments: Sequence[Experiment], examples: Dataset, device: torch.device
 ) -> Engine:
-    """The fastest engine that can train these side by side."""
-    check_alike(experiments)
-    first = experiments[0]
-    stackable = isinstance(examples, ImageDataset) and isinstance(
-        first.model, ConvVAEConfig | ImageVAEConfig
-    )
-    critics = (
-        [first.objective.critic_optimiser] if isinstance(first.objective, TotalCorrelation) else []
-    )
-    # A norm over all weights is the plain engine's alone.
-    stackable = stackable and all(adam.clip is None for adam in (first.optimiser, *critics))
+    """Return the fastest engine that can train these experiments together.
+
+    Args:
+        experiments: One experiment per model, equal except for seed and control.
+        examples: Training data.
+        device: Device to train on.
+
+    Raises:
+        UserError: If the experiments differ in more than that, or their settings do not fit.
+    """
+    check_compatible(experiments)
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # kernels, streams and graphs are those of the current device
+        torch.cuda.set_device(device)  # kernels, streams and graphs use the current device
     try:
         if device.type != "cuda":
             return EagerEngine(experiments, examples, device)
-        if stackable and importlib.util.find_spec("triton") is not None:
+        if _is_stackable(experiments[0], examples) and importlib.util.find_spec("triton"):
             from controlvae.lab.engines.stacked.engine import StackedEngine
 
             return StackedEngine(experiments, examples, device)  # type: ignore[arg-type]
         examples = examples.to(device)
-        stays = isinstance(examples, ImageDataset) and examples.rows.device.type != device.type
+        in_host_memory = (
+            isinstance(examples, ImageDataset) and examples.rows.device.type != device.type
+        )
         # A graph cannot fetch a batch from the host.
-        return (EagerEngine if stays else CudaGraphEngine)(experiments, examples, device)
-    except ValueError as error:  # settings that are right one by one and do not fit together
+        engine = EagerEngine if in_host_memory else CudaGraphEngine
+        return engine(experiments, examples, device)
+    except ValueError as error:  # settings that are valid one by one but not together
         raise UserError(str(error)) from None
 
 
-def check_alike(experiments: Sequence[Experiment]) -> None:
-    """Models side by side may differ in seed and control alone."""
+def _is_stackable(experiment: Experiment, examples: Dataset) -> bool:
+    """Return whether the stacked engine supports the model. It has no gradient clipping."""
+    critic = experiment.objective.critic_spec()
+    optimisers = [experiment.optimiser] + ([] if critic is None else [critic.optimiser])
+    return (
+        isinstance(examples, ImageDataset)
+        and isinstance(experiment.model, ConvVAEConfig | ImageVAEConfig)
+        and all(optimiser.clip is None for optimiser in optimisers)
+    )
+
+
+def check_compatible(experiments: Sequence[Experiment]) -> None:
+    """Raise UserError if experiments differ in more than seed and control."""
     first = experiments[0]
     for other in experiments[1:]:
         for part, settings in shared_settings(other).items():
             if settings != shared_settings(first)[part]:
-                but = " settings but the seed" if part == "training" else ""
+                except_seed = " settings except the seed" if part == "training" else ""
                 raise UserError(
-                    f"runs side by side must share their {part}{but}: {first.name} and {other.name} differ"
+                    f"runs trained together must share their {part}{except_seed}, "
+                    f"but {first.name} and {other.name} differ; train them separately"
                 )
 
 
 def shared_settings(experiment: Experiment) -> dict[str, Any]:
-    """What runs side by side have in common."""
+    """Return the settings that runs trained together have in common, by part."""
     parts = {
         part: getattr(experiment, part) for part in ("data", "model", "objective", "optimiser")
     }

@@ -1,4 +1,4 @@
-"""What every convolutional VAE here has: an encoder to a Gaussian posterior, and a decoder to logits."""
+"""Base class of convolutional VAEs: an encoder to a Gaussian posterior, a decoder to logits."""
 
 import math
 from typing import Literal
@@ -10,48 +10,78 @@ from controlvae.distributions import Posterior
 
 
 class VAE(nn.Module):
-    """`encoder` gives means beside log-variances; `decoder` gives logits of the pixels."""
+    """VAE of images.
+
+    `encoder` returns means and log-variances, (batch, 2 latents). `decoder` returns logits of the
+    pixels.
+    """
 
     encoder: nn.Sequential
     decoder: nn.Sequential
     latents: int
-    pixel_log_variance: nn.Parameter | None  # of p(x|z), where it is learnt
+    pixel_log_variance: nn.Parameter | None  # of p(x|z), if it is learnt
 
     def __init__(self) -> None:
         super().__init__()
         self.register_parameter("pixel_log_variance", None)
 
     def learn_pixel_variance(self, start: float) -> None:
+        """Make the variance of p(x|z) a parameter with this initial value."""
         self.pixel_log_variance = nn.Parameter(torch.tensor(math.log(start)))
 
     def encode(self, x: Tensor) -> Posterior:
+        """Return q(z|x) of images, (batch, *shape)."""
         return Posterior.of(self.encoder(x))
 
     def decode(self, z: Tensor) -> Tensor:
-        """Logits of the pixels: (batch, *shape)."""
+        """Return logits of the pixels, (batch, *shape)."""
         return self.decoder(z)
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Posterior]:
+        """Return logits for a sample of the posterior, and the posterior."""
         posterior = self.encode(x)
         return self.decode(posterior.sample(noise)), posterior
 
+    @torch.no_grad()
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return pixel means of `count` images from the prior, (count, *shape).
 
-def small_map(shape: tuple[int, int, int], layers: int) -> int:
-    """The side of the map that so many stride-2 layers leave of a picture."""
+        Args:
+            count: Number of images.
+            generator: Generator on the host, or None for torch's global one.
+        """
+        z = torch.randn(count, self.latents, generator=generator)
+        return torch.sigmoid(self.decode(z.to(next(self.parameters()).device)))
+
+    @torch.no_grad()
+    def reconstruct(self, x: Tensor) -> Tensor:
+        """Return pixel means decoded from the posterior means of images, (batch, *shape)."""
+        return torch.sigmoid(self.decode(self.encode(x).mean))
+
+
+def final_map_size(shape: tuple[int, int, int], layers: int) -> int:
+    """Return the side of the map that stride-2 layers leave of an image.
+
+    Raises:
+        ValueError: If the image is not square or its side is not divisible by 2 to the `layers`.
+    """
     size, remainder = divmod(shape[1], 2**layers)
     if shape[1] != shape[2] or remainder or size < 1:
-        need = f"{layers} stride-2 layers need a square picture divisible by {2**layers}"
         raise ValueError(
-            f"{need}, got {shape[1]}x{shape[2]}; choose another data.size, or fewer model.channels"
+            f"{layers} stride-2 layers need a square image with sides divisible by {2**layers}, "
+            f"got {shape[1]}x{shape[2]}; choose another data.size, or fewer model.channels"
         )
     return size
 
 
-def initialise(model: nn.Module, initial: Literal["kaiming", "normal"] = "kaiming") -> None:
-    """The released initialisations: both leave transposed convolutions at torch's own."""
+def initialise(model: nn.Module, scheme: Literal["kaiming", "normal"] = "kaiming") -> None:
+    """Initialise convolutions and linear layers as the released code does.
+
+    Transposed convolutions keep torch's initialisation in both schemes.
+    """
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            if initial == "kaiming":
+            if scheme == "kaiming":
                 nn.init.kaiming_normal_(module.weight)
             else:
                 nn.init.normal_(module.weight, 0.0, 0.02)

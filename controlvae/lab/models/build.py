@@ -1,4 +1,4 @@
-"""From the settings of an experiment to freshly initialised modules."""
+"""Construction of freshly initialised models from the settings of an experiment."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,20 +7,18 @@ import torch
 from torch import nn
 
 from controlvae.lab.config import (
-    BagOfWords,
     ConvVAEConfig,
     DialogVAEConfig,
     Experiment,
     Gaussian,
     ImageVAEConfig,
     TextVAEConfig,
-    TotalCorrelation,
 )
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.models.base import VAE
-from controlvae.lab.models.conv_bn_vae import ImageVAE
+from controlvae.lab.models.conv_bn_vae import ConvBatchNormVAE
 from controlvae.lab.models.conv_vae import ConvVAE
 from controlvae.lab.models.critic import Critic
 from controlvae.lab.models.dialog_vae import DialogVAE
@@ -31,66 +29,67 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def build(experiment: Experiment, examples: Dataset) -> Model:
-    """The model for these examples, on the host, its weights drawn from the run's seed."""
-    return _seeded(experiment, lambda: _MAKERS[type(experiment.model)](experiment, examples))
+    """Return the model for these examples, on the host, initialised from the run's seed."""
+    return _with_seed(experiment, lambda: _BUILDERS[type(experiment.model)](experiment, examples))
 
 
-def _conv_vae(experiment: Experiment, examples: Dataset) -> VAE:
-    return _with_variance(experiment, ConvVAE(examples.shape, **vars(experiment.model)))  # type: ignore[arg-type]
+def build_critic(experiment: Experiment) -> Critic:
+    """Return the critic of the experiment's objective, initialised from the run's seed."""
+    spec = experiment.objective.critic_spec()
+    assert spec is not None
+    return _with_seed(experiment, lambda: Critic(experiment.model.latents, spec.widths))
 
 
-def _image_vae(experiment: Experiment, examples: Dataset) -> VAE:
+def _build_conv_vae(experiment: Experiment, examples: Dataset) -> VAE:
+    return _with_pixel_variance(experiment, ConvVAE(examples.shape, **vars(experiment.model)))  # type: ignore[arg-type]
+
+
+def _build_conv_bn_vae(experiment: Experiment, examples: Dataset) -> VAE:
     settings, shape = experiment.model, examples.shape
     assert isinstance(settings, ImageVAEConfig)
     pixels = (shape[1] >> len(settings.channels)) * (shape[2] >> len(settings.channels))
     if experiment.training.batch * pixels == 1:
         raise ValueError(
-            "batch norm needs two values or more: larger training.batch, or fewer model.channels"
+            "batch norm needs at least two values per channel, got one; "
+            "raise training.batch, or use fewer model.channels"
         )
-    return _with_variance(experiment, ImageVAE(shape, **vars(settings)))  # type: ignore[arg-type]
+    return _with_pixel_variance(experiment, ConvBatchNormVAE(shape, **vars(settings)))  # type: ignore[arg-type]
 
 
-def _with_variance(experiment: Experiment, vae: VAE) -> VAE:
+def _with_pixel_variance(experiment: Experiment, vae: VAE) -> VAE:
     likelihood = experiment.objective.likelihood
     if isinstance(likelihood, Gaussian) and likelihood.learnt:
         vae.learn_pixel_variance(likelihood.variance)
     return vae
 
 
-def _text_vae(experiment: Experiment, examples: Dataset) -> TextVAE:
+def _build_text_vae(experiment: Experiment, examples: Dataset) -> TextVAE:
     assert isinstance(examples, SentenceDataset)
     positions = max(8_192, 4 * (examples.shape[0] + 1))
     return TextVAE(len(examples.vocabulary), positions=positions, **vars(experiment.model))
 
 
-def _dialog_vae(experiment: Experiment, examples: Dataset) -> DialogVAE:
+def _build_dialog_vae(experiment: Experiment, examples: Dataset) -> DialogVAE:
     assert isinstance(examples, DialogDataset)
-    sizes, names = dict(vars(experiment.model)), examples.names
-    acts, bag = (
-        len(names.acts) if sizes.pop("acts") else 0,
-        isinstance(experiment.objective, BagOfWords),
+    settings, names = dict(vars(experiment.model)), examples.names
+    acts = len(names.acts) if settings.pop("acts") else 0
+    bag_of_words = experiment.objective.needs_bag_of_words
+    return DialogVAE(
+        len(names.words), len(names.topics), acts, bag_of_words=bag_of_words, **settings
     )
-    return DialogVAE(len(names.words), len(names.topics), acts, bag_of_words=bag, **sizes)
 
 
-# A model's settings have the names of its arguments.
-_MAKERS: dict[type, Callable[[Experiment, Dataset], Model]] = {
-    ConvVAEConfig: _conv_vae,
-    ImageVAEConfig: _image_vae,
-    TextVAEConfig: _text_vae,
-    DialogVAEConfig: _dialog_vae,
+# The fields of a model's settings have the names of the module's arguments.
+_BUILDERS: dict[type, Callable[[Experiment, Dataset], Model]] = {
+    ConvVAEConfig: _build_conv_vae,
+    ImageVAEConfig: _build_conv_bn_vae,
+    TextVAEConfig: _build_text_vae,
+    DialogVAEConfig: _build_dialog_vae,
 }
 
 
-def build_critic(experiment: Experiment) -> Critic:
-    """The critic of an objective that has one, likewise."""
-    assert isinstance(experiment.objective, TotalCorrelation)
-    latents, widths = experiment.model.latents, experiment.objective.critic
-    return _seeded(experiment, lambda: Critic(latents, widths))
-
-
-def _seeded(experiment: Experiment, make: Callable[[], M]) -> M:
-    """Made with the run's seed, without touching the global generator."""
+def _with_seed(experiment: Experiment, make: Callable[[], M]) -> M:
+    """Call `make` under the run's seed, without touching the global generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(experiment.training.seed)
         return make()

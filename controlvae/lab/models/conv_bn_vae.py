@@ -1,21 +1,21 @@
-"""The convolutional VAE with batch norm that the paper uses for photographs, as a plain module."""
+"""Convolutional VAE with batch norm, which the paper uses for photographs."""
 
 from torch import nn
 
-from controlvae.lab.models.base import VAE, initialise, small_map
-from controlvae.lab.models.layers import OutputUp, Up
+from controlvae.lab.models.base import VAE, final_map_size, initialise
 
 
-class ImageVAE(VAE):
-    """Stride-2 4x4 convolutions with batch norm down to a small map, a linear layer to the latents, and back.
+class ConvBatchNormVAE(VAE):
+    """Stride-2 4x4 convolutions with batch norm, a linear layer to the latents, and back.
 
-    For 128x128 colour pictures with the default widths this is the released image network (1,991,755 parameters for
-    100 latents). Its decoder's batch norms use the larger epsilon 1e-3.
+    For 128x128 colour images with the default widths this is the released image network
+    (1,991,755 parameters for 100 latents). Its decoder's batch norms use the larger epsilon 1e-3.
 
     Args:
-        shape: of a picture, (channels, height, width); height and width are a power of two times the small map's.
-        latents: size of z.
-        channels: widths of the stride-2 layers.
+        shape: Image shape, (channels, height, width). Square, with sides divisible by 2 to the
+            number of `channels`.
+        latents: Size of z.
+        channels: Widths of the stride-2 layers.
     """
 
     def __init__(
@@ -25,29 +25,29 @@ class ImageVAE(VAE):
         channels: tuple[int, ...] = (32, 32, 64, 64, 256),
     ) -> None:
         super().__init__()
-        size = small_map(shape, len(channels))
+        size = final_map_size(shape, len(channels))
+        flat = channels[-1] * size * size
         self.latents = latents
-        down: list[nn.Module] = []
+        convolutions: list[nn.Module] = []
         for width_in, width_out in zip((shape[0], *channels[:-1]), channels, strict=True):
-            down += [
+            convolutions += [
                 nn.Conv2d(width_in, width_out, 4, stride=2, padding=1),
                 nn.BatchNorm2d(width_out),
+                nn.ReLU(),
             ]
-            down += [nn.ReLU(inplace=True)]
-        inner = channels[-1] * size * size
-        self.encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(inner, 2 * latents))
-        up: list[nn.Module] = []
+        self.encoder = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(flat, 2 * latents))
+        upsampling: list[nn.Module] = []
         for width_in, width_out in zip(channels[:0:-1], channels[-2::-1], strict=True):
-            up += [
-                Up(width_in, width_out),
+            upsampling += [
+                nn.ConvTranspose2d(width_in, width_out, 4, stride=2, padding=1),
                 nn.BatchNorm2d(width_out, eps=1e-3),
-                nn.ReLU(inplace=True),
+                nn.ReLU(),
             ]
         self.decoder = nn.Sequential(
-            nn.Linear(latents, inner),
+            nn.Linear(latents, flat),
             nn.ReLU(),
             nn.Unflatten(1, (channels[-1], size, size)),
-            *up,
-            OutputUp(channels[0], shape[0]),
+            *upsampling,
+            nn.ConvTranspose2d(channels[0], shape[0], 4, stride=2, padding=1),
         )
         initialise(self)

@@ -89,6 +89,8 @@ class DialogVAE(nn.Module):
         bag_of_words: whether words are guessed from the code in any order, too.
     """
 
+    padding_id = PAD
+
     def __init__(
         self,
         vocabulary: int,

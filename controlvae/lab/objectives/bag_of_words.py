@@ -53,7 +53,7 @@ class BagOfWords(Objective):
     def check_fit(self, data: Literal["image", "text", "dialog"], law: Law, latents: int) -> None:
         """Raise ValueError for data other than dialogs."""
         if data != "dialog":
-            raise ValueError(f"objective=BagOfWords() is for dialogs, got {data} data")
+            raise ValueError(f"BagOfWords is for dialogs, got {data} data")
 
 
 def bag_of_words_nll(logits: Tensor, tokens: Tensor, padding_id: int) -> Tensor:

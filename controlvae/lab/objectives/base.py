@@ -123,3 +123,4 @@ class Objective(ABC):
             law: Law of the controlled term's weight.
             latents: Number of latents of the model.
         """
+        return

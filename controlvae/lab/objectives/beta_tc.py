@@ -66,7 +66,7 @@ class BetaTC(Objective):
         """Raise ValueError for a prior other than N(0, I), or a law that targets the estimate."""
         if data == "dialog":
             raise ValueError(
-                "objective=BetaTC() needs the prior N(0, I), got dialog data, whose prior is learnt"
+                "BetaTC needs the prior N(0, I), got dialog data, whose prior is learnt"
             )
         if not (law.open_loop or law.holds_reconstruction):
             raise ValueError(

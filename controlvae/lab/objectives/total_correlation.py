@@ -62,7 +62,7 @@ class TotalCorrelation(Objective):
     def check_fit(self, data: Literal["image", "text", "dialog"], law: Law, latents: int) -> None:
         """Raise ValueError for text and dialogs, which no engine trains with a critic."""
         if data != "image":
-            raise ValueError(f"objective=TotalCorrelation() is for images, got {data} data")
+            raise ValueError(f"TotalCorrelation is for images, got {data} data")
 
 
 def density_ratio(logits: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from controlvae.lab.config.experiment import QUANTITY_LABELS
-from controlvae.lab.engines.measurements import nats
+from controlvae.lab.engines.measurements import format_nats
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import sample_sd
 from controlvae.lab.plots.curves import Trace
@@ -159,14 +159,14 @@ def _not_alike(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
 def _target(trace: Trace) -> str:
     target = trace.records[-1]["target"] if trace.records else None
     of = "" if trace.controlled == "kl" else f" ({QUANTITY_LABELS[trace.controlled]})"
-    return "–" if target is None else f"{nats(target)}{of}"
+    return "–" if target is None else f"{format_nats(target)}{of}"
 
 
 def _ending(trace: Trace, column: str) -> str | None:
     """The mean of a column over the last tenth of a log; None where a log has none."""
     if not trace.records or column not in trace.records[-1]:
         return None
-    return nats(last_tenth(trace.records, column)) + (" (biased)" if biased(trace) else "")
+    return format_nats(last_tenth(trace.records, column)) + (" (biased)" if biased(trace) else "")
 
 
 def biased(trace: Trace) -> bool:

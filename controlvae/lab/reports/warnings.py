@@ -6,7 +6,7 @@ from typing import Any
 
 from controlvae.diagnostics.collapse import REMEDY, constant_posterior_warning
 from controlvae.lab.config.experiment import QUANTITY_LABELS
-from controlvae.lab.engines.measurements import nats
+from controlvae.lab.engines.measurements import format_nats
 from controlvae.lab.reports.target_error import is_on_target, measure_target_error
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
@@ -59,7 +59,7 @@ def _out_of_reach(folder: RunFolder) -> list[str]:
     controlled = next(name for name in QUANTITY_LABELS if name in event)
     return [
         f"target out of reach: from about step {event['step']:,} on, β was at its bound "
-        f"{event.get('bound', event['beta']):g} with {QUANTITY_LABELS[controlled]} {nats(event[controlled])} "
+        f"{event.get('bound', event['beta']):g} with {QUANTITY_LABELS[controlled]} {format_nats(event[controlled])} "
         f"and a target of {event['target']:g}; change the target or widen the bounds"
     ]
 
@@ -72,7 +72,7 @@ def _lagging_critic(folder: RunFolder) -> list[str]:
     return [
         f"the estimate of the total correlation is too small: at step {event['step']:,} the "
         f"accuracy of the critic was {event['critic_accuracy']:.0%}, which implies at least "
-        f"{nats(event['least'])} nats, but the estimate was {nats(event['tc'])}; a larger "
+        f"{format_nats(event['least'])} nats, but the estimate was {format_nats(event['tc'])}; a larger "
         f"objective.critic_optimiser.rate helps"
     ]
 
@@ -89,8 +89,8 @@ def _missed_target(folder: RunFolder) -> list[str]:
     if error is None or error.saturated is None or error.saturated < 0.5 or error.is_small:
         return []
     return [
-        f"off its target: over the last tenth of the steps {QUANTITY_LABELS[controlled]} {nats(error.mean)} "
-        f"instead of {nats(error.target)}, with β at its bound in {error.saturated:.0%} of them; "
+        f"off its target: over the last tenth of the steps {QUANTITY_LABELS[controlled]} {format_nats(error.mean)} "
+        f"instead of {format_nats(error.target)}, with β at its bound in {error.saturated:.0%} of them; "
         f"train longer, change the target or widen the bounds"
     ]
 

@@ -16,8 +16,9 @@ from controlvae.lab.data.dataset import Dataset, ImageDataset, stream_key
 from controlvae.lab.data.registry import held_out_settings, load_dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
+from controlvae.lab.data.validation_split import training_indices
 from controlvae.lab.engines.base import strip_prefix
-from controlvae.lab.engines.sampling import trained_on
+from controlvae.lab.engines.fast_layers import optimise_layers
 from controlvae.lab.models import DialogVAE, Model, build
 from controlvae.lab.models.base import VAE
 from controlvae.lab.runs import checkpoint
@@ -95,6 +96,7 @@ def load_run(
         examples, changed = _examples(folder, experiment, known, root)
     examples = examples.to(device)
     model = build(experiment, examples)
+    optimise_layers(model)
     try:
         model.load_state_dict(strip_prefix(saved.tensors, "model."))
     except RuntimeError:
@@ -102,7 +104,7 @@ def load_run(
             f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited? Put back what was "
             "there, or train in another folder"
         ) from None
-    among = trained_on(experiment, len(examples)) if len(examples) else None
+    among = training_indices(experiment, len(examples)) if len(examples) else None
     return LoadedRun(
         folder,
         experiment,
@@ -178,6 +180,7 @@ def _with_weights(run: LoadedRun, path: Path) -> LoadedRun | None:
     if saved is None:
         return None
     model = build(run.experiment, run.examples)
+    optimise_layers(model)
     model.load_state_dict(strip_prefix(saved.tensors, "model."))
     return replace(run, model=model.to(run.device).eval(), step=saved.step)
 

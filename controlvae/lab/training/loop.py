@@ -13,7 +13,7 @@ from controlvae.errors import Diverged, UserError
 from controlvae.lab.config import Experiment
 from controlvae.lab.config.digest import config_digest
 from controlvae.lab.engines.base import Engine
-from controlvae.lab.engines.measurements import first_bad_row, summarise, width
+from controlvae.lab.engines.measurements import first_non_finite_row, row_width, summarise_rows
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import RunLogger
@@ -231,13 +231,13 @@ def _log_rows(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, An
         if run.diverged_at is not None:
             continue
         mine = rows[:, model]
-        bad = first_bad_row(mine)
+        bad = first_non_finite_row(mine)
         if bad is not None:
             _mark_diverged(run, step - len(mine) + bad + 1)
             continue
         run.window.append(mine)
         if step % run.experiment.training.log_every == 0 or step == run.experiment.training.steps:
-            record = summarise(step, torch.cat(run.window), run.experiment)
+            record = summarise_rows(step, torch.cat(run.window), run.experiment)
             run.window = []
             run.journal.record(record)
             run.watch.see(record)
@@ -274,7 +274,7 @@ def _save(runs: Sequence[Run], engine: Engine) -> None:
                 run, engine.step
             )  # the loss of this step was still finite, its gradient was not
             continue
-        empty = torch.empty(0, width(run.experiment), dtype=torch.float64)
+        empty = torch.empty(0, row_width(run.experiment), dtype=torch.float64)
         tensors["window"] = torch.cat([empty, *run.window])
         run.journal.sync()
         numbers = {

@@ -12,8 +12,9 @@ from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
 from controlvae.lab.data.dataset import Dataset, stream_key
 from controlvae.lab.data.registry import load_dataset, validation_settings
+from controlvae.lab.data.validation_split import count_validation_examples, split_indices
 from controlvae.lab.engines.base import strip_prefix
-from controlvae.lab.engines.sampling import parts, validated
+from controlvae.lab.engines.fast_layers import optimise_layers
 from controlvae.lab.io import write_text
 from controlvae.lab.models import build
 from controlvae.lab.models.dataset_elbo import measure_elbo
@@ -37,12 +38,12 @@ class Validator:
         training, own = experiments[0].training, validation_settings(experiments[0].data)
         self.every, self.trained, self.device = training.validate_every, examples, device
         self.examples = examples if own is None else load_dataset(own, root).to(device)
-        if own is not None and validated(len(self.examples), training.validation) >= len(
-            self.examples
-        ):
+        if own is not None and count_validation_examples(
+            len(self.examples), training.validation
+        ) >= len(self.examples):
             self.indices = torch.arange(len(self.examples), device=device)
         else:
-            self.indices = parts(len(self.examples), training.validation)[1].to(device)
+            self.indices = split_indices(len(self.examples), training.validation)[1].to(device)
 
     def due(self, step: int) -> bool:
         return step % self.every == 0
@@ -66,6 +67,7 @@ class Validator:
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
         """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
         model = build(experiment, self.trained).to(self.device).eval()
+        optimise_layers(model)
         model.load_state_dict(weights)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
         bound = measure_elbo(

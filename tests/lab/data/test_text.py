@@ -20,9 +20,9 @@ from controlvae.lab.data.bucketing import BucketOrder, in_buckets
 from controlvae.lab.data.text import grammar
 from controlvae.lab.data.text import sentences as text
 from controlvae.lab.data.text.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from controlvae.lab.models.reconstruction import token_nll
 from controlvae.lab.models.text_vae import LSTMReader, TextVAE, TransformerWriter
 from controlvae.lab.models.transformer import Dropout
-from controlvae.lab.objectives.text import token_nll
 
 WORDS = 30
 NETWORKS = list(itertools.product(("lstm", "transformer"), repeat=2))

@@ -15,7 +15,7 @@ from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
-from controlvae.lab.engines.measurements import columns
+from controlvae.lab.engines.measurements import row_columns
 from controlvae.lab.engines.select import make_engine
 
 HOST, GPU = torch.device("cpu"), torch.device("cuda")
@@ -120,7 +120,7 @@ def test_a_target_moved_while_training_is_that_of_its_model_alone():
         engine.set_target(1, 12.0)
     rows = gpu.advance(2)
     close(rows, host.advance(2))
-    assert rows[:, :, columns(experiments[0]).index("target")].tolist() == [[18, 12], [18, 12]]
+    assert rows[:, :, row_columns(experiments[0]).index("target")].tolist() == [[18, 12], [18, 12]]
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 24, 24), (1, 64, 64)], ids=str)

@@ -16,14 +16,14 @@ from controlvae.lab.config import override, preset
 from controlvae.lab.data.dataset import BinaryImages, ByteImages
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine
-from controlvae.lab.engines.sampling import orders
+from controlvae.lab.engines.rng import make_batch_orders
 from controlvae.lab.engines.stacked import layers
 from controlvae.lab.engines.stacked import loader as feed
 from controlvae.lab.engines.stacked import ops as products
 from controlvae.lab.engines.stacked.engine import StackedEngine
 from controlvae.lab.engines.stacked.network import StackedVAE
 from controlvae.lab.engines.stacked.parameters import Parameters
-from controlvae.lab.models import ConvVAE, ImageVAE
+from controlvae.lab.models import ConvBatchNormVAE, ConvVAE
 
 CPU = torch.device("cpu")
 # In bfloat16 nothing can be compared: Triton's interpreter multiplies its bits as whole numbers.
@@ -135,8 +135,8 @@ def test_bits_are_unpacked_in_order(shape):
         lambda: ConvVAE((1, 16, 16), 3, (8, 16), 24),
         lambda: ConvVAE((1, 16, 16), 3, (8, 16), 24, (20,)),
         lambda: ConvVAE((1, 16, 16), 3, (8, 16, 16, 16), 24, (20,)),
-        lambda: ImageVAE((3, 16, 16), 3, (8, 72)),
-        lambda: ImageVAE((3, 16, 16), 3, (8, 16, 16, 24)),
+        lambda: ConvBatchNormVAE((3, 16, 16), 3, (8, 72)),
+        lambda: ConvBatchNormVAE((3, 16, 16), 3, (8, 16, 16, 24)),
     ],
     ids=[
         "paper",
@@ -235,7 +235,7 @@ def test_streamed_pictures_are_the_resident_ones(monkeypatch):
     experiment = override(preset("shapes2d-quick"), TINY)
     examples = load_dataset(experiment.data)
     resident, streamed = (
-        kind(examples, [orders(experiment, examples)], CPU)
+        kind(examples, [make_batch_orders(experiment, examples)], CPU)
         for kind in (feed.Resident, feed.Streamed)
     )
     assert streamed.block_steps == 3

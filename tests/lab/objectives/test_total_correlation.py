@@ -11,22 +11,31 @@ from controlvae.distributions import Posterior
 from controlvae.lab.cli.progress import describe
 from controlvae.lab.config import override, preset
 from controlvae.lab.data.registry import load_dataset
-from controlvae.lab.engines.measurements import columns
-from controlvae.lab.engines.sampling import orders, shuffling
+from controlvae.lab.engines.measurements import row_columns
+from controlvae.lab.engines.rng import make_batch_orders, random_permutations
 from controlvae.lab.models import Critic
-from controlvae.lab.objectives import divergence
+from controlvae.lab.objectives import (
+    BetaTC,
+    CriticOutput,
+    ObjectiveInputs,
+    TotalCorrelation,
+    compute_divergence,
+)
 from controlvae.lab.objectives.total_correlation import (
     critic_accuracy,
     critic_loss,
     critic_loss_gradient,
-    critic_terms,
     density_ratio,
-    minibatch_terms,
-    shuffled,
+    shuffle_latents,
 )
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.training.loop import Progress
+
+
+def beta_tc_terms(posterior, z, examples):
+    inputs = ObjectiveInputs(compute_divergence(posterior), posterior, z, examples)
+    return BetaTC().terms(inputs)
 
 
 def correlated(rho, count, generator):
@@ -50,13 +59,13 @@ def test_a_trained_critic_finds_it_and_finds_none_among_shuffled_latents():
     adam = torch.optim.Adam(critic.parameters(), lr=3e-3)
     for _ in range(600):
         z, other = (correlated(0.8, 512, generator) for _ in range(2))
-        order = shuffling(torch.randn(512, 2, generator=generator))
-        loss = critic_loss(critic(z), critic(shuffled(other, order)))
+        order = random_permutations(torch.randn(512, 2, generator=generator))
+        loss = critic_loss(critic(z), critic(shuffle_latents(other, order)))
         adam.zero_grad()
         loss.backward()
         adam.step()
     z = correlated(0.8, 20_000, generator)
-    apart = shuffled(z, shuffling(torch.randn(20_000, 2, generator=generator)))
+    apart = shuffle_latents(z, random_permutations(torch.randn(20_000, 2, generator=generator)))
     assert density_ratio(critic(z)).item() == pytest.approx(-0.5 * math.log(1 - 0.64), abs=0.08)
     assert (
         density_ratio(critic(apart)).item() < 0
@@ -66,8 +75,8 @@ def test_a_trained_critic_finds_it_and_finds_none_among_shuffled_latents():
 
 def test_shuffling_keeps_every_latent_and_breaks_their_company():
     z = correlated(0.99, 4_000, torch.Generator().manual_seed(2))
-    apart = shuffled(
-        z, shuffling(torch.randn(4_000, 2, generator=torch.Generator().manual_seed(3)))
+    apart = shuffle_latents(
+        z, random_permutations(torch.randn(4_000, 2, generator=torch.Generator().manual_seed(3)))
     )
     assert apart.sort(0).values.equal(z.sort(0).values)
     assert abs(torch.corrcoef(apart.T)[0, 1]) < 0.06
@@ -81,10 +90,14 @@ def test_the_critics_gradient_is_autograds():
 
 def test_factor_vae_pays_the_kl_in_full_and_weighs_the_correlation():
     posterior, logits = Posterior(*torch.randn(2, 6, 3)), torch.randn(6, 2)
-    terms = critic_terms(divergence(posterior), logits, torch.tensor(0.5))
+    terms = TotalCorrelation().terms(
+        ObjectiveInputs(
+            compute_divergence(posterior), critic=CriticOutput(logits, torch.tensor(0.5))
+        )
+    )
     q = Normal(posterior.mean, (0.5 * posterior.log_variance).exp())
-    torch.testing.assert_close(terms.given, kl_divergence(q, Normal(0.0, 1.0)).sum(1).mean())
-    torch.testing.assert_close(terms.held, (logits[:, 0] - logits[:, 1]).mean())
+    torch.testing.assert_close(terms.uncontrolled, kl_divergence(q, Normal(0.0, 1.0)).sum(1).mean())
+    torch.testing.assert_close(terms.controlled, (logits[:, 0] - logits[:, 1]).mean())
 
 
 def test_minibatch_terms_are_those_of_plain_loops():
@@ -105,23 +118,22 @@ def test_minibatch_terms_are_those_of_plain_loops():
         log_own.append(densities[i].sum())
     log_q_z, log_product, log_own = map(torch.stack, (log_q_z, log_product, log_own))
     prior = Normal(0.0, 1.0).log_prob(z).sum(1)
-    terms = minibatch_terms(divergence(posterior), posterior, z, examples)
-    torch.testing.assert_close(terms.held, (log_q_z - log_product).mean())
+    terms = beta_tc_terms(posterior, z, examples)
+    torch.testing.assert_close(terms.controlled, (log_q_z - log_product).mean())
     # At a weight of one the parts add up to the sampled KL.
-    torch.testing.assert_close(terms.given + terms.held, (log_own - prior).mean())
-    stacked = minibatch_terms(
-        divergence(posterior),
+    torch.testing.assert_close(terms.uncontrolled + terms.controlled, (log_own - prior).mean())
+    stacked = beta_tc_terms(
         Posterior(*(v.expand(2, -1, -1) for v in posterior[:2])),
         z.expand(2, -1, -1),
         examples,
     )
-    torch.testing.assert_close(stacked.held, terms.held.expand(2))
+    torch.testing.assert_close(stacked.controlled, terms.controlled.expand(2))
 
 
 def test_the_published_critic_and_its_second_batch():
     assert sum(p.numel() for p in Critic(10).parameters()) == 4_017_002
     experiment = override(preset("shapes2d-factor"), ["data.images=640"])
-    first, second = orders(experiment, load_dataset(experiment.data))
+    first, second = make_batch_orders(experiment, load_dataset(experiment.data))
     same = sum(
         len(set(first.indices(step).tolist()) & set(second.indices(step).tolist()))
         for step in range(10)
@@ -131,8 +143,8 @@ def test_the_published_critic_and_its_second_batch():
 
 def test_the_minibatch_estimate_of_latents_that_tell_nothing_is_the_bias():
     posterior = Posterior(torch.zeros(64, 10), torch.zeros(64, 10))
-    terms = minibatch_terms(divergence(posterior), posterior, torch.randn(64, 10), 20_000)
-    assert terms.held.item() == pytest.approx(9 * math.log(20_000), rel=1e-5)
+    terms = beta_tc_terms(posterior, torch.randn(64, 10), 20_000)
+    assert terms.controlled.item() == pytest.approx(9 * math.log(20_000), rel=1e-5)
 
 
 SHOWN = {
@@ -144,7 +156,7 @@ SHOWN = {
 @pytest.mark.parametrize("name", SHOWN)
 def test_while_it_trains_an_estimate_stands_with_its_critic_or_its_bias(name):
     measured, words = SHOWN[name]
-    row = torch.tensor([[measured.get(column, 1.0) for column in columns(preset(name))]])
+    row = torch.tensor([[measured.get(column, 1.0) for column in row_columns(preset(name))]])
     assert f"  {words}  β" in describe(Progress(5, row, [None], 1.0, []), [preset(name)])
 
 

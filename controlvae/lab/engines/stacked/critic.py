@@ -9,7 +9,7 @@ from controlvae.lab.engines.stacked import ops as products
 from controlvae.lab.engines.stacked.layers import padded_slots
 from controlvae.lab.engines.stacked.ops import Precision
 from controlvae.lab.engines.stacked.parameters import Parameters
-from controlvae.lab.models.critic import SLOPE, Critic
+from controlvae.lab.models.critic import NEGATIVE_SLOPE, Critic
 
 
 class StackedCritic:
@@ -43,7 +43,13 @@ class StackedCritic:
             dtype = self.arithmetic.maps if hidden else torch.float32
             out = torch.empty(*x.shape[:2], weight.shape[1], dtype=dtype, device=x.device)
             x = products.matmul(
-                x, weight.operand, out, self.arithmetic, bias=bias.weight, relu=hidden, slope=SLOPE
+                x,
+                weight.operand,
+                out,
+                self.arithmetic,
+                bias=bias.weight,
+                relu=hidden,
+                slope=NEGATIVE_SLOPE,
             )
         self._activations = activations
         return x
@@ -75,7 +81,7 @@ class StackedCritic:
         out = torch.empty(x.shape, dtype=dtype, device=x.device)
         back = self.slots[number][0].operand.transpose(1, 2)
         return products.matmul(
-            dy, back, out, self.arithmetic, gate=x if number > 0 else None, slope=SLOPE
+            dy, back, out, self.arithmetic, gate=x if number > 0 else None, slope=NEGATIVE_SLOPE
         )
 
 

@@ -13,25 +13,36 @@ from torch import Tensor
 
 from controlvae.controller import Controller
 from controlvae.distributions import Posterior
-from controlvae.lab.config import BetaTC, Elbo, Experiment, Likelihood, TotalCorrelation
+from controlvae.lab.config import Experiment, Likelihood
 from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.engines.base import strip_prefix
-from controlvae.lab.engines.measurements import width
-from controlvae.lab.engines.rng import noise_key, normal_noise
-from controlvae.lab.engines.sampling import noise_shape, orders, shuffling
+from controlvae.lab.engines.measurements import row_width
+from controlvae.lab.engines.rng import (
+    make_batch_orders,
+    noise_key,
+    noise_shape,
+    normal_noise,
+    random_permutations,
+)
 from controlvae.lab.engines.stacked.critic import Judged, StackedCritic
 from controlvae.lab.engines.stacked.loader import make_feed
 from controlvae.lab.engines.stacked.network import StackedVAE
 from controlvae.lab.engines.stacked.parameters import Parameters
 from controlvae.lab.models import build, build_critic
 from controlvae.lab.models.base import VAE
-from controlvae.lab.objectives import Divergence, Terms, divergence, elbo_terms, pixel_cost
+from controlvae.lab.objectives import (
+    CriticOutput,
+    Divergence,
+    Objective,
+    ObjectiveInputs,
+    Terms,
+    compute_divergence,
+)
+from controlvae.lab.objectives.likelihood import pixel_nll
 from controlvae.lab.objectives.total_correlation import (
     critic_accuracy,
     critic_loss_gradient,
-    critic_terms,
-    minibatch_terms,
-    shuffled,
+    shuffle_latents,
 )
 from controlvae.laws import Schedule
 from controlvae.laws.backend import TENSORS
@@ -59,10 +70,11 @@ class StackedEngine:
         for number, model in enumerate(models):
             self.network.parameters.load(number, {"weight": dict(model.named_parameters())})
         self.critic: StackedCritic | None = None
-        if isinstance(first.objective, TotalCorrelation):
+        critic_spec = first.objective.critic_spec()
+        if critic_spec is not None:
             critics = [build_critic(experiment) for experiment in experiments]
             self.critic = StackedCritic(critics[0], count, first.training.precision, device)
-            self.trained["critic."] = (self.critic.parameters, first.objective.critic_optimiser)
+            self.trained["critic."] = (self.critic.parameters, critic_spec.optimiser)
             for number, critic in enumerate(critics):
                 self.critic.parameters.load(number, {"weight": dict(critic.named_parameters())})
         self.rates = {
@@ -76,14 +88,14 @@ class StackedEngine:
             torch.tensor(by_reconstruction, device=device) if any(by_reconstruction) else None
         )
         examples = examples.to(device)
-        order = [orders(experiment, examples) for experiment in experiments]
+        order = [make_batch_orders(experiment, examples) for experiment in experiments]
         self.feed = make_feed(examples, order, device)
         self.keys = torch.tensor([noise_key(e.training.seed) for e in experiments], device=device)
         bounds = [experiment.control.bounds for experiment in experiments]
         self.low, self.high = torch.tensor(bounds, dtype=torch.float64, device=device).unbind(1)
         steps = self.feed.block_steps
         self.noise = torch.zeros(steps, count, *noise_shape(first), device=device)
-        self.rows = torch.zeros(steps, count, width(first), dtype=torch.float64, device=device)
+        self.rows = torch.zeros(steps, count, row_width(first), dtype=torch.float64, device=device)
         self.ones = torch.ones(count, device=device)
         self.clock = torch.zeros(
             2, dtype=torch.int64, device=device
@@ -100,11 +112,13 @@ class StackedEngine:
         self.aside = Aside(device)
         self._latent = _fused(_latent, device)
         self._reconstruction = _fused(_reconstruction(first.objective.likelihood), device)
-        self._minibatch = _fused(_minibatch(order[0][0].count), device)
+        terms = _objective_terms(first.objective, order[0][0].count)
+        self._objective_terms = _fused(terms, device) if first.objective.compile_terms else terms
+        self.has_kl_weights = bool(first.objective.kl_weights_at(first.model.latents, 1.0))
         self._kl_weights = _fused(_kl_weights(first), device)
         self._second_latent, self._critic_step = (
             _fused(_second_latent, device),
-            _fused(_critic_step, device),
+            _fused(_critic_step(first.objective), device),
         )
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -134,7 +148,7 @@ class StackedEngine:
         encoded = self.network.encode(x)
         z, divergence = self._latent(encoded, self.noise, position)
         terms, critic_gradient = self._terms(divergence, encoded, z, position)
-        measured = terms.held.detach()
+        measured = terms.controlled.detach()
         if self.by_reconstruction is None:
             with self.aside():  # while the decoder works
                 beta = self._steer(measured)
@@ -152,9 +166,9 @@ class StackedEngine:
             weight = beta if self.control.delayed else self.control.state.beta
             self._record(reconstruction.detach(), kl, per_latent, weight, terms.extras)
         # The loss, reconstruction + given + β · held, is never formed: its gradient at each of them is known.
-        paid, weights = [reconstruction, terms.held], [self.ones, beta]
-        if isinstance(terms.given, Tensor):
-            paid, weights = [*paid, terms.given], [*weights, self.ones]
+        paid, weights = [reconstruction, terms.controlled], [self.ones, beta]
+        if isinstance(terms.uncontrolled, Tensor):
+            paid, weights = [*paid, terms.uncontrolled], [*weights, self.ones]
         torch.autograd.backward(paid, weights)
         if self.critic is not None and critic_gradient is not None:
             self.critic.weight_gradients(critic_gradient)
@@ -175,12 +189,8 @@ class StackedEngine:
                 independent = self._second_latent(self.network.encode(second), self.noise, position)
             joint, other = Judged.apply(z, independent, self.critic)
             return self._critic_step(divergence, joint, other)
-        objective = self.experiment.objective
-        if isinstance(objective, BetaTC):
-            return self._minibatch(divergence, encoded, z), None
-        assert isinstance(objective, Elbo)
-        kl_weights = self._kl_weights(self.clock[1:].double() + 1) if objective.kl_weights else None
-        return elbo_terms(divergence, objective.free_bits, kl_weights), None
+        kl_weights = self._kl_weights(self.clock[1:].double() + 1) if self.has_kl_weights else None
+        return self._objective_terms(divergence, encoded, z, kl_weights), None
 
     def _write_row(
         self,
@@ -236,7 +246,7 @@ class StackedEngine:
         for few, own in zip(times.split(_AT_ONCE), self.noise.split(_AT_ONCE), strict=True):
             own.copy_(normal_noise(self.keys[None], few[:, None], noise_shape(self.experiment)))
         if self.critic is not None:  # a sort is many kernels: once for the block, not in every step
-            self.noise[:, :, 2] = shuffling(self.noise[:, :, 2]).float()
+            self.noise[:, :, 2] = random_permutations(self.noise[:, :, 2]).float()
         self.clock.copy_(torch.tensor([position, self.step]))
         self._loaded_block = block
 
@@ -337,12 +347,12 @@ def _fused(function: Callable[..., Any], device: torch.device) -> Callable[..., 
 def _latent(encoded: Tensor, noise: Tensor, position: Tensor) -> tuple[Tensor, Divergence]:
     """A sample of z, (models, batch, latents), and its KL. noise: (steps, models, draws, batch, latents)."""
     posterior = Posterior.of(encoded)
-    return posterior.sample(noise.index_select(0, position)[0, :, 0]), divergence(posterior)
+    return posterior.sample(noise.index_select(0, position)[0, :, 0]), compute_divergence(posterior)
 
 
 def _reconstruction(likelihood: Likelihood) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """-log p(x|z), averaged over the batch: (models,). Bytes are pictures in 255ths."""
-    cost = pixel_cost(likelihood)
+    cost = pixel_nll(likelihood)
 
     def reconstruction(logits: Tensor, target: Tensor, log_variance: Tensor | None) -> Tensor:
         x = target.float() / 255 if target.dtype == torch.uint8 else target.float()
@@ -351,9 +361,13 @@ def _reconstruction(likelihood: Likelihood) -> Callable[[Tensor, Tensor, Tensor 
     return reconstruction
 
 
-def _minibatch(examples: int) -> Callable[..., Terms]:
-    def terms(divergence: Divergence, encoded: Tensor, z: Tensor) -> Terms:
-        return minibatch_terms(divergence, Posterior.of(encoded), z, examples)
+def _objective_terms(objective: Objective, examples: int) -> Callable[..., Terms]:
+    def terms(
+        divergence: Divergence, encoded: Tensor, z: Tensor, kl_weights: Tensor | None
+    ) -> Terms:
+        """Return the terms of an objective without a critic."""
+        posterior = Posterior.of(encoded)
+        return objective.terms(ObjectiveInputs(divergence, posterior, z, examples, kl_weights))
 
     return terms
 
@@ -363,7 +377,6 @@ def _kl_weights(experiment: Experiment) -> Callable[[Tensor], Tensor]:
 
     def kl_weights(step: Tensor) -> Tensor:
         """What a nat of each latent costs at a step, (1,): (latents,)."""
-        assert isinstance(objective, Elbo)
         return torch.cat(
             [0 * step + price for price in objective.kl_weights_at(latents, step, TENSORS)]
         ).float()
@@ -375,11 +388,20 @@ def _second_latent(encoded: Tensor, noise: Tensor, position: Tensor) -> Tensor:
     """The second batch's z, every latent shuffled across it: of the draws of noise the third is an order."""
     noise = noise.index_select(0, position)[0]
     z = Posterior.of(encoded).sample(noise[:, 1])
-    return shuffled(z, noise[:, 2].long())
+    return shuffle_latents(z, noise[:, 2].long())
 
 
-def _critic_step(divergence: Divergence, joint: Tensor, other: Tensor) -> tuple[Terms, Tensor]:
-    """The terms, and the gradient of the critic's loss at its logits, first for z and then for the shuffled."""
-    judged = joint.detach(), other
-    terms = critic_terms(divergence, joint, critic_accuracy(*judged))
-    return terms, torch.cat(critic_loss_gradient(*judged), dim=1)
+def _critic_step(objective: Objective) -> Callable[..., tuple[Terms, Tensor]]:
+    def terms_and_gradient(
+        divergence: Divergence, joint: Tensor, other: Tensor
+    ) -> tuple[Terms, Tensor]:
+        """Return the terms, and the gradient of the critic's loss at its logits.
+
+        The gradient has the rows of z first, then the shuffled ones.
+        """
+        judged = joint.detach(), other
+        output = CriticOutput(joint, critic_accuracy(*judged))
+        terms = objective.terms(ObjectiveInputs(divergence, critic=output))
+        return terms, torch.cat(critic_loss_gradient(*judged), dim=1)
+
+    return terms_and_gradient

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.data.dataset import BatchOrder, BinaryImages, ImageDataset
-from controlvae.lab.engines.sampling import block_indices
+from controlvae.lab.engines.rng import draw_batch_indices
 from controlvae.lab.engines.stacked import ops as products
 
 BLOCK_STEPS = 256  # steps whose batch numbers and noise are prepared at once
@@ -54,7 +54,8 @@ class Resident:
 
     def _numbers(self, block: int) -> Tensor:
         each = [
-            block_indices(own, block * self.block_steps, self.block_steps) for own in self.orders
+            draw_batch_indices(own, block * self.block_steps, self.block_steps)
+            for own in self.orders
         ]
         return torch.stack(each, dim=1)
 

@@ -23,7 +23,6 @@ from controlvae.lab.engines.stacked.layers import (
 from controlvae.lab.engines.stacked.ops import Precision
 from controlvae.lab.engines.stacked.parameters import Parameters
 from controlvae.lab.models.base import VAE
-from controlvae.lab.models.layers import VectorToMap
 
 
 class StackedVAE:
@@ -93,7 +92,7 @@ def _spots(room: str, modules: nn.Sequential) -> Iterator[_Spot]:
         name, module = plain[number]
         after = [m for _, m in plain[number + 1 : following]]
         onto = next((m.unflattened_size for m in after if isinstance(m, nn.Unflatten)), None)
-        if following < len(plain) and isinstance(plain[following][1], VectorToMap):
+        if following < len(plain) and _is_vector_to_map(plain[following][1]):
             onto = None  # a map of one pixel, which is taken as the vector it is
         flattened = channels if number > 0 and isinstance(plain[number - 1][1], nn.Flatten) else 0
         relu = any(isinstance(m, nn.ReLU) for m in after)
@@ -102,6 +101,11 @@ def _spots(room: str, modules: nn.Sequential) -> Iterator[_Spot]:
             module, "out_channels", channels if isinstance(module, nn.BatchNorm2d) else 0
         )
         rectified = relu
+
+
+def _is_vector_to_map(module: nn.Module) -> bool:
+    """Return whether a module is the transposed convolution of one pixel into a map."""
+    return isinstance(module, nn.ConvTranspose2d) and module.stride == (1, 1)
 
 
 _WEIGHTLESS = (nn.ReLU, nn.Flatten, nn.Unflatten)

@@ -1,0 +1,221 @@
+"""Training step of one image model, operation by operation, with or without a critic."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from controlvae.controller import Controller
+from controlvae.distributions import Posterior
+from controlvae.lab.config import Experiment
+from controlvae.lab.data.bucketing import Width
+from controlvae.lab.data.dataset import Dataset, ImageDataset
+from controlvae.lab.engines.fast_layers import optimise_layers
+from controlvae.lab.engines.optimiser import NetworkOptimiser
+from controlvae.lab.engines.rng import (
+    draw_batch_indices,
+    make_batch_orders,
+    noise_key,
+    noise_shape,
+    normal_noise,
+    random_permutations,
+)
+from controlvae.lab.models import build, build_critic
+from controlvae.lab.models.reconstruction import reconstruction_loss
+from controlvae.lab.objectives import CriticOutput, ObjectiveInputs, Terms, compute_divergence
+from controlvae.lab.objectives.total_correlation import (
+    critic_accuracy,
+    critic_loss,
+    shuffle_latents,
+)
+
+
+class ModelTrainer:
+    """One model with its optimiser, controller, batch orders and random stream.
+
+    Args:
+        experiment: Experiment to train.
+        examples: Training data on the device.
+        device: Device to train on.
+    """
+
+    def __init__(self, experiment: Experiment, examples: Dataset, device: torch.device) -> None:
+        self.experiment = experiment
+        self.examples = examples
+        self.model = build(experiment, examples)
+        optimise_layers(self.model)
+        if isinstance(examples, ImageDataset):
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # By the prefix of their names in a snapshot.
+        self.optimisers = {"": NetworkOptimiser(self.model, experiment.optimiser, device)}
+        self.control = Controller(
+            experiment.control, sync_ranks=False, delayed=experiment.training.delayed
+        )
+        self.reconstruction = reconstruction_loss(experiment.objective.likelihood)
+        self.orders = make_batch_orders(experiment, examples)
+        self.key = torch.tensor(noise_key(experiment.training.seed), device=device)
+        self.device = self.key.device
+        kl_weights = experiment.objective.kl_weights_at(experiment.model.latents, 1.0)
+        self.kl_weights = torch.tensor(kl_weights).to(device) if kl_weights else None
+
+    def advance(self, first: int, steps: int) -> Tensor:
+        """Train for `steps` steps from step `first`. Returns measurements, (steps, columns)."""
+        indices, noise = self.draw_randomness(first, steps)
+        return torch.stack(
+            [self.step(self.prepare(first + t), indices[t], noise[t]) for t in range(steps)]
+        )
+
+    def draw_randomness(self, first: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Draw batch indices (steps, batches, batch) and noise (steps, draws, batch, latents).
+
+        All steps are drawn together, because a few large operations cost less than many small ones.
+        """
+        numbers = torch.arange(first, first + steps, device=self.device)
+        noise = normal_noise(self.key, numbers, noise_shape(self.experiment))
+        return draw_batch_indices(self.orders, first, steps).to(self.device), noise
+
+    def prepare(self, number: int) -> Width:
+        """Do the host's work before a step.
+
+        Returns:
+            The width of the step's batch. Steps of one width have the same shapes.
+        """
+        for optimiser in self.optimisers.values():
+            optimiser.set_rate(number)
+        self._set_kl_weights(number)
+        return self.examples.shape[-1]
+
+    def _set_kl_weights(self, number: int) -> None:
+        """Write scheduled KL weights where a captured step reads them, without waiting."""
+        objective = self.experiment.objective
+        if self.kl_weights is None or not objective.has_scheduled_kl_weights():
+            return
+        weights = torch.tensor(objective.kl_weights_at(len(self.kl_weights), number + 1.0))
+        source = weights.pin_memory() if self.kl_weights.is_cuda else weights
+        self.kl_weights.copy_(source, non_blocking=True)
+
+    def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
+        """Take one optimiser step.
+
+        Args:
+            width: Width of the batch, from `prepare`.
+            indices: Examples of each batch, (batches, batch), on the device.
+            noise: Noise of each draw, (draws, batch, latents), on the device.
+
+        Returns:
+            The step's row of measurements, (columns,).
+        """
+        x = self.load_batch(width, indices[0])
+        posterior = self.encode(x)
+        z = posterior.sample(noise[0])
+        reconstruction = self.reconstruct(z, x, posterior).mean()
+        terms, critic_losses = self.terms(x, posterior, z, indices, noise)
+        by_reconstruction = self.experiment.control.holds_reconstruction
+        measured = (reconstruction if by_reconstruction else terms.controlled).detach()
+        # In host memory a Python number is the cheaper input; on a device it would force a wait.
+        on_host = measured.device.type == "cpu"
+        beta: float | Tensor = (
+            self.control.step(measured.item()) if on_host else self.control.step(measured)
+        )
+        loss = reconstruction + terms.uncontrolled + beta * terms.controlled
+        self.optimisers[""].backward_and_step(loss)
+        for prefix, critic_loss_ in critic_losses.items():
+            self.optimisers[prefix].backward_and_step(critic_loss_)
+        weight = beta if self.control.delayed else self.control.state.beta
+        return self._make_row(reconstruction.detach(), terms, weight)
+
+    def terms(
+        self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
+    ) -> tuple[Terms, dict[str, Tensor]]:
+        """Return the objective's terms, and the losses of further networks by their prefixes.
+
+        Args:
+            x: Batch of the step.
+            posterior: Posterior of the batch.
+            z: Sample of the posterior, (batch, latents).
+            indices: Examples of each batch, (batches, batch).
+            noise: Noise of each draw, (draws, batch, latents).
+        """
+        return self.experiment.objective.terms(self.objective_inputs(x, posterior, z)), {}
+
+    def objective_inputs(self, x: Any, posterior: Posterior, z: Tensor) -> ObjectiveInputs:
+        """Return the results of a step that an objective reads.
+
+        Args:
+            x: Batch of the step.
+            posterior: Posterior of the batch.
+            z: Sample of the posterior, (batch, latents).
+        """
+        return ObjectiveInputs(
+            compute_divergence(posterior),
+            posterior,
+            z,
+            examples=self.orders[0].count,
+            kl_weights=self.kl_weights,
+            model=self.model,
+            x=x,
+        )
+
+    def load_batch(self, width: Width, indices: Tensor) -> Any:
+        """Return the examples at `indices`."""
+        return _as_channels_last(self.examples.batch(indices))
+
+    def encode(self, x: Any) -> Posterior:
+        """Return the posterior of a batch."""
+        return self.model.encode(x)
+
+    def reconstruct(self, z: Tensor, x: Any, posterior: Posterior) -> Tensor:
+        """Return the reconstruction loss -log p(x|z) per example, in nats, (batch,).
+
+        Args:
+            z: Sample of the posterior, (batch, latents).
+            x: Batch of the step.
+            posterior: Posterior of the batch.
+        """
+        return self.reconstruction(self.model, z, x, posterior.given)
+
+    def _make_row(self, reconstruction: Tensor, terms: Terms, beta: float | Tensor) -> Tensor:
+        state, (low, high) = self.control.state, self.control.laws[0].bounds
+        saturated = (state.output < low) | (state.output > high)
+        kl, kl_per_latent = terms.divergence
+        values = (reconstruction, kl.detach(), state.target, beta, state.p, state.i)
+        row = [
+            torch.as_tensor(value, dtype=torch.float64, device=self.device).reshape(1)
+            for value in (*values, saturated, *terms.extras)
+        ]
+        return torch.cat([*row, kl_per_latent.detach().double()])
+
+
+class CriticTrainer(ModelTrainer):
+    """Trainer of a model and of its objective's critic. Both take one step per batch."""
+
+    def __init__(self, experiment: Experiment, examples: Dataset, device: torch.device) -> None:
+        super().__init__(experiment, examples, device)
+        spec = experiment.objective.critic_spec()
+        assert spec is not None
+        self.critic = build_critic(experiment)
+        self.optimisers["critic."] = NetworkOptimiser(self.critic, spec.optimiser, device)
+
+    def terms(
+        self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
+    ) -> tuple[Terms, dict[str, Tensor]]:
+        """Return the objective's terms and the critic's loss. See `ModelTrainer.terms`."""
+        with torch.no_grad():
+            other = self.encode(self.load_batch(0, indices[1])).sample(noise[1])
+        joint = self.critic(z.detach())
+        independent = self.critic(shuffle_latents(other, random_permutations(noise[2])))
+        output = CriticOutput(self.critic(z), critic_accuracy(joint, independent))
+        inputs = self.objective_inputs(x, posterior, z)._replace(critic=output)
+        loss = critic_loss(joint, independent)
+        return self.experiment.objective.terms(inputs), {"critic.": loss}
+
+
+def _as_channels_last(x: Tensor) -> Tensor:
+    """Return images in channels-last layout, the fastest for oneDNN and cuDNN.
+
+    With one channel both layouts hold the same bytes and differ only in their strides. torch then
+    reports channels first, and the gradient of a ReLU mixes layouts at forty times its cost.
+    """
+    _, channels, height, width = x.shape
+    last = x.contiguous(memory_format=torch.channels_last)
+    return last.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
