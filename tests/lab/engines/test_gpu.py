@@ -125,14 +125,14 @@ def test_a_target_moved_while_training_is_that_of_its_model_alone():
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 24, 24), (1, 64, 64)], ids=str)
 def test_bits_are_unpacked_in_order(shape):
-    from controlvae.lab.engines.stacked import ops as products
+    from controlvae.lab.engines.stacked import ops
 
     bits, indices = (
         torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8),
         torch.tensor([[1, 2], [4, 0]]),
     )
     expected = BinaryImages(bits, shape, "random").batch(indices).movedim(2, -1)
-    got = products.unpack(
+    got = ops.unpack_bits(
         bits.to(GPU),
         indices[None].to(GPU),
         torch.zeros(1, device=GPU).long(),

@@ -17,9 +17,7 @@ from controlvae.lab.data.dataset import BinaryImages, ByteImages
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.rng import make_batch_orders
-from controlvae.lab.engines.stacked import layers
-from controlvae.lab.engines.stacked import loader as feed
-from controlvae.lab.engines.stacked import ops as products
+from controlvae.lab.engines.stacked import layouts, loader, ops, tiling
 from controlvae.lab.engines.stacked.engine import StackedEngine
 from controlvae.lab.engines.stacked.network import StackedVAE
 from controlvae.lab.engines.stacked.parameters import Parameters
@@ -27,14 +25,14 @@ from controlvae.lab.models import ConvBatchNormVAE, ConvVAE
 
 CPU = torch.device("cpu")
 # In bfloat16 nothing can be compared: Triton's interpreter multiplies its bits as whole numbers.
-EXACT = products.Precision("fp32")
+EXACT = tiling.PrecisionPolicy("fp32")
 
 
 @pytest.fixture(autouse=True)
 def few_parts(monkeypatch):
     """A large card wants sums in hundreds of parts; the interpreter runs them one after the other."""
-    monkeypatch.setattr(products, "parts", lambda *sizes: 3)
-    monkeypatch.setattr(layers, "_norm_parts", lambda models: 3)
+    monkeypatch.setattr(tiling, "weight_grad_splits", lambda *sizes: 3)
+    monkeypatch.setattr(tiling, "batch_norm_splits", lambda models: 3)
 
 
 def maps(models, batch, size, channels):
@@ -65,32 +63,32 @@ def per_model(function, maps, *weights):
     ],
 )
 def test_the_three_products_are_convolutions_and_their_gradients(large, small, tiles, monkeypatch):
-    own, chosen = products._config, products.Precision(tiles)
-    monkeypatch.setattr(products, "_config", lambda *sizes: own(*sizes[:-1], chosen))
-    monkeypatch.setattr(products, "_PROGRAMS", 1)  # turns, where tiles allow them
+    own, chosen = tiling.tile_config, tiling.PrecisionPolicy(tiles)
+    monkeypatch.setattr(tiling, "tile_config", lambda *sizes: own(*sizes[:-1], chosen))
+    monkeypatch.setattr(tiling, "_TARGET_PROGRAMS", 1)  # turns, where tiles allow them
     x, dy, weight = maps(2, 3, 8, large), maps(2, 3, 4, small), torch.randn(2, 4, 4, large, small)
     plain = weight.permute(
         0, 4, 3, 1, 2
     )  # (models, small, large, 4, 4), torch's order for both kinds
     bias_small, bias_large = torch.randn(2, small), torch.randn(2, large)
     down = per_model(lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1), x, plain, bias_small)
-    close(products.gather(x, weight, EXACT, bias=bias_small), down)
-    close(products.gather(x, weight, EXACT, bias=bias_small, relu=True), down.relu())
+    close(ops.conv(x, weight, EXACT, bias=bias_small), down)
+    close(ops.conv(x, weight, EXACT, bias=bias_small, relu=True), down.relu())
     up = per_model(
         lambda y, w, b: F.conv_transpose2d(y, w, b, stride=2, padding=1), dy, plain, bias_large
     )
-    close(products.spread(dy, weight, EXACT, bias=bias_large), up)
-    gated = products.spread(dy, weight, EXACT, bias=bias_large, gate=x)
+    close(ops.conv_transpose(dy, weight, EXACT, bias=bias_large), up)
+    gated = ops.conv_transpose(dy, weight, EXACT, bias=bias_large, gate=x)
     close(gated, torch.where(x > 0, up, 0.0))
     for large_bias, channels, parts in (
         (False, small, 3),
-        (True, large, products.large_bias_parts(large, 3)),
+        (True, large, tiling.large_bias_splits(large, 3)),
     ):
         grad, bias_grad = (
             torch.full((2, 3, *weight.shape[1:]), 7.0),
             torch.full((2, parts, channels), 7.0),
         )
-        products.outer(x, dy, grad, bias_grad, EXACT, large_bias=large_bias)
+        ops.conv_weight_grad(x, dy, grad, bias_grad, EXACT, large_bias=large_bias)
         expected = torch.stack(
             [
                 torch.nn.grad.conv2d_weight(
@@ -110,9 +108,9 @@ def test_bytes_are_pictures_in_255ths():
     )
     expected = ByteImages(rows, (3, 4, 4), "random").batch(indices).movedim(2, -1)
     steps = torch.stack([torch.zeros_like(indices), indices])
-    close(products.unpack_bytes(rows, steps, torch.tensor([1]), (3, 4, 4), torch.float32), expected)
+    close(ops.unpack_bytes(rows, steps, torch.tensor([1]), (3, 4, 4), torch.float32), expected)
     assert (
-        products.unpack_bytes(rows, steps, torch.tensor([1]), (3, 4, 4), torch.uint8)
+        ops.unpack_bytes(rows, steps, torch.tensor([1]), (3, 4, 4), torch.uint8)
         .flatten(2)
         .equal(rows[indices])
     )
@@ -126,7 +124,7 @@ def test_bits_are_unpacked_in_order(shape):
     )
     expected = BinaryImages(bits, shape, "random").batch(indices).movedim(2, -1)
     steps = torch.stack([torch.zeros_like(indices), indices])
-    assert products.unpack(bits, steps, torch.tensor([1]), shape, torch.float32).equal(expected)
+    assert ops.unpack_bits(bits, steps, torch.tensor([1]), shape, torch.float32).equal(expected)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +186,7 @@ def test_gradients_and_adam_are_those_of_the_plain_modules(build):
 
 
 def test_products_of_rounded_numbers_find_the_weights_rounded():
-    slot = layers.Slot("weight", (300,), 2, lambda value: value, lambda value: value)
+    slot = layouts.Slot("weight", (300,), 2, lambda value: value, lambda value: value)
     parameters = Parameters([slot], 2, torch.bfloat16, CPU)
     for model in range(2):
         parameters.load(model, {"weight": {"weight": torch.randn(300)}})
@@ -231,20 +229,20 @@ def test_the_engine_trains_like_the_plain_one_and_resumes_either_way(sets):
 
 
 def test_streamed_pictures_are_the_resident_ones(monkeypatch):
-    monkeypatch.setattr(feed, "_STREAM_BYTES", 3 * 4 * 128)  # three steps a block
+    monkeypatch.setattr(loader, "_STREAM_BYTES", 3 * 4 * 128)  # three steps a block
     experiment = override(preset("shapes2d-quick"), TINY)
     examples = load_dataset(experiment.data)
     resident, streamed = (
         kind(examples, [make_batch_orders(experiment, examples)], CPU)
-        for kind in (feed.Resident, feed.Streamed)
+        for kind in (loader.ResidentLoader, loader.StreamingLoader)
     )
     assert streamed.block_steps == 3
     resident.load(0)
     for block in (0, 1, 4, 5):
         streamed.load(block)
         for position in range(3):
-            got = streamed.pictures(torch.tensor([position]), 0, torch.float32)[0]
+            got = streamed.read_batch(torch.tensor([position]), 0, torch.float32)[0]
             assert got.equal(
-                resident.pictures(torch.tensor([3 * block + position]), 0, torch.float32)[0]
+                resident.read_batch(torch.tensor([3 * block + position]), 0, torch.float32)[0]
             )
         streamed.prepare(block + 1)

@@ -1,1 +1,1 @@
-"""Many models in one captured graph on a GPU. Needs Triton, so it is imported only where a GPU is used."""
+"""Stacked engine: many models trained in one CUDA graph. It needs Triton, so import it lazily."""

@@ -1,4 +1,4 @@
-"""The weights of a stack in one buffer, and their gradients where the optimiser reads them."""
+"""Parameter buffers of a stack of models, with partial gradients and Adam moments."""
 
 import math
 from collections.abc import Callable
@@ -7,75 +7,99 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from controlvae.lab.engines.stacked import ops as products
+from controlvae.lab.engines.stacked import ops
 
-_BLOCK = (
-    256  # parameters one program of the optimiser updates; every slot begins at a multiple of it
-)
+# Parameters that one program of the optimiser updates. Every slot begins at a multiple of it.
+_BLOCK = 256
 
 
 @dataclass
 class Slot:
-    """One parameter of every model: its place in the buffers, and its layout against the plain module's."""
+    """One parameter of every model: its place in the buffers and its layout.
 
-    name: str  # in the plain module's state dict
-    shape: tuple[int, ...]  # of one model's weight, as the kernels want it
-    parts: int  # partial gradients that the optimiser sums
+    Attributes:
+        name: Name in the PyTorch state dict.
+        shape: Shape of one model's weight, as the kernels read it.
+        splits: Partial gradients that the optimiser sums.
+        to_stacked: Converts PyTorch's layout to `shape`.
+        to_plain: Converts `shape` to PyTorch's layout.
+        weight: (models, *shape), assigned by `Parameters`.
+        operand: Weight as the matrix products read it: in `bf16` a rounded copy.
+        gradient: Partial gradients, (models, splits, *shape).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    splits: int
     to_stacked: Callable[[Tensor], Tensor]
     to_plain: Callable[[Tensor], Tensor]
-    weight: Tensor = field(init=False)  # (models, *shape), once `Parameters` has placed it
-    operand: Tensor = field(init=False)  # the same as products take it: in `bf16` a rounded copy
-    gradient: Tensor = field(init=False)  # (models, parts, *shape)
+    weight: Tensor = field(init=False)
+    operand: Tensor = field(init=False)
+    gradient: Tensor = field(init=False)
 
     @property
     def size(self) -> int:
+        """Number of parameters of one model."""
         return math.prod(self.shape)
 
     @property
-    def padded(self) -> int:
+    def padded_size(self) -> int:
+        """Size rounded up to whole blocks."""
         return -(-self.size // _BLOCK) * _BLOCK
 
 
 class Parameters:
-    """All weights of all models, (models, size), with Adam's moments beside them.
+    """All weights of all models, (models, size), and their Adam moments.
 
-    Layers write gradients in parts (one per split of their pixels) and the optimiser sums them as it reads them, so a
-    gradient is never summed, concatenated or cleared in a pass of its own. In `bf16` it leaves the weights rounded,
-    too: every program of a product would otherwise round them again.
+    Layers write partial gradients, one per split of their pixels, and the optimiser sums them as it
+    reads them. So a gradient is never summed, concatenated or zeroed in a pass of its own. In
+    `bf16` the optimiser also stores the rounded weights; otherwise every program of a matrix
+    product would round them again.
+
+    Args:
+        slots: Parameters in the order of the buffers; their tensors are assigned here.
+        models: Number of models.
+        dtype: Data type of the operands.
+        device: Device of the buffers.
     """
 
     def __init__(
         self, slots: list[Slot], models: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.slots = slots
-        size = sum(slot.padded for slot in slots)
+        size = sum(slot.padded_size for slot in slots)
+        partials_size = sum(slot.size * slot.splits for slot in slots)
         self.weights = torch.zeros(models, size, device=device)
-        self.operands = self.weights.to(dtype)  # the same memory where nothing is rounded
+        self.operands = self.weights.to(dtype)  # the same memory if nothing is rounded
         self.first, self.second = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
-        self.partials = torch.zeros(
-            models, sum(slot.size * slot.parts for slot in slots), device=device
-        )
-        table: list[
-            list[int]
-        ] = []  # per block: where its partial gradients begin, how many, how far apart, its size
-        at = partial_at = 0
+        self.partials = torch.zeros(models, partials_size, device=device)
+        # Per block: offset, number and stride of its partial gradients, and parameters in use.
+        table: list[list[int]] = []
+        start = partials_start = 0
         for slot in slots:
             slot.weight, slot.operand = (
-                buffer[:, at : at + slot.size].view(models, *slot.shape)
+                buffer[:, start : start + slot.size].view(models, *slot.shape)
                 for buffer in (self.weights, self.operands)
             )
-            ends = partial_at + slot.size * slot.parts
-            slot.gradient = self.partials[:, partial_at:ends].view(models, slot.parts, *slot.shape)
+            end = partials_start + slot.size * slot.splits
+            partials = self.partials[:, partials_start:end]
+            slot.gradient = partials.view(models, slot.splits, *slot.shape)
             for begin in range(0, slot.size, _BLOCK):
-                table.append(
-                    [partial_at + begin, slot.parts, slot.size, min(_BLOCK, slot.size - begin)]
-                )
-            at, partial_at = at + slot.padded, ends
+                used = min(_BLOCK, slot.size - begin)
+                table.append([partials_start + begin, slot.splits, slot.size, used])
+            start, partials_start = start + slot.padded_size, end
         self.table = torch.tensor(table, dtype=torch.int32, device=device)
 
     def step(self, counter: Tensor, rate: Tensor, beta1: float, beta2: float) -> None:
-        """One Adam step; `counter` is a device number, the steps taken before, and so is the rate, a float32."""
-        products.adam(
+        """Apply one Adam step.
+
+        Args:
+            counter: Steps taken before this one, a number on the device.
+            rate: Learning rate, a float32 number on the device.
+            beta1: Decay of the first moments.
+            beta2: Decay of the second moments.
+        """
+        ops.adam_step(
             self.weights,
             self.first,
             self.second,
@@ -90,34 +114,37 @@ class Parameters:
         )
 
     def export(self, model: int) -> dict[str, dict[str, Tensor]]:
-        """Weights and moments of one model under their plain names and layouts, on the host."""
+        """Return weights and moments of one model in PyTorch's names and layouts, on the host."""
         return {kind: self._read(buffer, model) for kind, buffer in self.buffers().items()}
 
     @torch.no_grad()
     def load(self, model: int, values: dict[str, dict[str, Tensor]]) -> None:
-        """Takes over what `export` gave, in place: a captured graph goes on reading the same memory."""
+        """Copy what `export` returned into the buffers.
+
+        The copy is in place, so a captured graph keeps reading the same memory.
+        """
         for kind, buffer in self.buffers().items():
-            at = 0
+            start = 0
             for slot in self.slots:
                 if kind in values:
                     stacked = slot.to_stacked(values[kind][slot.name]).reshape(-1)
-                    buffer[model, at : at + slot.size].copy_(stacked)
-                at += slot.padded
-        self.round()
+                    buffer[model, start : start + slot.size].copy_(stacked)
+                start += slot.padded_size
+        self.update_operands()
 
     @torch.no_grad()
-    def round(self) -> None:
-        """Makes the operands what the weights are, after these were written by anything but `step`."""
+    def update_operands(self) -> None:
+        """Round the weights into the operands after anything but `step` has written them."""
         self.operands.copy_(self.weights)
 
     def buffers(self) -> dict[str, Tensor]:
+        """Return weights and moments under Adam's names."""
         return {"weight": self.weights, "exp_avg": self.first, "exp_avg_sq": self.second}
 
     def _read(self, buffer: Tensor, model: int) -> dict[str, Tensor]:
-        host, at, found = buffer[model].cpu(), 0, {}
+        host, start, values = buffer[model].cpu(), 0, {}
         for slot in self.slots:
-            found[slot.name] = (
-                slot.to_plain(host[at : at + slot.size].view(slot.shape)).contiguous().clone()
-            )
-            at += slot.padded
-        return found
+            stacked = host[start : start + slot.size].view(slot.shape)
+            values[slot.name] = slot.to_plain(stacked).contiguous().clone()
+            start += slot.padded_size
+        return values

@@ -1,1 +1,1 @@
-"""Triton kernels over a stack of models: one launch serves them all."""
+"""Triton kernels of the stacked engine. Each launch covers the same layer of every model."""

@@ -1,9 +1,19 @@
-"""Products of matrices, for linear layers and what can be laid out as one."""
+"""Batched matrix product for linear layers and for layers that can be laid out as one."""
 
 import triton
 import triton.language as tl
 
-from controlvae.lab.engines.stacked.kernels.epilogue import finish
+from controlvae.lab.engines.stacked.kernels.epilogue import store_with_epilogue
+
+
+@triton.jit
+def _load_tile(source, row, column, row_stride, column_stride, rows, columns):
+    """Load the elements (row, column) of a strided matrix of `rows` x `columns`; 0 outside."""
+    return tl.load(
+        source + row[:, None] * row_stride + column[None, :] * column_stride,
+        mask=(row < rows)[:, None] & (column < columns)[None, :],
+        other=0.0,
+    )
 
 
 @triton.jit
@@ -28,10 +38,10 @@ def matmul_kernel(
     out_model,
     sum_model,
     gate_model,
-    ROWS: tl.constexpr,
-    TILE: tl.constexpr,
-    DEPTH: tl.constexpr,
-    PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLITS: tl.constexpr,
     BIAS: tl.constexpr,
     RELU: tl.constexpr,
     GATE: tl.constexpr,
@@ -40,29 +50,25 @@ def matmul_kernel(
     DOT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    model = (tl.program_id(2) // PARTS).to(tl.int64)
-    part = (
-        tl.program_id(2) % PARTS
-    )  # of the sum over k, where it is long and few programs would do it
-    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    n = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    """Compute out = left · right for each model, with the epilogue.
+
+    Arguments `*_model` are strides between models.
+    `SPLITS` > 1 is split-K: the sum over k is long and few programs would compute it, so each
+    split writes its own partial sum. `SUM` also stores Σ_k right[k], the gradient of a bias.
+    """
+    model = (tl.program_id(2) // SPLITS).to(tl.int64)
+    split = tl.program_id(2) % SPLITS
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     left += model * left_model
     right += model * right_model
-    acc = tl.zeros((ROWS, TILE), dtype=tl.float32)
-    total = tl.zeros((TILE,), dtype=tl.float32)
-    per_part = (K + PARTS * DEPTH - 1) // (PARTS * DEPTH) * DEPTH
-    for start in range(part * per_part, min((part + 1) * per_part, K), DEPTH):
-        k = start + tl.arange(0, DEPTH)
-        a = tl.load(
-            left + m[:, None] * left_m + k[None, :] * left_k,
-            mask=(m < M)[:, None] & (k < K)[None, :],
-            other=0.0,
-        )
-        b = tl.load(
-            right + k[:, None] * right_k + n[None, :] * right_n,
-            mask=(k < K)[:, None] & (n < N)[None, :],
-            other=0.0,
-        )
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    total = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    per_split = (K + SPLITS * BLOCK_K - 1) // (SPLITS * BLOCK_K) * BLOCK_K
+    for start in range(split * per_split, min((split + 1) * per_split, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        a = _load_tile(left, m, k, left_m, left_k, M, K)
+        b = _load_tile(right, k, n, right_k, right_n, K, N)
         acc = tl.dot(a.to(DOT), b.to(DOT), acc, input_precision=PRECISION)
         if SUM:
             total += tl.sum(b.to(tl.float32), axis=0)
@@ -72,6 +78,7 @@ def matmul_kernel(
         if tl.program_id(0) == 0:
             tl.store(column_sum + model * sum_model + n, total, mask=n < N)
     offset = m[:, None] * N + n[None, :]
-    known = (m < M)[:, None] & (n < N)[None, :]
-    out += model * out_model + part * M * N
-    finish(acc, out, gate, offset, offset + model * gate_model, known, RELU, GATE, SLOPE)
+    mask = (m < M)[:, None] & (n < N)[None, :]
+    out += model * out_model + split * M * N
+    gate_offset = offset + model * gate_model
+    store_with_epilogue(acc, out, gate, offset, gate_offset, mask, RELU, GATE, SLOPE)

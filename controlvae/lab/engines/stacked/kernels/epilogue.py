@@ -1,11 +1,11 @@
-"""The common end of a product."""
+"""Shared matmul epilogue: ReLU, gating and store."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def finish(
+def store_with_epilogue(
     acc,
     out,
     gate,
@@ -16,7 +16,21 @@ def finish(
     GATE: tl.constexpr,
     SLOPE: tl.constexpr,
 ):
-    """The common end: rectify, or pass a gradient as the rectified activation lets it; then store."""
+    """Apply the ReLU or its gradient to an accumulator tile and store it.
+
+    Fusing both into the matmul saves a pass over the feature map.
+
+    Args:
+        acc: Accumulator tile, float32.
+        out: Pointer to the output.
+        gate: Pointer to the ReLU output whose sign gates a gradient; used if `GATE`.
+        offset: Offsets of the tile in `out`.
+        gate_offset: Offsets of the tile in `gate`.
+        mask: True for the elements that exist.
+        RELU: Rectify `acc`.
+        GATE: Scale `acc` by `SLOPE` wherever the gate is not positive.
+        SLOPE: Slope of the rectifier below zero; 0 for ReLU.
+    """
     if RELU:
         acc = tl.where(acc > 0, acc, SLOPE * acc)
     if GATE:

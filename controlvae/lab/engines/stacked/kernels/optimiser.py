@@ -15,7 +15,7 @@ def adam_kernel(
     counter,
     rate,
     parameters,
-    partial_size,
+    partials_size,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     LOG_BETA1: tl.constexpr,
@@ -24,33 +24,35 @@ def adam_kernel(
     BLOCK: tl.constexpr,
     ROUNDED: tl.constexpr,
 ):
-    """Sums a block's partial gradients and applies Adam to it: the optimiser of all layers and models in one launch.
+    """Sum the partial gradients of one block of parameters and apply Adam to it.
 
-    Where products are of rounded numbers, `operand` receives the weights as they take them.
+    Summing here saves a separate pass over the gradients. `table` is (blocks, 4): offset of the
+    first partial gradient, number of partial gradients, stride between them, parameters in use.
+    If `ROUNDED`, `operand` receives the weights in the data type of the matmuls.
     """
     model = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0)
-    within = tl.arange(0, BLOCK)
-    begin = tl.load(table + block * 4)  # of the block's partial gradients
-    parts = tl.load(table + block * 4 + 1)
+    index = tl.arange(0, BLOCK)
+    begin = tl.load(table + block * 4)
+    splits = tl.load(table + block * 4 + 1)
     stride = tl.load(table + block * 4 + 2)
-    count = tl.load(table + block * 4 + 3)  # parameters in use; the rest is padding
-    used = within < count
+    count = tl.load(table + block * 4 + 3)  # the rest of the block is padding
+    used = index < count
     gradient = tl.zeros((BLOCK,), dtype=tl.float32)
-    source = partials + model * partial_size + begin
-    for start in range(0, parts, 16):  # sixteen parts at a time: their loads overlap
-        part = start + tl.arange(0, 16)
-        known = (part < parts)[:, None] & used[None, :]
+    source = partials + model * partials_size + begin
+    for start in range(0, splits, 16):  # sixteen partial gradients at a time: their loads overlap
+        split = start + tl.arange(0, 16)
+        mask = (split < splits)[:, None] & used[None, :]
         gradient += tl.sum(
-            tl.load(source + part[:, None] * stride + within[None, :], mask=known, other=0.0),
+            tl.load(source + split[:, None] * stride + index[None, :], mask=mask, other=0.0),
             axis=0,
         )
-    offset = model * parameters + block * BLOCK + within
+    offset = model * parameters + block * BLOCK + index
     m = tl.load(first + offset, mask=used, other=0.0)
     v = tl.load(second + offset, mask=used, other=0.0)
     m = BETA1 * m + (1 - BETA1) * gradient
     v = BETA2 * v + (1 - BETA2) * gradient * gradient
-    # In float64: 1 - 0.999^t loses half its digits in float32 during the first steps.
+    # float64: 1 - 0.999^t loses half its digits in float32 during the first steps.
     time = (tl.load(counter) + 1).to(tl.float64)
     correction1 = (1 - tl.exp(time * LOG_BETA1)).to(tl.float32)
     correction2 = (1 - tl.exp(time * LOG_BETA2)).to(tl.float32)
