@@ -179,8 +179,8 @@ class StackedEngine:
             kl, per_latent = (term.detach() for term in terms.divergence)
             weight = beta if self.control.delayed else self.control.state.beta
             self._record_row(reconstruction.detach(), kl, per_latent, weight, terms.extras)
-        # The loss, reconstruction + uncontrolled + β · controlled, is never formed: its gradient with respect to
-        # each term is known.
+        # The loss, reconstruction + uncontrolled + β · controlled, is never formed: its gradient
+        # with respect to each term is known.
         outputs, weights = [reconstruction, terms.controlled], [self.ones, beta]
         if isinstance(terms.uncontrolled, Tensor):
             outputs, weights = [*outputs, terms.uncontrolled], [*weights, self.ones]

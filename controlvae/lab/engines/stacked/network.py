@@ -109,11 +109,8 @@ def _contexts(prefix: str, modules: nn.Sequential) -> Iterator[_LayerContext]:
     for number, following in zip(weighted, [*weighted[1:], len(plain)], strict=True):
         name, module = plain[number]
         after = [m for _, m in plain[number + 1 : following]]
-        output_map: tuple[int, int, int] | None = next(
-            (m.unflattened_size for m in after if isinstance(m, nn.Unflatten)),
-            None,  # type: ignore[arg-type]
-        )
-        if following < len(plain) and _is_vector_to_map(plain[following][1]):
+        sizes = (m.unflattened_size for m in after if isinstance(m, nn.Unflatten))
+        output_map: tuple[int, int, int] | None = next(sizes, None)  # type: ignore[assignment]
             output_map = None  # a map of one pixel, used as the vector it is
         flattened = number > 0 and isinstance(plain[number - 1][1], nn.Flatten)
         relu_after = any(isinstance(m, nn.ReLU) for m in after)
