@@ -1,12 +1,16 @@
-"""How much an FID depends on how it is taken: `python examples/judge_fid.py RUN RUN --pictures 10000 --out fids.csv`.
+"""Compute the FID of runs under every common protocol.
 
-Papers seldom say. For each run this takes the FID of what a model makes in every way that is in use: samples from
-N(0, I) or reconstructions, whose codes are posterior means or draws; at the size that the model was trained at or at
-the size that the pictures had before they were made larger, both sets alike; as they are or through a JPEG file;
-against pictures of the test part or of the training part. Only the features are the same throughout: the Inception of
-2015. Compare within a row of the table alone.
+    python benchmarks/fid.py RUN RUN --images 10000 --out fids.csv
 
-A CPU takes 0.2 s for each picture and way: begin with --pictures 200.
+Papers seldom state their protocol. For each run this computes the FID of
+
+- samples from N(0, I), reconstructions of posterior means and reconstructions of posterior draws;
+- at the training resolution, at the original resolution, and after a round trip through JPEG;
+- against the test set and against the training set.
+
+Generated and reference images are treated alike. The features are those of the Inception network of
+2015 throughout. Compare only FIDs of one row of the table. A CPU takes 0.2 s per image and
+protocol, so start with --images 200.
 """
 
 import argparse
@@ -36,128 +40,155 @@ from controlvae.metrics import fid
 from controlvae.metrics.image.inception import Inception
 
 BATCH = 100
-Made = Callable[[LoadedRun, Tensor], Iterator[Tensor]]
+Generator = Callable[[LoadedRun, Tensor], Iterator[Tensor]]
+Transform = Callable[[Tensor], Tensor]
 
 
-class Found(NamedTuple):
-    """An FID and how it was taken."""
+class FidRow(NamedTuple):
+    """An FID and its protocol."""
 
     run: str
-    made: str
-    against: str
-    way: str
+    generated: str
+    reference: str
+    transform: str
     fid: float
 
 
-def samples(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
-    for z in prior_codes(run, len(chosen)).split(BATCH):
+def generate_samples(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
+    """Yield batches of prior samples, as many as there are indices."""
+    for z in prior_codes(run, len(indices)).split(BATCH):
         yield decoded(run, z)
 
 
-def reconstructions(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
-    for few in chosen.split(BATCH):
-        yield decoded(run, run.model.encode(run.examples.batch(few)).mean)
+def reconstruct_means(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
+    """Yield batches of images decoded from posterior means."""
+    for batch in indices.split(BATCH):
+        yield decoded(run, run.model.encode(run.examples.batch(batch)).mean)
 
 
-def drawn_reconstructions(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
-    """From a draw of the posterior: what training sees."""
-    noise = torch.Generator().manual_seed(0)
-    for few in chosen.split(BATCH):
-        draws = torch.randn(len(few), run.model.latents, generator=noise).to(run.device)
-        yield decoded(run, run.model.encode(run.examples.batch(few)).sample(draws))
+def reconstruct_draws(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
+    """Yield batches of images decoded from posterior draws, as in training."""
+    generator = torch.Generator().manual_seed(0)
+    for batch in indices.split(BATCH):
+        noise = torch.randn(len(batch), run.model.latents, generator=generator).to(run.device)
+        yield decoded(run, run.model.encode(run.examples.batch(batch)).sample(noise))
 
 
-def pictures(run: LoadedRun, chosen: Tensor) -> Iterator[Tensor]:
-    for few in chosen.split(BATCH):
-        yield run.examples.batch(few)
+def read_images(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
+    """Yield batches of the data set."""
+    for batch in indices.split(BATCH):
+        yield run.examples.batch(batch)
 
 
-MADE: dict[str, Made] = {
-    "samples": samples,
-    "reconstructions": reconstructions,
-    "drawn reconstructions": drawn_reconstructions,
+GENERATORS: dict[str, Generator] = {
+    "samples": generate_samples,
+    "reconstructions": reconstruct_means,
+    "drawn reconstructions": reconstruct_draws,
 }
 
 
-def as_is(x: Tensor) -> Tensor:
+def keep_unchanged(x: Tensor) -> Tensor:
+    """Return the images unchanged."""
     return x
 
 
-def smaller(size: int) -> Callable[[Tensor], Tensor]:
+def resize_to(size: int) -> Transform:
+    """Return a transform that resizes images to size x size with antialiasing."""
     return lambda x: F.interpolate(
         x, size=(size, size), mode="bilinear", antialias=True, align_corners=False
     )
 
 
-def through_jpeg(x: Tensor) -> Tensor:
-    """As image viewers and many a script save them: quality 75."""
-    back = []
-    for picture in (x.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy():
+def encode_jpeg(x: Tensor) -> Tensor:
+    """Encode and decode images as JPEG of quality 75, the default of common viewers and scripts."""
+    decoded_images = []
+    for image in (x.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy():
+        pixels = image.squeeze(-1) if image.shape[-1] == 1 else image
         file = io.BytesIO()
-        Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture).save(
-            file, "JPEG", quality=75
-        )
-        back.append(np.asarray(Image.open(file)).reshape(picture.shape))
-    return torch.from_numpy(np.stack(back)).permute(0, 3, 1, 2).to(x.device) / 255
+        Image.fromarray(pixels).save(file, "JPEG", quality=75)
+        decoded_images.append(np.asarray(Image.open(file)).reshape(image.shape))
+    return torch.from_numpy(np.stack(decoded_images)).permute(0, 3, 1, 2).to(x.device) / 255
 
 
 @torch.no_grad()
-def features(
-    network: Inception, made: Iterator[Tensor], ways: dict[str, Callable[[Tensor], Tensor]]
+def extract_features(
+    network: Inception, batches: Iterator[Tensor], transforms: dict[str, Transform]
 ) -> dict[str, Tensor]:
-    """Of the same pictures in every way: (pictures, 2048) each."""
-    found: dict[str, list[Tensor]] = {way: [] for way in ways}
-    for few in made:
-        for way, change in ways.items():
-            found[way].append(network(change(few)))
-    return {way: torch.cat(each) for way, each in found.items()}
+    """Return the features of the same images under each transform, (images, 2048) each.
+
+    Args:
+        network: Feature extractor.
+        batches: Images.
+        transforms: Transforms by name.
+    """
+    features: dict[str, list[Tensor]] = {name: [] for name in transforms}
+    for batch in batches:
+        for name, transform in transforms.items():
+            features[name].append(network(transform(batch)))
+    return {name: torch.cat(values) for name, values in features.items()}
 
 
-def judge(path: Path, count: int, size: int, device: torch.device) -> Iterator[Found]:
-    """Every FID of one run."""
-    trained = load_run(RunFolder(path), device=device)
-    tested = on_test_examples(trained)
-    parts = {"test": tested, "training": trained} if tested is not None else {"training": trained}
-    network = load_inception(root=trained.root).to(device)
-    ways = {"as trained": as_is, f"at {size}x{size}": smaller(size), "through JPEG": through_jpeg}
-    chosen = {part: some_examples(run, min(count, run.available)) for part, run in parts.items()}
-    references = {
-        part: features(network, pictures(run, chosen[part]), ways) for part, run in parts.items()
+def compute_fids(path: Path, count: int, size: int, device: torch.device) -> Iterator[FidRow]:
+    """Yield the FIDs of one run under every protocol.
+
+    Args:
+        path: Run folder.
+        count: Images of each set.
+        size: Original resolution of the images.
+        device: Device to compute on.
+    """
+    run = load_run(RunFolder(path), device=device)
+    test_run = on_test_examples(run)
+    splits = {"test": test_run, "training": run} if test_run is not None else {"training": run}
+    network = load_inception(root=run.root).to(device)
+    transforms: dict[str, Transform] = {
+        "as trained": keep_unchanged,
+        f"at {size}x{size}": resize_to(size),
+        "through JPEG": encode_jpeg,
     }
-    first = next(iter(parts))  # reconstructions are of the test part where there is one
-    for what, make in MADE.items():
-        made = features(network, make(parts[first], chosen[first]), ways)
-        for part, reference in references.items():
-            for way in ways:
-                yield Found(str(path), what, part, way, fid(reference[way], made[way]).score)
+    indices = {name: some_examples(each, min(count, each.available)) for name, each in splits.items()}
+    references = {
+        name: extract_features(network, read_images(each, indices[name]), transforms)
+        for name, each in splits.items()
+    }
+    source = next(iter(splits))  # reconstruct the test set if there is one
+    for kind, generate in GENERATORS.items():
+        generated = extract_features(network, generate(splits[source], indices[source]), transforms)
+        for name, reference in references.items():
+            for transform in transforms:
+                score = fid(reference[transform], generated[transform]).score
+                yield FidRow(str(path), kind, name, transform, score)
+
+
+def format_table(rows: list[FidRow], runs: list[str]) -> Iterator[str]:
+    """Yield the lines of a Markdown table with a column per run."""
+    scores = {(row.run, *row[1:4]): f"{row.fid:.1f}" for row in rows}
+    yield f"| {' | '.join(['generated', 'reference', 'transform', *runs])} |"
+    yield f"| --- | --- | --- |{' ---: |' * len(runs)}"
+    for protocol in dict.fromkeys(row[1:4] for row in rows):
+        cells = [scores.get((run, *protocol), "–") for run in runs]
+        yield f"| {' | '.join([*protocol, *cells])} |"
 
 
 def main() -> None:
+    """Compute the FIDs, write a CSV file and print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders of pictures")
-    parser.add_argument("--pictures", type=int, default=10_000, help="of each set")
-    parser.add_argument(
-        "--size", type=int, default=32, help="what the pictures were before they were made larger"
-    )
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders of image models")
+    parser.add_argument("--images", type=int, default=10_000, help="images of each set")
+    parser.add_argument("--size", type=int, default=32, help="original resolution of the images")
     parser.add_argument("--out", type=Path, default=Path("fids.csv"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found: list[Found] = []
-    for path in given.runs:
-        for one in judge(path, given.pictures, given.size, device):
-            found.append(one)
-            print(*one[:4], f"{one.fid:.2f}", sep="  ", flush=True)
-    with given.out.open("w", newline="") as file:
-        csv.writer(file).writerows([Found._fields, *found])
-    scores = {(one.run, *one[1:4]): f"{one.fid:.1f}" for one in found}
-    heads = ["made", "against", "way", *map(str, given.runs)]
-    print(f"\n| {' | '.join(heads)} |\n| --- | --- | --- |{' ---: |' * len(given.runs)}")
-    for kind in dict.fromkeys(one[1:4] for one in found):
-        print(
-            f"| {' | '.join(kind)} | {' | '.join(scores.get((str(run), *kind), '–') for run in given.runs)} |"
-        )
+    rows: list[FidRow] = []
+    for path in options.runs:
+        for row in compute_fids(path, options.images, options.size, device):
+            rows.append(row)
+            print(*row[:4], f"{row.fid:.2f}", sep="  ", flush=True)
+    with options.out.open("w", newline="") as file:
+        csv.writer(file).writerows([FidRow._fields, *rows])
+    print("", *format_table(rows, [str(path) for path in options.runs]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""What a controller adds to a step, in microseconds: `python examples/judge_cost.py`.
+"""Time what a controller adds to a training step, in microseconds.
 
-For each law: fed with Python numbers, with a tensor on the host and, where there is a GPU, with a tensor there, one
-operation at a time as before anything is recorded, replayed as it is from the ninth step on, and by `item()`, which
-waits for whatever the device still has to do (here nothing). Best of five rounds, the device waited for at the end.
+    python benchmarks/overhead.py
+
+Each law is measured with Python numbers and with a tensor on the host. On a machine with a GPU, it
+is also measured with a tensor there: one operation at a time (the first eight steps), replayed as a
+CUDA graph (from the ninth step on), and with `item()`, which waits for all work on the device (here
+none). A time is the best of five rounds, each of which ends by waiting for the device.
 """
 
 import time
@@ -13,45 +16,52 @@ from unittest.mock import patch
 import torch
 
 import controlvae as cv
-from controlvae import _cuda_graph as replay
+from controlvae import _cuda_graph as cuda_graph
 from controlvae.laws import Law
 
 LAWS = (cv.PI(18.0), cv.Auto(18.0))
+WARM_UP_STEPS = 50
 
 
-def cost(step: Callable[[], object], steps: int, rounds: int = 5) -> float:
-    """Microseconds a step, after some that are not counted."""
+def time_step(step: Callable[[], object], steps: int, rounds: int = 5) -> float:
+    """Return microseconds per step, after a warm-up.
+
+    Args:
+        step: Function to time.
+        steps: Steps per round.
+        rounds: Rounds, of which the fastest counts.
+    """
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    for _ in range(50):
+    for _ in range(WARM_UP_STEPS):
         step()
-    found = []
+    seconds = []
     for _ in range(rounds):
         wait()
         start = time.perf_counter()
         for _ in range(steps):
             step()
         wait()
-        found.append(time.perf_counter() - start)
-    return 1e6 * min(found) / steps
+        seconds.append(time.perf_counter() - start)
+    return 1e6 * min(seconds) / steps
 
 
-def judge(law: Law, steps: int = 2_000) -> Iterator[tuple[str, float]]:
-    """Every way to feed it, and what a step costs."""
-    yield "a number", cost(partial(cv.Controller(law).step, 17.0), steps)
-    yield "a tensor on the host", cost(partial(cv.Controller(law).step, torch.tensor(17.0)), steps)
+def time_law(law: Law, steps: int = 2_000) -> Iterator[tuple[str, float]]:
+    """Yield each kind of measurement and the microseconds per step."""
+    yield "a number", time_step(partial(cv.Controller(law).step, 17.0), steps)
+    host = torch.tensor(17.0)
+    yield "a tensor on the host", time_step(partial(cv.Controller(law).step, host), steps)
     if torch.cuda.is_available():
         kl = torch.tensor(17.0, device="cuda")
-        with patch.object(replay, "_PLAIN", 1 << 60):
-            yield (
-                "a tensor on the GPU, one operation at a time",
-                cost(partial(cv.Controller(law).step, kl), steps),
-            )
-        yield "a tensor on the GPU, replayed", cost(partial(cv.Controller(law).step, kl), steps)
-        asked = cv.Controller(law)
-        yield "its item()", cost(lambda: asked.step(kl.item()), steps)
+        with patch.object(cuda_graph, "_PLAIN", 1 << 60):
+            eager = time_step(partial(cv.Controller(law).step, kl), steps)
+            yield "a tensor on the GPU, one operation at a time", eager
+        replayed = time_step(partial(cv.Controller(law).step, kl), steps)
+        yield "a tensor on the GPU, replayed", replayed
+        control = cv.Controller(law)
+        yield "item() of a tensor on the GPU", time_step(lambda: control.step(kl.item()), steps)
 
 
 if __name__ == "__main__":
     for law in LAWS:
-        for way, microseconds in judge(law):
-            print(f"{type(law).__name__:6s} {way:48s} {microseconds:8.1f}")
+        for measurement, microseconds in time_law(law):
+            print(f"{type(law).__name__:6s} {measurement:48s} {microseconds:8.1f}")

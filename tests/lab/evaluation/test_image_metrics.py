@@ -603,13 +603,13 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
 
 
 def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples"))
-    judge_fid = importlib.import_module("judge_fid")
-    for module in (images, judge_fid):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    fid_benchmark = importlib.import_module("fid")
+    for module in (images, fid_benchmark):
         monkeypatch.setattr(module, "load_inception", lambda root: Small())
     found = {
         one[1:4]: one.fid
-        for one in judge_fid.judge(photographs.folder.path, 12, 8, torch.device("cpu"))
+        for one in fid_benchmark.compute_fids(photographs.folder.path, 12, 8, torch.device("cpu"))
     }
     assert len(found) == 3 * 2 * 3  # what is made, against which part, in which way
     fids = evaluate(photographs, 10_000, fid_pictures=12)["fid"]
@@ -617,11 +617,11 @@ def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monk
         assert found[made, "test", "as trained"] == pytest.approx(fids[made]["score"], rel=1e-3)
         assert found[made, "test", "through JPEG"] == pytest.approx(fids[made]["score"], rel=0.1)
     x = on_test_examples(photographs).examples.batch(torch.arange(4))
-    assert 0.01 < (judge_fid.through_jpeg(x) - x).abs().mean() < 0.2
+    assert 0.01 < (fid_benchmark.encode_jpeg(x) - x).abs().mean() < 0.2
     by_pillow = np.asarray(
         Image.fromarray(x[0, 0].numpy()).resize((8, 8), Image.Resampling.BILINEAR)
     )
-    assert np.allclose(judge_fid.smaller(8)(x)[0, 0], by_pillow, atol=1e-5)
+    assert np.allclose(fid_benchmark.resize_to(8)(x)[0, 0], by_pillow, atol=1e-5)
 
 
 def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photographs, monkeypatch):
