@@ -146,7 +146,9 @@ def compute_fids(path: Path, count: int, size: int, device: torch.device) -> Ite
         f"at {size}x{size}": resize_to(size),
         "through JPEG": encode_jpeg,
     }
-    indices = {name: some_examples(each, min(count, each.available)) for name, each in splits.items()}
+    indices = {
+        name: some_examples(each, min(count, each.available)) for name, each in splits.items()
+    }
     references = {
         name: extract_features(network, read_images(each, indices[name]), transforms)
         for name, each in splits.items()
@@ -176,7 +178,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", nargs="+", type=Path, help="run folders of image models")
-    parser.add_argument("--images", type=int, default=10_000, help="images of each set")
+    parser.add_argument(
+        "--images", "--pictures", type=int, default=10_000, help="images of each set"
+    )
     parser.add_argument("--size", type=int, default=32, help="original resolution of the images")
     parser.add_argument("--out", type=Path, default=Path("fids.csv"))
     options = parser.parse_args()

@@ -17,6 +17,7 @@ interrupted run stopped. `--tasks cifar10-128 ptb-paper` are for a GPU: the pape
 import argparse
 import csv
 import statistics
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from common import SmallVAE, Trace, binary_vectors
 from torch import Tensor
 
 import controlvae as cv
@@ -37,6 +37,9 @@ from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.measurements import row_columns
 from controlvae.lab.engines.select import make_engine
 from controlvae.laws import Law
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+from common import SmallVAE, Trace, binary_vectors
 
 Of = tuple[str, str, int]  # whose trace it is: the training, the law, the seed
 Train = Callable[[Sequence[tuple[Law, int]]], Iterator[Trace]]
