@@ -111,6 +111,7 @@ def _contexts(prefix: str, modules: nn.Sequential) -> Iterator[_LayerContext]:
         after = [m for _, m in plain[number + 1 : following]]
         sizes = (m.unflattened_size for m in after if isinstance(m, nn.Unflatten))
         output_map: tuple[int, int, int] | None = next(sizes, None)  # type: ignore[assignment]
+        if following < len(plain) and _is_vector_to_map(plain[following][1]):
             output_map = None  # a map of one pixel, used as the vector it is
         flattened = number > 0 and isinstance(plain[number - 1][1], nn.Flatten)
         relu_after = any(isinstance(m, nn.ReLU) for m in after)
@@ -118,8 +119,8 @@ def _contexts(prefix: str, modules: nn.Sequential) -> Iterator[_LayerContext]:
         yield _LayerContext(
             name, module, channels if flattened else 0, output_map, relu_before, relu_after, last
         )
-        kept = channels if isinstance(module, nn.BatchNorm2d) else 0
-        channels = getattr(module, "out_channels", kept)
+        unchanged = channels if isinstance(module, nn.BatchNorm2d) else 0
+        channels = getattr(module, "out_channels", unchanged)
         relu_before = relu_after
 
 
