@@ -1,12 +1,8 @@
-"""Metrics as functions of arrays: usable on anyone's model. Plain numbers or a named record come out."""
+"""Metrics as functions of arrays. Each returns a plain number or a named record."""
 
+from controlvae.metrics.disentanglement.beta_vae import BetaVAEScore, beta_vae_score
 from controlvae.metrics.disentanglement.dci import DCI, dci
-from controlvae.metrics.disentanglement.factor_vae import (
-    BetaVAEScore,
-    FactorVAEScore,
-    beta_vae_score,
-    factor_vae_score,
-)
+from controlvae.metrics.disentanglement.factor_vae import FactorVAEScore, factor_vae_score
 from controlvae.metrics.disentanglement.mig import MIG, mig, mig_histogram, mig_sampled
 from controlvae.metrics.disentanglement.modularity import Modularity, modularity
 from controlvae.metrics.disentanglement.rmig import rmig
@@ -15,7 +11,7 @@ from controlvae.metrics.image.fid import FID, Moments, fid, moments
 from controlvae.metrics.image.kid import KID, kid
 from controlvae.metrics.image.ssim import psnr, ssim
 from controlvae.metrics.information import MutualInformation, active_units, mutual_information
-from controlvae.metrics.likelihood import bits_per_dimension, dequantised, iwae
+from controlvae.metrics.likelihood import bits_per_dimension, dequantization_offset, iwae
 from controlvae.metrics.step_response import StepResponse, step_response
 from controlvae.metrics.text import Distinct, bleu, distinct_n, perplexity, self_bleu
 

@@ -1,21 +1,19 @@
-"""How a controlled quantity answered its set point: settling time, overshoot, steady-state error."""
+"""Step response of a controlled quantity: settling time, overshoot and steady-state error."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from controlvae.metrics._validation import host_array
+from controlvae.metrics._validation import to_numpy
 
 
 @dataclass(frozen=True)
 class StepResponse:
-    """What a control engineer reads off a trace. Times in the units of `steps`; the rest as shares of |set point|."""
+    """Step response of a trace. Times are in the units of `steps`, the rest in shares of |target|."""
 
-    settling_time: (
-        float | None
-    )  # from when on the trace stays within the band; None if it never does
-    overshoot: float  # how far the trace went past its set point
+    settling_time: float | None  # time from which the trace stays within the band; None if never
+    overshoot: float  # largest distance past the set point
     steady_state_error: float  # mean of (trace - target) over the last tenth
     steady_state_spread: float  # standard deviation over the last tenth
     band: float
@@ -24,44 +22,32 @@ class StepResponse:
 def step_response(
     trace: Any, target: Any, *, steps: Any = None, band: float = 0.02, start: float | None = None
 ) -> StepResponse:
-    """Describes how a trace approached its set point and stayed there.
+    r"""Measure how a trace approaches its set point and stays there.
+
+    .. math:: t_s = \min \{t : |y_\tau - r_\tau| \le 0.02 \, |r_\tau| \ \forall \tau \ge t\}
+
+    The definitions are those of Åström & Murray, *Feedback Systems*, 2008, section 5.3.
 
     Args:
-        trace: measured values in order, (n,).
-        target: the set point, a number, or one per value for a ramp.
-        steps: the time of each value; 1..n by default.
-        band: the relative distance from the set point that counts as settled.
-        start: where it stood before the first value; by default the first value. Past the set point is away from it.
+        trace: Measured values y in order, (n,).
+        target: Set point r: a number, or one per value for a ramp.
+        steps: Time of each value; default 1..n.
+        band: Relative distance from the set point that counts as settled.
+        start: Value before the trace; default the first value. Overshoot is on the other side of
+            the set point.
+
+    Returns:
+        Settling time, overshoot, steady-state error and spread.
 
     >>> step_response([0.0, 5.0, 12.0, 10.1, 10.0, 10.0], target=10.0).settling_time
     4.0
     """
-    values, goal = host_array(trace).astype(np.float64), host_array(target).astype(np.float64)
-    times = (
-        np.arange(1, values.size + 1, dtype=np.float64)
-        if steps is None
-        else host_array(steps).astype(np.float64)
-    )
-    if values.ndim != 1 or len(values) == 0:
-        raise ValueError(f"trace must be a non-empty line of numbers, got shape {values.shape}")
-    for name, given, shapes in (
-        ("steps", times, [values.shape]),
-        ("target", goal, [(), values.shape]),
-    ):
-        if given.shape not in shapes:
-            raise ValueError(
-                f"{name} must fit the trace of {len(values)} values, got shape {given.shape}"
-            )
-    if not (np.isfinite(values).all() and np.isfinite(goal).all() and (goal != 0).all()):
-        raise ValueError(
-            "trace must be finite, and its target too and not zero: distances are shares of it"
-        )
-    if not 0 < band < 1:
-        raise ValueError(f"band must lie in (0, 1), got {band}")
+    values, goal = to_numpy(trace).astype(np.float64), to_numpy(target).astype(np.float64)
+    default_times = np.arange(1, values.size + 1)
+    times = to_numpy(default_times if steps is None else steps).astype(np.float64)
+    _check_trace(values, goal, times, band)
     goal = np.broadcast_to(goal, values.shape)
-    relative = (values - goal) / np.abs(
-        goal
-    )  # signed distance from the set point, as a share of its size
+    relative = (values - goal) / np.abs(goal)  # signed, as a share of the set point
     outside = np.flatnonzero(np.abs(relative) > band)
     settled_from = 0 if len(outside) == 0 else int(outside[-1]) + 1
     tail = relative[-max(1, len(values) // 10) :]
@@ -74,7 +60,24 @@ def step_response(
     )
 
 
+def _check_trace(values: np.ndarray, goal: np.ndarray, times: np.ndarray, band: float) -> None:
+    if values.ndim != 1 or len(values) == 0:
+        raise ValueError(f"trace must be a non-empty list of numbers, got shape {values.shape}")
+    if times.shape != values.shape:
+        raise ValueError(f"steps must have {len(values)} values like the trace, got {times.shape}")
+    if goal.shape not in [(), values.shape]:
+        raise ValueError(
+            f"target must be a number or {len(values)} values like the trace, got {goal.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError("trace must be finite")
+    if not (np.isfinite(goal).all() and (goal != 0).all()):
+        raise ValueError("target must be finite and not zero: distances are shares of it")
+    if not 0 < band < 1:
+        raise ValueError(f"band must be in (0, 1), got {band}")
+
+
 def _overshoot(relative: np.ndarray, start: float) -> float:
-    """The largest excursion beyond the set point on the far side from the start."""
+    """Return the largest distance past the set point, seen from the start."""
     direction = 1.0 if start <= 0 else -1.0
     return max(0.0, float((direction * relative).max()))

@@ -1,4 +1,8 @@
-"""How varied generated sentences are, and how surprised a model is by given ones."""
+"""Diversity of generated sentences (distinct-n, self-BLEU), BLEU and perplexity.
+
+self-BLEU is kept although NLTK has BLEU: 1,000 sentences take 0.2 s instead of 62 to 79 s, with
+equal values.
+"""
 
 import math
 from collections import Counter
@@ -8,33 +12,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from controlvae.metrics._validation import at_least, host_array
+from controlvae.metrics._validation import check_at_least, to_numpy
 
-Sentence = str | Sequence[Hashable]  # words between spaces, or a list of words or numbers
-_EPSILON = 0.1  # what smoothing method 1 puts in the place of no match
+#: Words separated by spaces, or a list of words or token ids.
+Sentence = str | Sequence[Hashable]
+
+_SMOOTHED_COUNT = 0.1  # replaces a count of 0 in smoothing method 1
 
 
 class Distinct(NamedTuple):
-    """Distinct n-grams: how many, of how many in all."""
+    """Number of distinct n-grams and of all n-grams."""
 
-    number: int  # grows with the text: compare at one sample size
+    number: int  # grows with the text: compare at equal sample sizes
     total: int
-    ratio: float  # number / total, 0 where there are none
+    ratio: float  # number / total, 0 if there are none
 
 
 def distinct_n(sentences: Sequence[Sentence], n: int, across: bool = False) -> Distinct:
-    """Distinct n-grams of a set of sentences: Dis-n.
+    r"""Count the distinct n-grams of a set of sentences (Dis-n).
 
-    Li et al., *A diversity-promoting objective function for neural conversation models*, 2016, counts within sentences
-    and divides by the total. The ControlVAE paper prints the bare count over all sentences put end to end, so that
-    n-grams run across the joins: `across=True`.
+    .. math:: \mathrm{ratio} = \frac{|\{\text{n-grams}\}|}{\text{number of n-grams}}
+
+    Li et al., *A diversity-promoting objective function for neural conversation models*, 2016, count
+    within sentences and divide by the total. The ControlVAE paper prints the count itself, over all
+    sentences concatenated, so that n-grams cross sentence ends: `across=True`.
 
     Args:
-        sentences: strings, split at white space, or lists of tokens.
-        n: words in an n-gram.
-        across: count over the sentences put end to end.
+        sentences: Strings, split at white space, or lists of tokens.
+        n: Words per n-gram.
+        across: Count over the concatenated sentences.
+
+    Returns:
+        The number of distinct n-grams, of all n-grams, and their ratio.
+
+    >>> distinct_n(["a b a b", "a b"], 2)
+    Distinct(number=2, total=4, ratio=0.5)
     """
-    at_least(1, n=n)
+    check_at_least(1, n=n)
     texts = _tokens(sentences)
     if across:
         texts = [tuple(chain.from_iterable(texts))]
@@ -46,111 +60,127 @@ def distinct_n(sentences: Sequence[Sentence], n: int, across: bool = False) -> D
 def self_bleu(
     sentences: Sequence[Sentence], n: int, sample: int | None = None, seed: int = 0
 ) -> float:
-    """BLEU-n of each sentence against all the others, averaged: 1 where all are alike, 0 where none share a word.
+    r"""Compute the mean BLEU-n of each sentence against all the others.
 
-    Zhu et al., *Texygen*, 2018, with uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to NLTK's
-    `sentence_bleu`. A count is clipped by the largest one among the *other* sentences, so the two largest counts of
-    every n-gram serve all sentences, and 1,000 of them take a fifth of a second where NLTK takes a minute.
+    .. math:: \frac1N \sum_i \mathrm{BLEU}_n(s_i, \{s_j : j \ne i\})
+
+    It is 1 if all sentences are equal and 0 if no two share a word. Zhu et al., *Texygen*, 2018, with
+    uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to NLTK's `sentence_bleu`. A
+    count is clipped by the largest count among the other sentences, so the two largest counts of
+    each n-gram suffice for all sentences.
 
     Args:
-        sentences: strings, split at white space, or lists of tokens; two or more.
-        n: the longest n-grams that count.
-        sample: take so many of the sentences at random; None takes all. (The paper takes the first 1,000.)
-        seed: of that choice.
+        sentences: At least two strings, split at white space, or lists of tokens.
+        n: Length of the longest n-grams.
+        sample: Number of sentences to draw at random; None uses all. (The paper uses the first
+            1,000.)
+        seed: Seed of the sample.
+
+    Returns:
+        self-BLEU-n in [0, 1].
+
+    >>> round(self_bleu(["a b c d", "a b x y"], 2), 6)
+    0.408248
     """
-    at_least(1, n=n)
+    check_at_least(1, n=n)
     texts = _tokens(sentences)
     if sample is not None:
         if not 2 <= sample <= len(texts):
-            raise ValueError(
-                f"sample must lie in 2..{len(texts)}, the number of sentences, got {sample}"
-            )
-        texts = [
-            texts[i] for i in np.random.default_rng(seed).choice(len(texts), sample, replace=False)
-        ]
+            raise ValueError(f"sample must be in 2..{len(texts)} (all sentences), got {sample}")
+        chosen = np.random.default_rng(seed).choice(len(texts), sample, replace=False)
+        texts = [texts[i] for i in chosen]
     if len(texts) < 2:
-        raise ValueError(
-            f"sentences must be two or more, each to be held against the others, got {len(texts)}"
-        )
-    precisions = np.stack([_precisions(texts, order) for order in range(1, n + 1)])
-    return float(_score(_brevity([len(text) for text in texts]), precisions).mean())
+        raise ValueError(f"self-BLEU needs at least 2 sentences, got {len(texts)}")
+    precisions = np.stack([_leave_one_out_precisions(texts, order) for order in range(1, n + 1)])
+    return float(_bleu(_leave_one_out_penalties([len(text) for text in texts]), precisions).mean())
 
 
 def bleu(
     sentences: Sequence[Sentence], references: Sequence[Sequence[Sentence]], n: int
 ) -> np.ndarray:
-    """BLEU-n of each sentence against references of its own: (sentences,).
+    r"""Compute the BLEU-n of each sentence against its references.
 
-    Papineni et al. 2002, by the sentence, with uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to
-    NLTK's `sentence_bleu`.
+    .. math:: \mathrm{BLEU}_n = e^{\min(0, 1 - r/c)} \Big(\prod_{i=1}^n p_i\Big)^{1/n}
+
+    Papineni et al., *BLEU: a method for automatic evaluation of machine translation*, 2002, per
+    sentence, with uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to NLTK's
+    `sentence_bleu`.
 
     Args:
-        sentences: strings, split at white space, or lists of tokens.
-        references: for each sentence one or more.
-        n: the longest n-grams that count.
+        sentences: Strings, split at white space, or lists of tokens.
+        references: One or more references for each sentence.
+        n: Length of the longest n-grams.
+
+    Returns:
+        BLEU-n of each sentence, (sentences,).
+
+    >>> bleu(["a b c"], [["a b c", "x y"]], 2).tolist()
+    [1.0]
     """
-    at_least(1, n=n)
-    texts, others = (
-        _tokens(sentences),
-        [_tokens(own, "references of each sentence") for own in references],
-    )
-    if len(texts) != len(others) or not all(others):
+    check_at_least(1, n=n)
+    texts = _tokens(sentences)
+    references_of = [_tokens(own, "references of each sentence") for own in references]
+    if len(texts) != len(references_of) or not all(references_of):
         raise ValueError(
-            f"every sentence needs references, got {len(texts)} sentences and {len(others)} lists of them"
+            f"every sentence needs at least one reference, got {len(texts)} sentences and "
+            f"{len(references_of)} lists of references"
         )
-    penalties = np.array(
-        [_penalty(len(text), map(len, own)) for text, own in zip(texts, others, strict=True)]
-    )
+    pairs = list(zip(texts, references_of, strict=True))
+    penalties = np.array([_penalty(len(text), map(len, own)) for text, own in pairs])
     precisions = [
-        [_matched(text, own, order) for text, own in zip(texts, others, strict=True)]
-        for order in range(1, n + 1)
+        [_precision(text, own, order) for text, own in pairs] for order in range(1, n + 1)
     ]
-    return _score(penalties, np.array(precisions).reshape(n, -1))
+    return _bleu(penalties, np.array(precisions).reshape(n, -1))
 
 
 def perplexity(nats: Any, tokens: Any) -> float:
-    """exp(Σ nats / Σ tokens): the number of equally likely words that would surprise as much.
+    r"""Compute the perplexity: the number of equally likely tokens with the same cost.
 
-    Which perplexity it is depends on the nats: of the reconstruction alone it is the ControlVAE paper's dialog PPL,
-    which falls as z carries more; of reconstruction + KL, or of -`iwae`, it is an upper bound of the model's own.
+    .. math:: \exp\Big(\sum \text{nats} \Big/ \sum \text{tokens}\Big)
+
+    Its meaning depends on the nats. Those of the reconstruction alone give the dialog PPL of the
+    ControlVAE paper, which falls as z carries more information. Those of reconstruction + KL, or of
+    -`iwae`, give an upper bound of the model's perplexity (Bowman et al., *Generating sentences from
+    a continuous space*, 2016).
 
     Args:
-        nats: -log p or a bound on it, of each sentence or in all.
-        tokens: how many each sentence has, or in all; the end of a sentence is a token where the nats include it.
+        nats: -log p or a bound on it, per sentence or in total.
+        tokens: Number of tokens, per sentence or in total. The end of a sentence is a token if the
+            nats include it.
+
+    Returns:
+        The perplexity per token.
+
+    >>> round(perplexity(3 * math.log(4), 3), 6)
+    4.0
     """
-    cost, count = host_array(nats).astype(np.float64), host_array(tokens).astype(np.float64)
+    cost, count = to_numpy(nats).astype(np.float64), to_numpy(tokens).astype(np.float64)
     if cost.shape != count.shape:
         raise ValueError(
-            f"nats and tokens must be of one shape, got {cost.shape} and {count.shape}"
+            f"nats and tokens must have equal shapes, got {cost.shape} and {count.shape}"
         )
     if not np.isfinite(cost).all() or cost.sum() < 0:
         raise ValueError(
-            f"nats must be finite and 0 or more in all, as -log p is, got a sum of {cost.sum()}"
+            f"nats must be finite with a sum of at least 0, as -log p has, got {cost.sum()}"
         )
-    if (
-        not (np.isfinite(count) & (count >= 0) & (count == np.floor(count))).all()
-        or count.sum() < 1
-    ):
-        raise ValueError(
-            f"tokens must be whole numbers, 1 or more in all, got a sum of {count.sum()}"
-        )
+    is_count = np.isfinite(count) & (count >= 0) & (count == np.floor(count))
+    if not is_count.all() or count.sum() < 1:
+        raise ValueError(f"tokens must be integers with a sum of at least 1, got {count.sum()}")
     with np.errstate(over="ignore"):
         return float(np.exp(cost.sum() / count.sum()))
 
 
-def _tokens(sentences: Sequence[Sentence], what: str = "sentences") -> list[tuple[Hashable, ...]]:
+def _tokens(sentences: Sequence[Sentence], name: str = "sentences") -> list[tuple[Hashable, ...]]:
     if isinstance(sentences, str):
-        raise ValueError(
-            f"{what} must be a list of them, got one string; text.splitlines() makes a list of lines"
-        )
+        raise ValueError(f"{name} must be a list, got one string; use text.splitlines()")
     return [
-        tuple(sentence.split() if isinstance(sentence, str) else _plain(sentence))
+        tuple(sentence.split() if isinstance(sentence, str) else _as_list(sentence))
         for sentence in sentences
     ]
 
 
-def _plain(sentence: Any) -> Sequence[Hashable]:
-    """Numbers out of a tensor or an array: as elements of it, equal ones would count as different."""
+def _as_list(sentence: Any) -> Sequence[Hashable]:
+    """Convert a tensor or array to Python numbers: equal tensor elements have different hashes."""
     return sentence.tolist() if hasattr(sentence, "tolist") else sentence
 
 
@@ -158,66 +188,66 @@ def _ngrams(text: tuple[Hashable, ...], n: int) -> Iterator[tuple[Hashable, ...]
     return zip(*(text[start:] for start in range(n)), strict=False)
 
 
-def _precisions(texts: Sequence[tuple[Hashable, ...]], order: int) -> np.ndarray:
-    """Share of a sentence's n-grams of one order that another sentence has as well, smoothed: (sentences,).
+def _leave_one_out_precisions(texts: Sequence[tuple[Hashable, ...]], order: int) -> np.ndarray:
+    """Return the smoothed n-gram precision of each sentence against all the others, (sentences,).
 
-    Zero only where not even a word is shared: that, with NLTK, is a score of 0 and is not smoothed.
+    It is 0 only if not even a word is shared. As in NLTK, the score is then 0 and not smoothed.
     """
     counts = [Counter(_ngrams(text, order)) for text in texts]
-    largest: dict[
-        tuple[Hashable, ...], tuple[int, int, int]
-    ] = {}  # the largest count, whose it is, the next largest
+    # For each n-gram: its largest count, the sentence that has it, and the second largest count.
+    largest: dict[tuple[Hashable, ...], tuple[int, int, int]] = {}
     for number, own in enumerate(counts):
         for gram, count in own.items():
             first, owner, second = largest.get(gram, (0, -1, 0))
             largest[gram] = (
                 (count, number, first) if count > first else (first, owner, max(second, count))
             )
-    found = np.empty(len(texts))
+    matches = np.empty(len(texts))
     for number, own in enumerate(counts):
-        others = ((count, largest[gram]) for gram, count in own.items())
-        found[number] = sum(
-            min(count, top[2] if top[1] == number else top[0]) for count, top in others
-        )
+        total = 0
+        for gram, count in own.items():
+            first, owner, second = largest[gram]
+            total += min(count, second if owner == number else first)
+        matches[number] = total
     return np.array(
-        [_smoothed(count, text, order) for count, text in zip(found, texts, strict=True)]
+        [_smooth(count, text, order) for count, text in zip(matches, texts, strict=True)]
     )
 
 
-def _matched(
-    text: tuple[Hashable, ...], others: Sequence[tuple[Hashable, ...]], order: int
+def _precision(
+    text: tuple[Hashable, ...], references: Sequence[tuple[Hashable, ...]], order: int
 ) -> float:
-    """Share of a sentence's n-grams of one order that one of the others has as well, smoothed."""
+    """Return the smoothed n-gram precision of a sentence against its references."""
     most: Counter[tuple[Hashable, ...]] = Counter()
-    for other in others:
-        most |= Counter(_ngrams(other, order))
-    return _smoothed((Counter(_ngrams(text, order)) & most).total(), text, order)
+    for reference in references:
+        most |= Counter(_ngrams(reference, order))
+    return _smooth((Counter(_ngrams(text, order)) & most).total(), text, order)
 
 
-def _smoothed(found: float, text: tuple[Hashable, ...], order: int) -> float:
-    return (_EPSILON if found == 0 and order > 1 else found) / max(len(text) - order + 1, 1)
+def _smooth(matches: float, text: tuple[Hashable, ...], order: int) -> float:
+    smoothed = _SMOOTHED_COUNT if matches == 0 and order > 1 else matches
+    return smoothed / max(len(text) - order + 1, 1)
 
 
-def _score(penalties: np.ndarray, precisions: np.ndarray) -> np.ndarray:
-    """BLEU of every sentence from its brevity, (sentences,), and the precisions of each order, (orders, sentences)."""
-    with np.errstate(divide="ignore"):  # exp(log 0) is the 0 it should be
+def _bleu(penalties: np.ndarray, precisions: np.ndarray) -> np.ndarray:
+    """Return BLEU from brevity penalties (sentences,) and precisions (orders, sentences)."""
+    with np.errstate(divide="ignore"):  # exp(log 0) is 0, as it should be
         return penalties * np.exp(np.log(precisions).mean(0))
 
 
-def _brevity(lengths: Sequence[int]) -> np.ndarray:
-    """The penalty of each sentence against all the others: (sentences,)."""
-    how_many = Counter(lengths)
+def _leave_one_out_penalties(lengths: Sequence[int]) -> np.ndarray:
+    """Return the brevity penalty of each sentence against all the others, (sentences,)."""
+    counts = Counter(lengths)
     others = {
-        own: [length for length in how_many if length != own or how_many[own] > 1]
-        for own in how_many
+        own: [length for length in counts if length != own or counts[own] > 1] for own in counts
     }
-    penalties = {own: _penalty(own, others[own]) for own in how_many}
+    penalties = {own: _penalty(own, others[own]) for own in counts}
     return np.array([penalties[own] for own in lengths])
 
 
-def _penalty(own: int, others: Iterable[int]) -> float:
-    """exp(1 - r/c) where the reference nearest in length, r, is longer than the sentence, c."""
-    nearest = min(others, key=lambda other: (abs(other - own), other))
+def _penalty(own: int, references: Iterable[int]) -> float:
+    """Return exp(1 - r/c) if the reference nearest in length, r, is longer than c, else 1."""
+    nearest = min(references, key=lambda length: (abs(length - own), length))
     if own == 0:
         return 0.0
     return 1.0 if own > nearest else math.exp(1 - nearest / own)

@@ -19,11 +19,12 @@ from controlvae.lab.data.factors import Factors, read_factors
 from controlvae.lab.evaluation.disentanglement import disentanglement, scores
 from controlvae.lab.evaluation.external_codes import score_codes
 from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram
-from controlvae.metrics._validation import learn_and_test
+from controlvae.metrics._validation import split_train_test
 from controlvae.metrics.disentanglement import dci, modularity, sap
 from controlvae.metrics.disentanglement._gradient_boosting import boost
 from controlvae.metrics.disentanglement.dci import importance_scores
-from controlvae.metrics.disentanglement.factor_vae import _partners, logistic_regression
+from controlvae.metrics.disentanglement._shared_factor import draw_partners
+from controlvae.metrics.disentanglement.beta_vae import logistic_regression
 from controlvae.metrics.disentanglement.sap import linear_svm
 
 Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -203,7 +204,7 @@ def test_the_line_is_that_of_linear_svc(shares):
 def test_sap_of_classes_is_linear_svcs_accuracy():
     codes = noisy()
     result = sap(codes, FACTORS, learn=400, test=200, seed=3)
-    rows, others = learn_and_test(list(FACTORS.T), 400, 200, 3)
+    rows, others = split_train_test(list(FACTORS.T), 400, 200, 3)
     assert not set(rows) & set(others)
     gaps = []
     for y in FACTORS.T:
@@ -265,7 +266,7 @@ def test_votes_and_points_equal_their_definitions():
 
 def test_a_partner_is_any_row_with_the_same_value():
     labels = np.array([2, 0, 1, 0, 2, 0])
-    partners = _partners(labels, np.repeat([0, 1, 2], 3_000), np.random.default_rng(0)).reshape(
+    partners = draw_partners(labels, np.repeat([0, 1, 2], 3_000), np.random.default_rng(0)).reshape(
         3, 3_000
     )
     counts = np.stack([np.bincount(row, minlength=6) for row in partners]) / 3_000

@@ -1,12 +1,8 @@
 """Disentanglement scores of codes against ground-truth factors."""
 
+from controlvae.metrics.disentanglement.beta_vae import BetaVAEScore, beta_vae_score
 from controlvae.metrics.disentanglement.dci import DCI, dci
-from controlvae.metrics.disentanglement.factor_vae import (
-    BetaVAEScore,
-    FactorVAEScore,
-    beta_vae_score,
-    factor_vae_score,
-)
+from controlvae.metrics.disentanglement.factor_vae import FactorVAEScore, factor_vae_score
 from controlvae.metrics.disentanglement.mig import MIG, mig, mig_histogram, mig_sampled
 from controlvae.metrics.disentanglement.modularity import Modularity, modularity
 from controlvae.metrics.disentanglement.rmig import rmig

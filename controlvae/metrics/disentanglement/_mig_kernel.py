@@ -1,6 +1,6 @@
-"""The sum under `mig_sampled` as one Triton kernel: exponent, power and sum stay in registers."""
+"""Triton kernel for the sum of densities in `mig_sampled`: all intermediates stay in registers."""
 
-# Triton's own dialect: kernel arguments carry no types.
+# Arguments of Triton kernels have no types.
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
 import torch
@@ -9,7 +9,8 @@ import triton.language as tl
 from torch import Tensor
 
 _DRAWS = 64  # per program
-_ENCODERS = 64  # per turn of its loop: 32 running sums a thread, enough work to hide three loads
+# Encoders per iteration: 32 running sums per thread, enough work to hide three loads.
+_ENCODERS = 64
 _WARPS = 4
 
 
@@ -20,8 +21,8 @@ def _add_kernel(
     latent = tl.program_id(1)
     row = tl.program_id(0) * DRAWS + tl.arange(0, DRAWS)
     point = tl.load(z + latent * draws + row, mask=row < draws, other=0.0)
-    # A running sum for each draw and each place in the block of encoders, added up once at the end: no reduction
-    # inside the loop, and each float32 sum has a 64th of the terms, so it loses little to rounding.
+    # One running sum per draw and per position in the block of encoders, reduced once at the end.
+    # The loop has no reduction, and each float32 sum has a 64th of the terms, so it rounds little.
     total = tl.zeros((DRAWS, ENCODERS), dtype=tl.float32)
     for first in range(0, encoders, ENCODERS):
         column = first + tl.arange(0, ENCODERS)
@@ -29,16 +30,22 @@ def _add_kernel(
         at = latent * encoders + column
         a = tl.load(scale + at, mask=inside, other=0.0)
         b = tl.load(shift + at, mask=inside, other=0.0)
-        c = tl.load(
-            peak + at, mask=inside, other=float("-inf")
-        )  # 2^-inf = 0: past the end adds nothing
+        # 2^-inf = 0, so positions past the end add nothing.
+        c = tl.load(peak + at, mask=inside, other=float("-inf"))
         t = point[:, None] * a[None, :] + b[None, :]
         total += tl.exp2(c[None, :] - t * t)
     tl.store(out + latent * draws + row, tl.sum(total, axis=1), mask=row < draws)
 
 
 def add_densities(z: Tensor, scale: Tensor, shift: Tensor, peak: Tensor) -> Tensor:
-    """Σ_n 2^(peak_n - (scale_n z + shift_n)²): z is (latents, draws), the others (latents, encoders), all float32."""
+    """Return Σ_n 2^(peak_n - (scale_n z + shift_n)²), (latents, draws), in float32.
+
+    Args:
+        z: Draws, (latents, draws).
+        scale: Scales of the posteriors, (latents, encoders).
+        shift: Shifts of the posteriors, same shape.
+        peak: Logarithms of the peaks to base 2, same shape.
+    """
     z, scale, shift, peak = (part.contiguous() for part in (z, scale, shift, peak))
     latents, draws = z.shape
     out = torch.empty_like(z)

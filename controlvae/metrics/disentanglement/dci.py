@@ -1,4 +1,4 @@
-"""Disentanglement, completeness, informativeness: how the importance of latents for factors is spread."""
+"""DCI: disentanglement, completeness and informativeness from feature importances."""
 
 import math
 from collections.abc import Sequence
@@ -9,26 +9,26 @@ import numpy as np
 import torch
 
 from controlvae.metrics._validation import (
-    classes,
-    code_tensor,
-    host_array,
-    learn_and_test,
-    named,
-    place,
+    as_code_tensor,
+    by_factor_name,
+    factor_labels,
+    resolve_device,
+    split_train_test,
+    to_numpy,
 )
 from controlvae.metrics.disentanglement._gradient_boosting import boost
 
 
 @dataclass(frozen=True)
 class DCI:
-    """Three scores, higher is better, and what they were read from."""
+    """Three scores, higher is better, and the importances behind them."""
 
-    disentanglement: float  # 1 where each latent matters for one factor alone
-    completeness: float  # 1 where one latent alone matters for each factor
-    informativeness: float  # accuracy on examples that were not learnt from, mean over the factors
-    informativeness_learnt: float  # accuracy on those that were
-    per_factor: dict[str, float] | list[float]  # accuracy on examples not learnt from
-    importance: list[list[float]]  # (latents, factors); each column adds up to 1
+    disentanglement: float  # 1 if each latent matters for a single factor
+    completeness: float  # 1 if a single latent matters for each factor
+    informativeness: float  # test accuracy, mean over the factors
+    informativeness_learnt: float  # training accuracy
+    per_factor: dict[str, float] | list[float]  # test accuracy
+    importance: list[list[float]]  # (latents, factors); each column sums to 1
     estimator: str
 
 
@@ -43,42 +43,57 @@ def dci(
     factor_names: Sequence[str] | None = None,
     device: torch.device | str | None = None,
 ) -> DCI:
-    """DCI with boosted trees, as disentanglement_lib computes it.
+    r"""Compute DCI with boosted trees, as disentanglement_lib does.
 
-    Eastwood & Williams, *A framework for the quantitative evaluation of disentangled representations*, 2018. Trees
-    predict each factor from the codes; `importance_scores` turns their importances into the first two scores. As in
-    disentanglement_lib (Locatello et al. 2019) there are 100 rounds of trees of depth 3, 10,000 examples to learn from
-    and 5,000 to test on, and informativeness is an accuracy (in the paper an error). Its trees are scikit-learn's; ours
-    are a twin (`boosting.py`) that is about forty times as fast: 9 s on a CPU core for 2D Shapes, 1.3 s on an H200. Of
-    at most 2,048 examples every value is a cut of its own, as theirs are, and it is two and a half times as fast: 9 s
-    for 2,000 examples and factors of 40 and of 3 values. On the same 10,000 examples of a trained model theirs gave
-    0.563, 0.617, 0.816 and ours 0.574, 0.627, 0.828. Scores rise with `learn`, so compare like with like. A GPU adds in
-    no fixed order, and two calls there may differ in the fourth digit.
+    .. math:: D = \sum_j \rho_j \Big(1 - \frac{H(P_{j\cdot})}{\ln K}\Big), \qquad
+              C = \sum_k \rho_k \Big(1 - \frac{H(P_{\cdot k})}{\ln L}\Big)
+
+    Trees predict each factor from the codes; their importances give P and ρ, see
+    `importance_scores`. Informativeness is the accuracy of the trees, where the paper reports an
+    error (Eastwood & Williams, *A framework for the quantitative evaluation of disentangled
+    representations*, 2018).
+
+    Settings are those of disentanglement_lib (Locatello et al. 2019): 100 rounds of trees of depth
+    3, 10,000 training and 5,000 test examples. It uses scikit-learn's trees; those of
+    `_gradient_boosting.py` are about forty times as fast: 9 s on a CPU core for 2D Shapes, 1.3 s on
+    an H200. On the same 10,000 examples of a trained model, scikit-learn's trees gave 0.563, 0.617
+    and 0.816, these 0.574, 0.627 and 0.828. With at most 2,048 examples every value is a possible
+    cut, as in scikit-learn.
+
+    Scores rise with `learn`, so compare them at equal settings. A GPU sums in no fixed order, so
+    two calls may differ in the fourth digit.
 
     Args:
-        codes: (examples, latents). Trees tell them apart as float32, as scikit-learn's do; for float64 the sums are in
-            float64, for all else in float32, three times as fast.
-        factors: integer classes, (examples, factors), two factors or more.
-        learn: examples to learn from; with fewer than `learn + test`, all are used in that proportion.
-        test: examples to test on.
-        seed: of the choice of examples, and of the trees.
-        factor_names: what to call the factors in the result.
-        device: where to compute; by default where `codes` are.
+        codes: Codes, (examples, latents). Trees compare them in float32, as scikit-learn does. Sums
+            are in float64 for float64 codes, otherwise in float32, which is three times as fast.
+        factors: Integer classes, (examples, factors), at least two factors.
+        learn: Training examples. With fewer than `learn + test` examples, all of them are split in
+            that proportion.
+        test: Test examples.
+        seed: Seed of the choice of examples and of the trees.
+        factor_names: Names of the factors in the result.
+        device: Device to compute on; default that of `codes`.
+
+    Returns:
+        The three scores, the accuracy per factor and the importances.
+
+    >>> import numpy as np
+    >>> factors = np.indices((4, 4)).reshape(2, -1).T.repeat(10, axis=0)
+    >>> scores = dci(1.0 * factors, factors)
+    >>> round(scores.disentanglement, 3), round(scores.completeness, 3), scores.informativeness
+    (1.0, 1.0, 1.0)
     """
-    table = code_tensor("codes", codes)
-    where = place(device, table)
-    columns = classes(factors, len(table), factor_names, least=2)
-    rows, others = learn_and_test(columns, learn, test, seed, factor_names)
-    chosen = table[torch.from_numpy(np.concatenate([rows, others])).to(table.device)].to(where)
+    table = as_code_tensor("codes", codes)
+    labels = factor_labels(factors, len(table), factor_names, min_factors=2)
+    rows, others = split_train_test(labels, learn, test, seed, factor_names)
+    order = np.concatenate([rows, others])
+    chosen = table[torch.from_numpy(order).to(table.device)].to(resolve_device(device, table))
     importance, learnt, tested = [], [], []
-    for labels in columns:
-        values, numbered = np.unique(
-            labels[rows], return_inverse=True
-        )  # a value only tested is never predicted
+    for column in labels:
+        # A value that occurs only among the test examples is never predicted.
+        values, numbered = np.unique(column[rows], return_inverse=True)
         fit = boost(chosen, torch.from_numpy(numbered).to(chosen.device), seed=seed)
-        right = values[fit.predicted.cpu().numpy()] == np.concatenate(
-            [labels[rows], labels[others]]
-        )
+        right = values[fit.predicted.cpu().numpy()] == column[order]
         importance.append(fit.importance.cpu().numpy())
         learnt.append(float(right[: len(rows)].mean()))
         tested.append(float(right[len(rows) :].mean()))
@@ -89,29 +104,36 @@ def dci(
         completeness=completeness,
         informativeness=float(np.mean(tested)),
         informativeness_learnt=float(np.mean(learnt)),
-        per_factor=named(tested, factor_names),
+        per_factor=by_factor_name(tested, factor_names),
         importance=matrix.tolist(),
-        estimator=f"DCI with boosted trees (disentanglement_lib), {len(rows):,} examples learnt, {len(others):,} "
-        "tested",
+        estimator=f"DCI with boosted trees (disentanglement_lib), {len(rows):,} examples learnt, "
+        f"{len(others):,} tested",
     )
 
 
 def importance_scores(importance: Any) -> tuple[float, float]:
-    r"""Disentanglement and completeness of importances (latents, factors), none negative.
+    r"""Compute disentanglement and completeness of an importance matrix.
 
     .. math:: D = \sum_j \rho_j \Big(1 - \frac{H(P_{j\cdot})}{\ln K}\Big), \qquad
               C = \sum_k \rho_k \Big(1 - \frac{H(P_{\cdot k})}{\ln L}\Big)
 
-    with P the rows or columns made to add up to 1, and ρ the share of a row or a column in all importance; a latent of
-    no importance has no share. Both are 0 where there is no importance at all.
+    P are rows or columns scaled to sum to 1, and ρ is the share of a row or column in the total
+    importance. A latent without importance has no share. Both scores are 0 if all importances are 0.
+
+    Args:
+        importance: Importances, (latents, factors), none negative.
+
+    Returns:
+        Disentanglement and completeness.
 
     >>> importance_scores([[1, 0], [0, 1], [0, 0]])
     (1.0, 1.0)
     """
-    matrix = host_array(importance).astype(np.float64)
+    matrix = to_numpy(importance).astype(np.float64)
     if matrix.ndim != 2 or min(matrix.shape) < 2:
         raise ValueError(
-            f"importance must be (latents, factors) with two or more of each, got shape {matrix.shape}"
+            "importance must be (latents, factors) with at least 2 of each, got shape "
+            f"{matrix.shape}"
         )
     if not (np.isfinite(matrix).all() and (matrix >= 0).all()):
         raise ValueError("importance must be finite and not negative")
@@ -119,7 +141,7 @@ def importance_scores(importance: Any) -> tuple[float, float]:
 
 
 def _concentration(matrix: np.ndarray) -> float:
-    """1 less the entropy of each row as a share of the largest possible, weighed by the row's sum."""
+    """Return the weighted mean over rows of 1 - entropy / largest entropy, weights by row sums."""
     sums = matrix.sum(1)
     rows = matrix[sums > 0] / sums[sums > 0, None]
     entropies = -(rows * np.log(np.where(rows > 0, rows, 1.0))).sum(1)

@@ -1,7 +1,8 @@
-"""The network that FID and KID are defined by: TensorFlow's Inception of 2015-12-05, up to its third pool.
+"""Inception network of FID and KID: TensorFlow's graph of 2015-12-05, up to its third pool.
 
-Heusel et al. took this graph, and a score from any other network is another metric. It is not torchvision's Inception:
-its average pools leave the border out, its last block takes a maximum, and its weights differ.
+Heusel et al. defined FID with this graph; features of another network give another metric. It
+differs from torchvision's Inception: average pools exclude the border, the last block has a max
+pool, and the weights are others.
 """
 
 import torch
@@ -9,23 +10,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SIDE = 299
-RESIZE = "bilinear to 299x299 as in the TensorFlow 1 graph (corners not aligned, no antialiasing), from 8-bit values"
+RESIZE = (
+    "bilinear to 299x299 as in the TensorFlow 1 graph (corners not aligned, no antialiasing), "
+    "from 8-bit values"
+)
 
-# A branch is a chain of layers: (name, width, kernel). "average" or "max" is a pool first. A list in the end splits it.
+# A branch is a chain of layers (name, width, kernel). A string is a pooling layer. A list at the end
+# holds parallel layers.
 Layer = tuple[str, int, int | tuple[int, int]]
 Branch = tuple[str | Layer | list[Layer], ...]
 
 
 class Inception(nn.Module):
-    """Pictures to the 2,048 features of pool3. Batch norms are folded into the convolutions before them.
+    """Network that maps images to the 2,048 features of pool3.
 
-    Layers have the names of torchvision's and pytorch-fid's files. `inception_weights.load_inception` gives one with
-    its weights; a fresh one is of no use.
+    Batch norms are folded into the convolutions before them. Layers have the names of torchvision
+    and pytorch-fid. A new instance has random weights;
+    `controlvae.lab.evaluation.inception_weights.load_inception` returns one with the published
+    weights.
+
+    Args:
+        extractor: Description of the weights, for reports.
     """
 
     def __init__(self, extractor: str = "Inception without its weights") -> None:
         super().__init__()
-        self.extractor = extractor  # in words, for reports
+        self.extractor = extractor
         self.Conv2d_1a_3x3 = _convolution(3, 32, 3, stride=2, padding=0)
         self.Conv2d_2a_3x3 = _convolution(32, 32, 3, padding=0)
         self.Conv2d_2b_3x3 = _convolution(32, 64, 3)
@@ -44,25 +54,26 @@ class Inception(nn.Module):
         self.Mixed_7c = Mixed(2048, *_block_8("max"))
 
     @torch.no_grad()
-    def forward(self, pictures: Tensor) -> Tensor:
-        """(n, 1 or 3 channels, height, width), bytes or floats in [0, 1] -> (n, 2048). Grey becomes three channels."""
-        if pictures.ndim != 4 or pictures.shape[1] not in (1, 3):
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features of images, (n, 2048).
+
+        Args:
+            images: (n, 1 or 3 channels, height, width), bytes or floats in [0, 1]. Grey images are
+                repeated in three channels.
+        """
+        if images.ndim != 4 or images.shape[1] not in (1, 3):
             raise ValueError(
-                f"pictures must be (n, 1 or 3, height, width), got shape {tuple(pictures.shape)}"
+                f"images must be (n, 1 or 3, height, width), got shape {tuple(images.shape)}"
             )
-        # A picture is what a file of it would hold: 8-bit values, rounded.
-        values = (
-            pictures.float()
-            if pictures.dtype == torch.uint8
-            else (pictures.float().clamp(0, 1) * 255).round()
-        )
-        return self.features((resized(values.expand(-1, 3, -1, -1)) - 128) / 128)
+        values = images.float()
+        if images.dtype != torch.uint8:  # round to 8 bits, as an image file would
+            values = (values.clamp(0, 1) * 255).round()
+        return self.features((resize_to_inception(values.expand(-1, 3, -1, -1)) - 128) / 128)
 
     def features(self, x: Tensor) -> Tensor:
-        """From what the graph sees after its own resizing and scaling: (n, 3, 299, 299) -> (n, 2048)."""
-        with torch.backends.cudnn.flags(
-            enabled=True, allow_tf32=False
-        ):  # TF32 would move the features by 1e-3
+        """Return the features (n, 2048) of resized and scaled inputs (n, 3, 299, 299)."""
+        # TF32 would change the features by 1e-3.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             for name, layer in self.named_children():
                 x = layer(x)
                 if name in ("Conv2d_2b_3x3", "Conv2d_4a_3x3"):
@@ -71,7 +82,13 @@ class Inception(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Branches side by side, their outputs one after another. `halve`: every branch ends in a stride of 2."""
+    """Parallel branches with concatenated outputs.
+
+    Args:
+        width: Input channels.
+        *branches: Layers of each branch.
+        halve: End every branch with a stride of 2.
+    """
 
     def __init__(self, width: int, *branches: Branch, halve: bool = False) -> None:
         super().__init__()
@@ -79,7 +96,7 @@ class Mixed(nn.Module):
         for branch in branches:
             inner = width
             for step in branch:
-                if isinstance(step, str):  # a pool, which has no weights
+                if isinstance(step, str):  # a pooling layer has no weights
                     continue
                 stride, padding = (2, 0) if halve and step is branch[-1] else (1, None)
                 layers = step if isinstance(step, list) else [step]
@@ -94,11 +111,11 @@ class Mixed(nn.Module):
         for branch in self.branches:
             y = x
             for step in branch:
-                y = self._take(step, y)
+                y = self._apply_step(step, y)
             outputs.append(y)
         return torch.cat(outputs, 1)
 
-    def _take(self, step: str | Layer | list[Layer], x: Tensor) -> Tensor:
+    def _apply_step(self, step: str | Layer | list[Layer], x: Tensor) -> Tensor:
         match step:
             case "average":
                 return F.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
@@ -111,18 +128,16 @@ class Mixed(nn.Module):
         return self.get_submodule(step[0])(x)
 
 
-def resized(pictures: Tensor) -> Tensor:
-    """299 x 299 as TensorFlow 1 resizes: a pixel at i comes from i x size / 299, between its two neighbours."""
+def resize_to_inception(images: Tensor) -> Tensor:
+    """Resize to 299 x 299 like TensorFlow 1: pixel i is interpolated at i x size / 299."""
     for dim in (3, 2):
-        size = pictures.shape[dim]
-        place = torch.arange(SIDE, dtype=torch.float32, device=pictures.device) * (size / SIDE)
-        low = place.long().clamp(max=size - 1)
-        share = (place - low).view(-1, *[1] * (3 - dim))
+        size = images.shape[dim]
+        position = torch.arange(SIDE, dtype=torch.float32, device=images.device) * (size / SIDE)
+        low = position.long().clamp(max=size - 1)
+        share = (position - low).view(-1, *[1] * (3 - dim))
         high = (low + 1).clamp(max=size - 1)
-        pictures = torch.lerp(
-            pictures.index_select(dim, low), pictures.index_select(dim, high), share
-        )
-    return pictures
+        images = torch.lerp(images.index_select(dim, low), images.index_select(dim, high), share)
+    return images
 
 
 def _convolution(
@@ -133,12 +148,11 @@ def _convolution(
     stride: int = 1,
     padding: int | None = None,
 ) -> nn.Sequential:
-    """A convolution that keeps the size unless told otherwise, and a rectifier."""
+    """Return a convolution and a ReLU. The default padding keeps the size."""
     height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
-    around = (height // 2, width // 2) if padding is None else (padding, padding)
-    return nn.Sequential(
-        nn.Conv2d(inner, outer, (height, width), stride, around), nn.ReLU(inplace=True)
-    )
+    paddings = (height // 2, width // 2) if padding is None else (padding, padding)
+    convolution = nn.Conv2d(inner, outer, (height, width), stride, paddings)
+    return nn.Sequential(convolution, nn.ReLU(inplace=True))
 
 
 def _block_35(pool: int) -> tuple[Branch, ...]:

@@ -1,4 +1,4 @@
-"""Kernel inception distance: how well a kernel tells two sets of features apart, without bias."""
+"""Kernel inception distance (KID) between two sets of features, without bias."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from controlvae.metrics._validation import at_least
+from controlvae.metrics._validation import check_at_least
 from controlvae.metrics.image.fid import feature_table
 
 
 @dataclass(frozen=True)
 class KID:
-    """Mean and standard deviation over subsets. An unbiased estimate may be below zero."""
+    """Mean and standard deviation over subsets. An unbiased estimate can be negative."""
 
     score: float
-    deviation: float | None  # None for one subset
+    deviation: float | None  # None for a single subset
     estimator: str
 
 
@@ -28,24 +28,36 @@ def kid(
     degree: int = 3,
     seed: int = 0,
 ) -> KID:
-    r"""Squared maximum mean discrepancy under the kernel :math:`(x^\top y / d + 1)^3`, unbiased.
+    r"""Compute the kernel inception distance between two sets of features.
 
-    Bińkowski et al., *Demystifying MMD GANs*, 2018. The mean over random subsets of both sets, each without repetition,
-    as published. Unlike FID its expectation does not depend on the number of examples, so it is the one for few.
+    .. math:: \mathrm{MMD}^2 = \mathrm{E}[k(a, a') + k(b, b') - 2 k(a, b)], \qquad
+              k(x, y) = (x^\top y / d + 1)^3
+
+    Bińkowski et al., *Demystifying MMD GANs*, 2018. The unbiased estimate is averaged over random
+    subsets of both sets, drawn without replacement, as published. Unlike FID its expectation does
+    not depend on the number of examples, so it suits small samples.
 
     Args:
-        features_a: (examples, features).
-        features_b: (examples, features).
-        subsets: how many; one is enough, and taken, where it holds all examples of both sets.
-        subset_size: examples from each set; all of the smaller set where it has fewer.
-        degree: of the kernel.
-        seed: of the choice of subsets.
+        features_a: Features, (examples, features).
+        features_b: Features of the other set, (examples, features).
+        subsets: Number of subsets. A single one is used if it contains all examples of both sets.
+        subset_size: Examples from each set; at most the size of the smaller set.
+        degree: Degree of the kernel.
+        seed: Seed of the subsets.
+
+    Returns:
+        The distance and its standard deviation over subsets.
+
+    >>> round(kid([[0.0], [1.0]], [[1.0], [2.0]]).score, 3)
+    -1.0
     """
-    at_least(1, subsets=subsets, degree=degree)
-    at_least(2, subset_size=subset_size)
+    check_at_least(1, subsets=subsets, degree=degree)
+    check_at_least(2, subset_size=subset_size)
     a, b = feature_table("features_a", features_a), feature_table("features_b", features_b)
     if a.shape[1] != b.shape[1]:
-        raise ValueError(f"both sets need the same features, got {a.shape[1]} and {b.shape[1]}")
+        raise ValueError(
+            f"both sets must have equally many features, got {a.shape[1]} and {b.shape[1]}"
+        )
     b = b.to(a.device)
     size = min(subset_size, len(a), len(b))
     times = 1 if size == len(a) == len(b) else subsets
@@ -60,13 +72,14 @@ def kid(
     return KID(
         score=values.mean().item(),
         deviation=values.std(correction=0).item() if times > 1 else None,
-        estimator=f"KID, {a.shape[1]:,} features, polynomial kernel of degree {degree}, {len(a):,} and {len(b):,} "
-        f"examples, {times} {'subsets' if times > 1 else 'subset'} of {size:,}",
+        estimator=f"KID, {a.shape[1]:,} features, polynomial kernel of degree {degree}, "
+        f"{len(a):,} and {len(b):,} examples, {times} {'subsets' if times > 1 else 'subset'} of "
+        f"{size:,}",
     )
 
 
 def _mmd(x: Tensor, y: Tensor, degree: int) -> Tensor:
-    """The unbiased estimate, both sets of one size m: a pair of an example with itself is left out."""
+    """Return the unbiased estimate for two sets of equal size m, without pairs (x, x)."""
     m, d = x.shape
     within = sum(
         kernel.sum() - kernel.diagonal().sum()
