@@ -1,1 +1,1 @@
-"""Diagnostics of a VAE in training: health, units of its loss, collapse."""
+"""Diagnostics for a VAE in training: health report, loss units and posterior collapse."""

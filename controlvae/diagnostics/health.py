@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from controlvae.diagnostics.collapse import COLLAPSED, REMEDY
+from controlvae.diagnostics.collapse import COLLAPSE_REMEDY, COLLAPSE_THRESHOLD
 from controlvae.diagnostics.units import (
     Errors,
-    Found,
     Sizes,
+    TermCheck,
     errors_of,
     kls_of,
     recognise_kl,
@@ -21,7 +21,7 @@ from controlvae.diagnostics.units import (
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.laws.backend import outside_inference_mode, widest_float
 from controlvae.metrics.information import (
-    ACTIVE,
+    ACTIVE_UNIT_VARIANCE,
     MutualInformation,
     aggregate_divergence,
     mutual_information,
@@ -33,7 +33,7 @@ _SHOWN, _WIDE = 6, 88  # latents and columns of the summary
 
 
 @dataclass(frozen=True)
-class Vitals:
+class HealthReport:
     """What `Health` read off the batches since it was made or reset. Nats per example."""
 
     examples: int
@@ -42,7 +42,7 @@ class Vitals:
     active_units: int
     mutual_information: MutualInformation
     aggregate_per_latent: list[float]  # KL of the aggregate posterior's Gaussian from the prior
-    terms: list[Found]  # the loss, term by term, where it was given
+    terms: list[TermCheck]  # the loss, term by term, where it was given
     alarms: list[str]
 
     @property
@@ -174,7 +174,7 @@ class Health:
         self._kept[:, start : start + room] = batch[:, :room]
         self._kept[:, : batch.shape[1] - room] = batch[:, room:]
 
-    def read(self) -> Vitals:
+    def read(self) -> HealthReport:
         """Everything there is to say so far. Waits for the device."""
         if self._sums is None or self._kept is None or self._examples < 2:
             raise ValueError(
@@ -185,10 +185,10 @@ class Health:
         spread = (square - mean.square()).clamp(min=0)
         apart = aggregate_divergence(mean, spread + variance)
         terms = [] if self._first is None else _terms(self._first)
-        active = int((spread > ACTIVE).sum())
+        active = int((spread > ACTIVE_UNIT_VARIANCE).sum())
         finite = bool(torch.isfinite(self._sums).all())
         nowhere = MutualInformation(math.nan, math.nan, len(means))
-        return Vitals(
+        return HealthReport(
             examples=self._examples,
             kl=kl.sum().item(),
             kl_per_latent=kl.tolist(),
@@ -246,11 +246,11 @@ def _scalar(name: str, given: Tensor | float, device: torch.device) -> Tensor:
     return value
 
 
-def _terms(first: _FirstBatch) -> list[Found]:
+def _terms(first: _FirstBatch) -> list[TermCheck]:
     terms = []
     if first.reconstruction is not None:
         given, errors = first.reconstruction
-        unchecked = Found("reconstruction", None, "not checked: give x and output as well")
+        unchecked = TermCheck("reconstruction", None, "not checked: give x and output as well")
         found = (
             unchecked
             if errors is None
@@ -263,13 +263,13 @@ def _terms(first: _FirstBatch) -> list[Found]:
     return terms
 
 
-def _effective_beta(terms: list[Found]) -> float | None:
+def _effective_beta(terms: list[TermCheck]) -> float | None:
     factors = {found.name: found.factor for found in terms}
     kl, reconstruction = factors.get("KL"), factors.get("reconstruction")
     return None if kl is None or reconstruction is None else kl / reconstruction
 
 
-def _alarms(kl: float, active: int, apart: float, terms: list[Found]) -> list[str]:
+def _alarms(kl: float, active: int, apart: float, terms: list[TermCheck]) -> list[str]:
     if not math.isfinite(kl):
         return [
             "means or log-variances became NaN or infinite: take a smaller learning rate, clip the gradient, or "
@@ -291,8 +291,8 @@ def _alarms(kl: float, active: int, apart: float, terms: list[Found]) -> list[st
         )
     elif beta is None and any(found.factor not in (None, 1.0) for found in terms):
         alarms.append("a term of the loss is not in nats per example, see above")
-    if kl < COLLAPSED or active == 0:
-        alarms.append(f"collapsed: {kl:.3f} nats, {active} active units; {REMEDY}")
+    if kl < COLLAPSE_THRESHOLD or active == 0:
+        alarms.append(f"collapsed: {kl:.3f} nats, {active} active units; {COLLAPSE_REMEDY}")
     if apart > _FAR and apart > 0.2 * kl:
         alarms.append(
             f"codes of data and samples of the prior lie apart by {apart:.1f} of {kl:.1f} nats: expect poor samples "

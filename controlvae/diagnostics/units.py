@@ -33,7 +33,7 @@ _Known = tuple[
 ]  # a factor, as in Found; what the term would then be; in words
 
 
-class Found(NamedTuple):
+class TermCheck(NamedTuple):
     """A term of the loss as it was recognised."""
 
     name: str
@@ -112,15 +112,15 @@ def kls_of(posterior: Posterior) -> Tensor:
     return torch.stack([gaussian_kl(each).sum(1).mean() for each in (posterior, doubled)])
 
 
-def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> Found:
+def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> TermCheck:
     """What `given` is, as a multiple of the KL in nats per example: that KL where it may be, or else the nearest."""
     true, doubled = kls
     if abs(true) < _NOTHING:
-        return Found(
+        return TermCheck(
             "KL", None, "zero on this batch, so its units cannot be told: reset() once it has grown"
         )
     if _alike(given, true):
-        return Found("KL", 1.0, "in nats per example")
+        return TermCheck("KL", 1.0, "in nats per example")
     known: list[_Known] = [(factor, factor * true, words) for factor, words in _scalings(sizes)]
     known.append(
         (None, doubled, "right if these log-variances are logarithms of σ: give Health twice them")
@@ -128,8 +128,8 @@ def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> Found:
     factor, nearest, words = _nearest(given, known)
     if not _alike(given, nearest):
         words = f"{given:.4g} where means and log-variances make {true:.4g}: a sampled KL, another prior, or a mistake"
-        return Found("KL", None, words)
-    return Found("KL", factor, words)
+        return TermCheck("KL", None, words)
+    return TermCheck("KL", factor, words)
 
 
 def _scalings(sizes: Sizes) -> list[tuple[float, str]]:
@@ -152,7 +152,7 @@ def _scalings(sizes: Sizes) -> list[tuple[float, str]]:
     return known
 
 
-def recognise_reconstruction(given: float, errors: Errors, batch: int) -> Found:
+def recognise_reconstruction(given: float, errors: Errors, batch: int) -> TermCheck:
     """Which error `given` is, summed or averaged over what: the nearest of all, and near enough."""
     known: list[_Known] = [
         (factor, factor * total, words)
@@ -172,9 +172,9 @@ def recognise_reconstruction(given: float, errors: Errors, batch: int) -> Found:
     ]
     factor, nearest, words = _nearest(given, known)
     if _alike(given, nearest):
-        return Found("reconstruction", factor, words)
+        return TermCheck("reconstruction", factor, words)
     words = "not one of the usual errors, so its units are for you to check: a sum over each example's values"
-    return Found("reconstruction", None, words)
+    return TermCheck("reconstruction", None, words)
 
 
 def _nearest(given: float, known: list[_Known]) -> _Known:

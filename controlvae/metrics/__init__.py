@@ -12,6 +12,7 @@ from controlvae.metrics.image.kid import KID, kid
 from controlvae.metrics.image.ssim import psnr, ssim
 from controlvae.metrics.information import MutualInformation, active_units, mutual_information
 from controlvae.metrics.likelihood import bits_per_dimension, dequantization_offset, iwae
+from controlvae.metrics.likelihood import dequantised as dequantised  # name in version 0.1
 from controlvae.metrics.step_response import StepResponse, step_response
 from controlvae.metrics.text import Distinct, bleu, distinct_n, perplexity, self_bleu
 
@@ -33,7 +34,7 @@ __all__ = [
     "bits_per_dimension",
     "bleu",
     "dci",
-    "dequantised",
+    "dequantization_offset",
     "distinct_n",
     "factor_vae_score",
     "fid",

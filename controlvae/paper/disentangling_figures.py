@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from controlvae.errors import UserError
 from controlvae.lab.config.experiment import QUANTITY_LABELS
-from controlvae.lab.evaluation.statistics import Spread, spread
+from controlvae.lab.evaluation.statistics import SeedStatistics, seed_statistics
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.curves import Trace, draw_latent_kl
 from controlvae.lab.plots.figure_files import save_figure
@@ -168,8 +168,8 @@ def _draw_methods(
         folders = runs.get(row.key, [])
         logs = [records for folder in folders if (records := folder.records())]
         reconstruction, weight = (
-            spread(logs, "reconstruction", window),
-            spread(logs, "beta", window),
+            seed_statistics(logs, "reconstruction", window),
+            seed_statistics(logs, "beta", window),
         )
         if not len(weight.steps):
             continue
@@ -213,7 +213,7 @@ def _draw_methods(
     return notes
 
 
-def _draw_bands(axis: Axes, methods: Sequence[tuple[str, int, Spread]]) -> None:
+def _draw_bands(axis: Axes, methods: Sequence[tuple[str, int, SeedStatistics]]) -> None:
     """The curves of all methods, on a logarithmic axis where none of them comes to zero."""
     lowest = min((values.mean.min() for _, _, values in methods), default=0.0)
     bottom = (

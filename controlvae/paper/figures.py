@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controlvae.lab.evaluation.statistics import spread
+from controlvae.lab.evaluation.statistics import seed_statistics
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.style import line_style
@@ -85,7 +85,7 @@ def write_curves(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
     for axis, column, letter in zip(axes, paper.curves, "abcdef", strict=False):
         settled: list[float] = []
         for place, row in enumerate(paper.rows):
-            values = spread(
+            values = seed_statistics(
                 [_curve(folder, column) for folder in runs.get(row.key, [])], column, window
             )
             if not len(values.steps):

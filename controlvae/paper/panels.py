@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.lab.evaluation.external_codes import ScoreFile
-from controlvae.lab.evaluation.statistics import Spread
+from controlvae.lab.evaluation.statistics import SeedStatistics
 from controlvae.lab.plots.style import format_step_axis, line_style
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
@@ -61,7 +61,7 @@ def _stands(row: Row, runs: Mapping[str, Sequence[Measured]], least: int) -> str
     found = runs.get(row.key, [])
     scored = [one for one in found if isinstance(one, ScoreFile)]
     trained = [one for one in found if isinstance(one, RunFolder)]
-    of = "; ".join(dict.fromkeys(one.words() for one in scored))
+    of = "; ".join(dict.fromkeys(one.describe() for one in scored))
     words = (
         [f"scores of {len(scored)} file{'s' if len(scored) > 1 else ''} of codes ({of})"]
         if scored
@@ -115,7 +115,9 @@ def legend_above(figure: Figure, axis: Axes, columns: int = 3) -> None:
         )
 
 
-def draw_band(axis: Axes, values: Spread, label: str, place: int, bottom: float = -np.inf) -> None:
+def draw_band(
+    axis: Axes, values: SeedStatistics, label: str, place: int, bottom: float = -np.inf
+) -> None:
     """A method's mean over seeds and, shaded, its standard deviation; its place gives the colour.
 
     A logarithmic axis has a `bottom`, which a band that reaches below it is cut at.

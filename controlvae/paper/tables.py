@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from controlvae.lab.config import Experiment, changed_fields, preset
 from controlvae.lab.evaluation.external_codes import ScoreFile
 from controlvae.lab.evaluation.images import describe_fid
-from controlvae.lab.evaluation.statistics import difference, sample_sd
+from controlvae.lab.evaluation.statistics import compare_means, sample_sd
 from controlvae.lab.io import write_csv, write_text
 from controlvae.lab.reports.notes import describe_data
 from controlvae.lab.runs.folder import RunFolder, entry, look_up
@@ -200,9 +200,9 @@ def _differences_note(
     }
     words, digits = [], _digits(statistics.fmean(own)) if own else 0
     for method, values in others:
-        if method in comparable and (found := difference(values, own)) is not None:
+        if method in comparable and (found := compare_means(values, own)) is not None:
             words.append(
-                f"{method} {found.mean:+.{digits}f} ± {found.error:.{digits}f} (p = {found.chance:.2g})"
+                f"{method} {found.mean:+.{digits}f} ± {found.error:.{digits}f} (p = {found.p_value:.2g})"
             )
     how = "± its standard error, p by dealing the seeds out to the two at random, for each method by itself"
     return f"{column}, difference from {first}, {how}: {'; '.join(words)}." if words else ""
@@ -311,7 +311,7 @@ def _notes(
     if "fid.samples.score" in columns and (words := describe_fid(metrics)) is not None:
         notes.append(f"{words}.")
     if isinstance(one, ScoreFile):
-        notes.append(f"{row.method}: {metrics['of']}, {one.words()}.")
+        notes.append(f"{row.method}: {metrics['of']}, {one.describe()}.")
     elif row.preset is None:
         notes.append(describe_row(row.method, one, table.rows[0], runs))
     if row.preset is None:

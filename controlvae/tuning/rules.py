@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from controlvae.diagnostics.collapse import COLLAPSED
+from controlvae.diagnostics.collapse import COLLAPSE_THRESHOLD
 
 
 class TargetRange(NamedTuple):
@@ -87,12 +87,12 @@ def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Adv
         raise ValueError(
             f"kl_vae must lie between lowest and highest, got {kl_vae} outside [{lowest}, {highest}]"
         )
-    if highest < COLLAPSED:
+    if highest < COLLAPSE_THRESHOLD:
         raise ValueError(
             f"no set point is within reach: at the least weight the KL is {highest:.2g} nats all the same; train "
             f"longer, or look for a mistake in the encoder or in its KL"
         )
-    if kl_vae < COLLAPSED:
+    if kl_vae < COLLAPSE_THRESHOLD:
         start = min(3.0, highest)
         words = "the code has collapsed: a set point brings it into use, for some of the ELBO; begin low and raise it"
         return Advice(start, band, TargetRange(lowest, highest), words)

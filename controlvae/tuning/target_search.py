@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from controlvae.diagnostics.collapse import COLLAPSED
+from controlvae.diagnostics.collapse import COLLAPSE_THRESHOLD
 from controlvae.laws.base import Feedback, Law
 from controlvae.tuning.rules import Advice, advise
 
@@ -24,7 +24,9 @@ class ProbeResult(NamedTuple):
     @property
     def moves(self) -> bool:
         """Whether it is still on its way."""
-        return abs(self.kl - self.halfway) > max(_STILL * max(self.kl, self.halfway), COLLAPSED)
+        return abs(self.kl - self.halfway) > max(
+            _STILL * max(self.kl, self.halfway), COLLAPSE_THRESHOLD
+        )
 
     def __str__(self) -> str:
         way = "rising" if self.kl > self.halfway else "falling"

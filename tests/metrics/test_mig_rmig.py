@@ -15,8 +15,8 @@ from sklearn.metrics import mutual_info_score
 
 from controlvae.metrics import mig_histogram, mig_sampled
 from controlvae.metrics.disentanglement import dci, mig, rmig
-from controlvae.metrics.disentanglement._mig_cpu import add_cells
 from controlvae.metrics.disentanglement._information import histogram_bins
+from controlvae.metrics.disentanglement._mig_cpu import add_cells
 from controlvae.metrics.disentanglement._mig_sampling import add_tiles
 
 Y1, Y2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -419,12 +419,12 @@ def spoil(values):
 
 BAD = [
     ("means", spoil, "(means|codes) must be finite, got 1 values"),
-    ("means", lambda m: m[:, :1], r"two or more of each, got shape \(360, 1\)"),
+    ("means", lambda m: m[:, :1], "at least 2 latents, got 1"),
     ("means", lambda m: m[:, 0], r"must be \(examples, latents\).*got shape \(360,\)"),
-    ("factors", lambda y: y[:-1], "each of the 360 examples, got 359"),
+    ("factors", lambda y: y[:-1], "360, got 359"),
     ("factors", lambda y: y[:, 0], r"factors must be \(examples, factors\), got shape \(360,\)"),
-    ("factors", lambda y: y * [1, 0, 1] + 4, "factor 1 is 4 throughout"),
-    ("factors", lambda y: y + 0.5, "factor 0 must be integer classes, got .*5; number its values"),
+    ("factors", lambda y: y * [1, 0, 1] + 4, r"factor 1 is constant \(4\)"),
+    ("factors", lambda y: y + 0.5, "factor 0 .*integer.* got .*5;"),
     ("factors", spoil, "has 1 values that are not finite"),
 ]
 
@@ -445,7 +445,7 @@ def test_every_estimator_says_what_is_wrong(name, part, change, message):
 
 @pytest.mark.parametrize("estimate", [mig_sampled, rmig])
 def test_posteriors_are_checked(estimate):
-    with pytest.raises(ValueError, match=r"shape of means \(360, 5\), got \(360, 4\)"):
+    with pytest.raises(ValueError, match=r"\(360, 5\), got \(360, 4\)"):
         estimate(**changed("log_variances", lambda v: v[:, :4]))
     with pytest.raises(ValueError, match="log_variances must be finite, got 1 values"):
         estimate(**changed("log_variances", spoil))
@@ -455,20 +455,20 @@ def test_posteriors_are_checked(estimate):
 
 def test_settings_are_checked():
     means, log_variances, factors = posteriors()
-    with pytest.raises(ValueError, match="draws must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="draws must be at least 1, got 0"):
         mig_sampled(means, log_variances, factors, draws=0)
-    with pytest.raises(ValueError, match=r"\[-60, 60\], got one of size 70"):
+    with pytest.raises(ValueError, match=r"\[-60, 60\], got 70"):
         mig_sampled(means, 0 * log_variances - 70, factors)
     with pytest.raises(
         ValueError, match="standard deviations from 0, which float32 cannot resolve"
     ):
         mig_sampled(means.astype(np.float32), 0 * log_variances - 40, factors)
-    with pytest.raises(ValueError, match=r"draws must be a whole number, 1 or more, got 100.0"):
+    with pytest.raises(ValueError, match=r"draws must be an integer.* got 100.0"):
         mig_sampled(means, log_variances, factors, draws=100.0)
     for estimate in (mig_histogram, lambda m, y, bins: rmig(m, log_variances, y, bins=bins)):
-        with pytest.raises(ValueError, match="bins must be 2 or more, got 1"):
+        with pytest.raises(ValueError, match="bins must be at least 2, got 1"):
             estimate(means, factors, bins=1)
-        with pytest.raises(ValueError, match=r"bins must be a whole number, 2 or more, got 2.5"):
+        with pytest.raises(ValueError, match=r"bins must be an integer.* got 2.5"):
             estimate(means, factors, bins=2.5)
 
 
@@ -480,7 +480,7 @@ def test_a_device_that_is_not_here_is_refused(device):
         rmig,
         lambda means, _, factors, device: dci(means, factors, device=device),
     ):
-        with pytest.raises(ValueError, match=f"device '{device}' is not available here"):
+        with pytest.raises(ValueError, match=f"device '{device}' is not available"):
             score(means, log_variances, factors, device=device)
 
 
@@ -496,9 +496,7 @@ def test_few_examples_a_value_are_warned_of_and_codes_beyond_the_bins_are_counte
     means, factors = rng.normal(size=(600, 2)), rng.integers(0, 40, size=(600, 1))
     means[:, 1] = 0
     for score in (mig_sampled, rmig, lambda means, _, factors: mig_histogram(means, factors)):
-        with pytest.warns(
-            UserWarning, match="a factor of 40 values has 15 examples of each"
-        ) as caught:
+        with pytest.warns(UserWarning, match="40 values has 15 examples") as caught:
             noise = score(means, np.tile([-9.0, 0.0], (600, 1)), factors)
         assert caught[0].filename == __file__
         assert noise.score > 0.1  # of codes that tell nothing

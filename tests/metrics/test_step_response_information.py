@@ -55,9 +55,7 @@ def test_step_response_refuses_what_is_no_trace(trace):
 
 
 def test_step_response_says_what_does_not_fit():
-    with pytest.raises(
-        ValueError, match=r"target must fit the trace of 3 values, got shape \(2,\)"
-    ):
+    with pytest.raises(ValueError, match=r"target .* 3 values .* got \(2,\)"):
         cv.metrics.step_response([1.0, 2.0, 3.0], [1.0, 2.0])
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from controlvae.lab.config import override, preset
 from controlvae.lab.engines.measurements import format_nats
-from controlvae.lab.evaluation.evaluate import tracking
+from controlvae.lab.evaluation.elbo import measure_step_response
 from controlvae.lab.plots.animation import animate_traversal
 from controlvae.lab.plots.curves import Trace, plot_beta, plot_controlled_term, plot_latent_kl
 from controlvae.lab.plots.figure_files import read_step, save_figure, save_pixels
@@ -693,4 +693,4 @@ def test_a_report_shows_a_run_held_at_a_reconstruction_below_zero(tmp_path):
     folder.log_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = write_report([folder], tmp_path / "report.html").read_text()
     assert "not finished: step 14,500 of 80,000" in page
-    assert tracking(folder)["settling_time"] == 500.0
+    assert measure_step_response(folder)["settling_time"] == 500.0

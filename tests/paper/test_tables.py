@@ -29,7 +29,7 @@ from controlvae.lab.cli.training import options
 from controlvae.lab.config import PRESETS, override, preset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import shared_settings
-from controlvae.lab.evaluation.statistics import difference
+from controlvae.lab.evaluation.statistics import compare_means
 from controlvae.lab.runs.checkpoint import Checkpoint, save
 from controlvae.lab.runs.checkpoint import load as load_checkpoint
 from controlvae.lab.runs.folder import RunFolder, last_tenth
@@ -263,11 +263,11 @@ def test_a_table_says_how_far_methods_are_apart_and_whether_chance_would_do_it(t
     chance = stats.permutation_test(
         (ones, others), apart, alternative="greater", n_resamples=20_000, rng=1
     ).pvalue
-    assert difference(ones, others).chance == pytest.approx(chance, abs=0.02)
+    assert compare_means(ones, others).p_value == pytest.approx(chance, abs=0.02)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [
-            difference(*pair)
+            compare_means(*pair)
             for pair in (([], []), ([1.0], [2.0, 3.0]), ([1.0, math.inf], [1.0, 2.0]))
         ] == [None] * 3
 

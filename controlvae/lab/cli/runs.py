@@ -12,15 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from controlvae.diagnostics.collapse import constant_posterior_warning
+from controlvae.diagnostics.collapse import constant_posterior_warning, describe_used_latents
 from controlvae.errors import FactorsError, UserError, shell_command
 from controlvae.lab.cli.device import pick_device
 from controlvae.lab.cli.progress import simple_bar, wide_console
 from controlvae.lab.config.data import ImageSettings
 from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.evaluation.evaluate import evaluate as measure
-from controlvae.lab.evaluation.evaluate import suffices
+from controlvae.lab.evaluation.evaluate import is_sufficient
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
+from controlvae.lab.evaluation.registry import entry_name
 from controlvae.lab.plots.figure_files import read_step, save_figure, save_pixels
 from controlvae.lab.plots.image_grid import save_reconstructions
 from controlvae.lab.plots.mutual_information import plot_mutual_information
@@ -80,7 +81,7 @@ def evaluate(
     if not sys.stderr.isatty():  # a terminal has its bar
         print(f"controlvae: {title}, step {opened.step:,}", file=sys.stderr, flush=True)
     with simple_bar(title) as progress:
-        metrics = measure(opened, examples, progress, fid_pictures=fid, importance_samples=iwae)
+        metrics = measure(opened, examples, progress, fid_images=fid, importance_samples=iwae)
     if (words := constant_posterior_warning(metrics["kl"], metrics["active_units"])) is not None:
         typer.echo(f"controlvae: {opened.folder.path}: {words}", err=True)
     measured = look_up(metrics, "fid.pictures")
@@ -133,7 +134,9 @@ def evaluate_run(
     lost = (
         factors_before(folder) is not None and opened.examples.factors is None
     )  # scores cannot be worked out anew
-    if kept is not None and (lost or suffices(kept, opened.step, examples, fid, device, iwae=iwae)):
+    if kept is not None and (
+        lost or is_sufficient(kept, opened.step, examples, fid, device, iwae=iwae)
+    ):
         asked = [] if fid is None else ["--fid", fid]
         anew = "" if lost else f"; anew with: {shell_command('evaluate', path, *asked)}"
         print(f"controlvae: {path}: measured before, kept{anew}", file=sys.stderr)
@@ -168,7 +171,7 @@ def evaluate_new(
         if (step := latest_step(folder.checkpoints)) is not None
         and not (
             _has_pictures(folder, step)
-            and suffices(folder.metrics(), step, EXAMPLES, fid, device, iwae=iwae)
+            and is_sufficient(folder.metrics(), step, EXAMPLES, fid, device, iwae=iwae)
         )
     ]
     for done, folder in enumerate(due):
@@ -209,7 +212,9 @@ def show_metrics(title: str, metrics: Mapping[str, Any]) -> None:
             if name not in ("samples", "read_back", "thorough") and (
                 shown := _cell(name, value, again)
             ):
-                table.add_row(name.replace("_", " "), escape(shown))
+                table.add_row(entry_name(name), escape(shown))
+            if name == "kl_per_latent" and value:
+                table.add_row("used latents", describe_used_latents(value))
         if part:
             Console(soft_wrap=True).print(table)
     _show_factors(metrics)
@@ -236,9 +241,8 @@ def _show_factors(metrics: Mapping[str, Any]) -> None:
     )
     table.add_column("")
     for name in scores:  # what DCI has of a single factor is the accuracy of its trees
-        table.add_column(
-            "dci, accuracy" if name == "dci" else name.replace("_", " "), justify="right"
-        )
+        heading = entry_name(name) + (", accuracy" if name == "dci" else "")
+        table.add_column(heading, justify="right")
     for factor in max(scores.values(), key=len):  # some leave out what is no quantity
         found = [of_factor.get(factor) for of_factor in scores.values()]
         table.add_row(escape(factor), *(format_number(value, 3) for value in found))

@@ -272,14 +272,14 @@ def reconstruct(
     """A picture of data above and reconstructions below; or sentences and what their codes are read back as."""
     from controlvae.lab.cli.runs import open_at
     from controlvae.lab.data.text.sentences import SentenceDataset
-    from controlvae.lab.evaluation.text import read_back
+    from controlvae.lab.evaluation.text import reconstruct_sentences
     from controlvae.lab.plots.figure_files import save_figure
     from controlvae.lab.plots.image_grid import plot_reconstructions
     from controlvae.lab.runs.loaded import on_unseen_examples
 
     opened = open_at(run, device, data_root)
     if isinstance(opened.examples, SentenceDataset):
-        pairs = read_back(on_unseen_examples(opened), columns)
+        pairs = reconstruct_sentences(on_unseen_examples(opened), columns)
         _put("\n\n".join(f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs), out)
         return
     path = out or opened.folder.figures / "reconstruction.png"
@@ -313,7 +313,7 @@ def sample(
     """From the prior, N(0, I): a grid of pictures, or sentences."""
     from controlvae.lab.cli.runs import open_at
     from controlvae.lab.data.text.sentences import SentenceDataset
-    from controlvae.lab.evaluation.text import write
+    from controlvae.lab.evaluation.text import sample_sentences
     from controlvae.lab.plots.figure_files import save_pixels
     from controlvae.lab.plots.samples import make_sample_grid
     from controlvae.lab.runs.loaded import picture_model
@@ -324,7 +324,7 @@ def sample(
     if isinstance(opened.examples, SentenceDataset):
         if columns is not None:
             raise UserError(f"--columns is for pictures; {run} is a model of sentences, one a line")
-        _put("\n".join(write(opened, count, seed=seed, **how)), out)
+        _put("\n".join(sample_sentences(opened, count, seed=seed, **how)), out)
         return
     picture_model(opened)  # a model of dialogs is refused with the command for it
     if how:
@@ -356,15 +356,16 @@ def interpolate(
     """Pictures, or sentences, on the way from one example to another."""
     from controlvae.lab.cli.runs import name_unknown, open_at
     from controlvae.lab.data.text.sentences import SentenceDataset
-    from controlvae.lab.evaluation.text import between, two_sentences
+    from controlvae.lab.evaluation.text import interpolate_sentences, resolve_sentences
     from controlvae.lab.plots.figure_files import save_figure
     from controlvae.lab.plots.samples import plot_interpolation, select_endpoints
 
     opened = open_at(run, device, data_root)
     if isinstance(opened.examples, SentenceDataset):
-        rows, unknown = two_sentences(opened, start, end)
+        rows, unknown = resolve_sentences(opened, start, end)
         name_unknown(unknown)
-        ends, lines = [opened.examples.words(row) for row in rows], between(opened, rows, columns)
+        ends = [opened.examples.words(row) for row in rows]
+        lines = interpolate_sentences(opened, rows, columns)
         _put(
             "\n".join(
                 [f"from  {ends[0]}", *(f"      {line}" for line in lines), f"to    {ends[1]}"]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import typer
 
-from controlvae.diagnostics.collapse import count_active
+from controlvae.diagnostics.collapse import describe_used_latents
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.cli.device import pick_device
 from controlvae.lab.cli.progress import training_bar
@@ -390,7 +390,7 @@ def _print_final_status(
 
 
 def _ending(run: Run) -> str:
-    """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents with nats`.
+    """What the code carries by the last line of the log: `KL 4.08 nats (target 4.00), 12 of 16 latents used`.
 
     Behind a total correlation stands how often its critic is right, without which an estimate says little.
     """
@@ -408,7 +408,7 @@ def _ending(run: Run) -> str:
         if held != "kl" and (aim or judged)
         else ""
     )
-    return f"KL {record['kl']:.2f} nats{value}{aim}{judged}, {count_active(latents)} of {len(latents)} latents with nats"
+    return f"KL {record['kl']:.2f} nats{value}{aim}{judged}, {describe_used_latents(latents)} latents used"
 
 
 @contextmanager

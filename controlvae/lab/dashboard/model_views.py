@@ -13,7 +13,7 @@ import torch
 from controlvae.errors import UserError
 from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
-from controlvae.lab.evaluation.text import read_back, write
+from controlvae.lab.evaluation.text import reconstruct_sentences, sample_sentences
 from controlvae.lab.plots.image_grid import tile_images, to_channels_last
 from controlvae.lab.plots.traversal import rank_latents, resolve_start_image
 from controlvae.lab.runs.checkpoint import latest_step
@@ -109,8 +109,8 @@ def sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:
     """What a model of sentences writes, and what it reads in the codes of others."""
     if not isinstance(run.examples, SentenceDataset):
         raise UserError(f"{run.folder.path} is not a model of sentences")
-    pairs = [pair._asdict() for pair in read_back(run, count)]
-    return {"step": run.step, "written": write(run, count), "read_back": pairs}
+    pairs = [pair._asdict() for pair in reconstruct_sentences(run, count)]
+    return {"step": run.step, "written": sample_sentences(run, count), "read_back": pairs}
 
 
 def _codes(run: LoadedRun, code: list[float]) -> torch.Tensor:

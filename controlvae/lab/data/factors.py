@@ -15,7 +15,7 @@ import numpy as np
 from controlvae.errors import UserError, unknown
 from controlvae.lab.data.images.decoding import SUFFIXES
 from controlvae.lab.data.images.numpy_files import FAULTS
-from controlvae.metrics._validation import GAPS
+from controlvae.metrics._validation import MISSING_VALUES
 
 _FILE = "file"  # the column that names pictures
 _CALLED = (
@@ -29,7 +29,7 @@ _CALLED = (
     "path",
 )  # and how others call it
 _FEW = 0.1  # of a column's cells: where no more are words, numbers are meant
-_GAPS_AMONG_NUMBERS = (*GAPS, "none", "?", "-")  # and that there is no number
+_GAPS_AMONG_NUMBERS = (*MISSING_VALUES, "none", "?", "-")  # and that there is no number
 
 
 class Factors(NamedTuple):
@@ -334,7 +334,9 @@ def _is_number(cell: str) -> bool:
 def _classes(column: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The values there are, sorted, and for each row the number of its own among them."""
     missing = (
-        ~np.isfinite(column) if column.dtype.kind == "f" else np.isin(np.char.lower(column), GAPS)
+        ~np.isfinite(column)
+        if column.dtype.kind == "f"
+        else np.isin(np.char.lower(column), MISSING_VALUES)
     )
     if missing.any():
         raise UserError(

@@ -1,1 +1,4 @@
-"""Metrics of trained runs."""
+"""Evaluation of trained runs: metrics, generated samples and statistics over seeds.
+
+`registry.py` lists every metric; `evaluate.py` computes them and writes `metrics.json`.
+"""

@@ -1,4 +1,4 @@
-"""Metrics of a run over dialogs: perplexities by name, and how varied and how near the truth its responses are."""
+"""Metrics and generated responses of a run over dialogs."""
 
 from typing import Any, NamedTuple
 
@@ -17,71 +17,81 @@ from controlvae.lab.runs.loaded import LoadedRun, some_examples
 from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 
 PAPER_PERPLEXITY = (
-    "words under a code of the posterior, which has read them: the paper's PPL. What the code tells of the words is "
-    "not charged, so it falls as the KL rises, and does not say how well responses are predicted from their contexts; "
-    "the other perplexities charge it"
+    "words under a code of the posterior, which has read them: the paper's PPL. What the code "
+    "tells of the words is not charged, so it falls as the KL rises, and does not say how well "
+    "responses are predicted from their contexts; the other perplexities charge it"
 )
-_WITH_ACT = "the ELBO, which pays for the act of the response as well as its words: an upper bound of the model's own"
-_EACH = 10  # responses to a context, as in the paper
-_CONTEXTS = (
-    1_000_000,
-    100,
-)  # that responses are written to, on a GPU all, as in the paper, and elsewhere
+_ELBO_WITH_ACT = (
+    "the ELBO, which pays for the act of the response as well as its words: "
+    "an upper bound of the model's own"
+)
+_RESPONSES_PER_CONTEXT = 10  # as in the paper
+_CONTEXTS = 1_000_000, 100  # on a GPU, all as in the paper, and elsewhere
 _BLEU_SAMPLE = 1_000
 _BATCH, _PAPER_BATCH = 100, 30
-_SHOWN = 8  # contexts kept with their responses
+_STORED_CONTEXTS = 8
 
 
-class Answered(NamedTuple):
-    """Contexts with what was said there and what the model says."""
+class DialogResponses(NamedTuple):
+    """Contexts, their true responses and the model's responses."""
 
     references: list[str]
     responses: list[list[str]]  # several for each context
-    contexts: list[list[str]]  # utterances, each after the letter of its speaker: B responds
+    contexts: list[list[str]]  # utterances, each prefixed by its speaker; B responds
     topics: list[str]
 
 
 def dialog_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[str, Any]:
-    """Of the examples that `bound` was measured on; nothing where they are no dialogs. `samples` as in text."""
-    if not isinstance(run.examples, DialogDataset):
-        return {}
-    perplexities, nats, tokens = (
-        bound_perplexities(run, bound, samples),
-        *_words(run, bound["examples"]),
-    )
-    batches = [perplexity(*pair) for pair in zip(_grouped(nats), _grouped(tokens), strict=True)]
+    """Measure perplexity of a run over dialogs, and diversity and BLEU of its responses.
+
+    Args:
+        run: Trained run over the dialogs to measure.
+        bound: Its ELBO and the terms of it, from `elbo_metrics`.
+        samples: Importance samples per example; 0 skips the IWAE bound.
+
+    Returns:
+        The entry `dialog` of metrics.json, and `iwae` unless it is skipped.
+    """
+    perplexities = bound_perplexities(run, bound, samples)
+    nats, tokens = _response_nll(run, bound["examples"])
+    batches = [
+        perplexity(*pair) for pair in zip(_paper_batches(nats), _paper_batches(tokens), strict=True)
+    ]
     text = {
         **perplexities.pop("text"),
-        **({"perplexity_of": _WITH_ACT} if _pays_for_acts(run) else {}),
+        **({"perplexity_of": _ELBO_WITH_ACT} if _predicts_acts(run) else {}),
         "reconstruction_perplexity": perplexity(nats, tokens),
         "reconstruction_perplexity_of": PAPER_PERPLEXITY,
         "paper_perplexity": float(np.mean(batches)),
-        "paper_perplexity_of": f"the same, as the released code averages it: over batches of {_PAPER_BATCH}",
+        "paper_perplexity_of": "the same, as the released code averages it: over batches of "
+        f"{_PAPER_BATCH}",
     }
-    return {**perplexities, "dialog": text | _of_responses(answer(run, run.affords(*_CONTEXTS)))}
+    generated = generate_responses(run, run.affords(*_CONTEXTS))
+    return {**perplexities, "dialog": text | _response_metrics(generated)}
 
 
-def _pays_for_acts(run: LoadedRun) -> bool:
-    """Whether the model guesses acts, and the data has any."""
+def _predicts_acts(run: LoadedRun) -> bool:
+    """Return whether the model predicts dialog acts and the data has more than one."""
     assert isinstance(run.model, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
     return run.model.acts is not None and len(run.examples.names.acts) > 1
 
 
-def _of_responses(found: Answered) -> dict[str, Any]:
-    """How varied they are, and how near to what was really said."""
-    flat = [response for several in found.responses for response in several]
-    known = [
-        response.replace(SPECIAL[UNK], "").split() for response in flat
-    ]  # as the paper's self-BLEU takes them
+def _response_metrics(generated: DialogResponses) -> dict[str, Any]:
+    """Measure the diversity of responses, and their similarity to the true ones."""
+    flat = [response for several in generated.responses for response in several]
+    # The paper's self-BLEU skips unknown words.
+    known = [response.replace(SPECIAL[UNK], "").split() for response in flat]
     sample = min(_BLEU_SAMPLE, len(flat))
     return {
-        "contexts": len(found.responses),
+        "contexts": len(generated.responses),
         "responses": len(flat),
-        "responses_from": f"{_EACH} codes of the prior for each context, the likeliest words of each",
+        "responses_from": f"{_RESPONSES_PER_CONTEXT} codes of the prior for each context, the "
+        "likeliest words of each",
         "distinct_1": distinct_n(flat, 1, across=True).number,
         "distinct_2": distinct_n(flat, 2, across=True).number,
-        "distinct_of": "responses end to end, as in the paper: counts, which grow with the number of responses",
+        "distinct_of": "responses end to end, as in the paper: counts, which grow with the number "
+        "of responses",
         "distinct_1_ratio": distinct_n(flat, 1).ratio,
         "distinct_2_ratio": distinct_n(flat, 2).ratio,
         "distinct_1_per_response": _mean_ratio(flat, 1),
@@ -89,14 +99,14 @@ def _of_responses(found: Answered) -> dict[str, Any]:
         "self_bleu_2": self_bleu(known, 2, sample),
         "self_bleu_3": self_bleu(known, 3, sample),
         "self_bleu_of": f"{sample:,} responses at random, NLTK's smoothing method 1",
-        **_against_references(found),
+        **_bleu_scores(generated),
         "samples": [
             {"topic": topic, "context": context, "reference": reference, "responses": responses}
             for topic, context, reference, responses in zip(
-                found.topics[:_SHOWN],
-                found.contexts,
-                found.references,
-                found.responses,
+                generated.topics[:_STORED_CONTEXTS],
+                generated.contexts,
+                generated.references,
+                generated.responses,
                 strict=False,
             )
         ],
@@ -104,19 +114,24 @@ def _of_responses(found: Answered) -> dict[str, Any]:
 
 
 def _mean_ratio(sentences: list[str], n: int) -> float:
-    """Distinct n-grams of each sentence over its own, averaged over those long enough to have one."""
-    each = [distinct_n([sentence], n) for sentence in sentences]
-    return float(np.mean([found.ratio for found in each if found.total] or [0.0]))
+    """Return the mean ratio of distinct n-grams, over sentences of at least n words."""
+    counts = [distinct_n([sentence], n) for sentence in sentences]
+    return float(np.mean([count.ratio for count in counts if count.total] or [0.0]))
 
 
-def _against_references(found: Answered) -> dict[str, Any]:
-    """BLEU with the true response: of all that were written (precision), of the best for each context (recall)."""
+def _bleu_scores(generated: DialogResponses) -> dict[str, Any]:
+    """Return BLEU against the true responses.
+
+    Precision is the mean over all responses, recall the mean over the best one per context.
+    """
     scores: dict[str, Any] = {}
     for n in (1, 2, 3):
         table = np.array(
             [
                 bleu(several, [[reference]] * len(several), n)
-                for several, reference in zip(found.responses, found.references, strict=True)
+                for several, reference in zip(
+                    generated.responses, generated.references, strict=True
+                )
             ]
         )
         scores |= {
@@ -127,8 +142,8 @@ def _against_references(found: Answered) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _words(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """-log p of each response's words with a code of the posterior, and their number: twice (count,)."""
+def _response_nll(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return -log p(words | z) of each response, z from the posterior, and its token count."""
     assert isinstance(run.model, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
     noise, nats = torch.Generator().manual_seed(stream_key(0, 19)), []
@@ -141,46 +156,74 @@ def _words(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
     return torch.cat(nats).numpy(), run.examples.lengths[chosen.cpu(), 1].numpy()
 
 
-def _grouped(values: np.ndarray) -> list[np.ndarray]:
+def _paper_batches(values: np.ndarray) -> list[np.ndarray]:
     return [values[start : start + _PAPER_BATCH] for start in range(0, len(values), _PAPER_BATCH)]
 
 
 @torch.no_grad()
-def answer(run: LoadedRun, contexts: int, each: int = _EACH, *, seed: int = 0) -> Answered:
-    """Responses to contexts of the examples, a fixed random choice of them."""
+def generate_responses(
+    run: LoadedRun, contexts: int, each: int = _RESPONSES_PER_CONTEXT, *, seed: int = 0
+) -> DialogResponses:
+    """Generate responses to a fixed random choice of contexts.
+
+    Args:
+        run: Trained run over dialogs.
+        contexts: Number of contexts.
+        each: Responses per context.
+        seed: Seed of the codes.
+    """
     examples = run.examples
     assert isinstance(examples, DialogDataset)
-    found = Answered([], [], [], [])
+    generated = DialogResponses([], [], [], [])
     for number, few in enumerate(some_examples(run, contexts).split(_BATCH)):
         x = examples.batch(few)
-        found.responses.extend(respond(run, x, each, seed=stream_key(seed, number)))
-        found.references.extend(examples.words(row) for row in x.response)
-        found.topics.extend(examples.names.topics[topic] for topic in x.topic.tolist())
+        generated.responses.extend(respond(run, x, each, seed=stream_key(seed, number)))
+        generated.references.extend(examples.words(row) for row in x.response)
+        generated.topics.extend(examples.names.topics[topic] for topic in x.topic.tolist())
         for rows, floors in zip(x.context, x.floors.tolist(), strict=True):
             spoken = [examples.words(row) for row in rows if row[0]]
-            found.contexts.append(
+            generated.contexts.append(
                 [f"{'AB'[floor]}: {words}" for floor, words in zip(floors, spoken, strict=False)]
             )
-    return found
+    return generated
 
 
 @torch.no_grad()
 def respond(
-    run: LoadedRun, x: Exchanges, count: int, *, seed: int = 0, temperature: float = 0.0, **how: Any
+    run: LoadedRun,
+    x: Exchanges,
+    count: int,
+    *,
+    seed: int = 0,
+    temperature: float = 0.0,
+    **options: Any,
 ) -> list[list[str]]:
-    """So many responses to each context, each from a code of its prior, the likeliest words as in the paper."""
+    """Generate responses to each context, each from a code of the prior of that context.
+
+    Args:
+        run: Trained run over dialogs.
+        x: Contexts.
+        count: Responses per context.
+        seed: Seed of codes and words.
+        temperature: Sampling temperature; 0 takes the likeliest words, as in the paper.
+        **options: Further options of `DialogVAE.respond`.
+    """
     assert isinstance(run.model, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
     given = run.model.read(x)
     prior = run.model.before(given)
-    noise = torch.randn(count, *prior.mean.shape, generator=torch.Generator().manual_seed(seed)).to(
-        run.device
-    )
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(count, *prior.mean.shape, generator=generator).to(run.device)
     z: Tensor = prior.sample(noise).transpose(0, 1).flatten(0, 1)
     longest = run.shape[1]
     try:
         written = run.model.respond(
-            z, given.repeat_interleave(count, 0), longest, temperature=temperature, seed=seed, **how
+            z,
+            given.repeat_interleave(count, 0),
+            longest,
+            temperature=temperature,
+            seed=seed,
+            **options,
         )
     except ValueError as error:
         raise UserError(str(error)) from None

@@ -1,7 +1,7 @@
-"""Disentanglement where ground-truth factors are known: every score there is, of a trained run or of any codes."""
+"""Disentanglement scores of a trained run, or of any codes with known factors."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,43 +11,130 @@ from torch import Tensor
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.lab.data.factors import Factors
 from controlvae.lab.runs.loaded import LoadedRun, some_examples
-from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram, mig_sampled
-from controlvae.metrics.disentanglement import dci, modularity, rmig, sap
+
+Progress = Callable[[float], None]
 
 _BATCH = 2_048
-# A GPU takes all examples and 10,000 draws. On a CPU that would take minutes, these take seconds; each result says so.
-_EXAMPLES, _DRAWS = 20_000, 1_000
-_SCORES = (
-    "mig_sampled",
-    "rmig",
-    "mig_histogram",
-    "dci",
-    "sap",
-    "sap_continuous",
-    "factor_vae_score",
-    "beta_vae_score",
-    "modularity",
-)
+# A GPU scores all examples with 10,000 draws. A CPU would take minutes for that, so it uses fewer.
+# Each result records how many examples and draws it used.
+_CPU_EXAMPLES = 20_000
+_GPU_DRAWS, _CPU_DRAWS = 10_000, 1_000
 
 
-def disentanglement(
-    run: LoadedRun, progress: Callable[[float], None] = lambda share: None
+@dataclass(frozen=True)
+class LabelledCodes:
+    """Codes of some examples together with their ground-truth factors.
+
+    Attributes:
+        means: Posterior means or any other codes, (examples, latents), in random order.
+        log_variances: Logarithms of the posterior variances, or None if they are unknown.
+        factors: Factors of the same examples; each of them varies.
+        thorough: Use as many draws as on a GPU.
+    """
+
+    means: Tensor
+    log_variances: Tensor | None
+    factors: Factors
+    thorough: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all factors."""
+        return self.factors.names
+
+    @property
+    def classes(self) -> np.ndarray:
+        """Class numbers of all factors, (examples, factors)."""
+        return self.factors.classes
+
+    @property
+    def ordered_names(self) -> list[str]:
+        """Names of the factors that are quantities."""
+        return [name for name in self.names if name not in self.factors.unordered]
+
+    @property
+    def ordered_classes(self) -> np.ndarray:
+        """Class numbers of the factors that are quantities, (examples, quantities)."""
+        return self.classes[:, self._ordered_columns]
+
+    @property
+    def ordered_values(self) -> np.ndarray:
+        """Values of the factors that are quantities, (examples, quantities)."""
+        levels = self.factors.levels
+        columns = [
+            np.asarray(levels[name])[self.classes[:, column]]
+            if (name := self.names[column]) in levels
+            else self.classes[:, column]
+            for column in self._ordered_columns
+        ]
+        return np.stack(columns, axis=1)
+
+    @property
+    def draws(self) -> int:
+        """Number of draws for estimators that sample."""
+        return _GPU_DRAWS if self.thorough else _CPU_DRAWS
+
+    @property
+    def _ordered_columns(self) -> list[int]:
+        return [self.names.index(name) for name in self.ordered_names]
+
+
+@dataclass(frozen=True)
+class DisentanglementScore:
+    """One disentanglement score: an entry of metrics.json and the function that computes it.
+
+    Attributes:
+        key: Key in metrics.json.
+        name: Human-readable name.
+        compute: Function of labelled codes and a progress callback that returns a dataclass.
+        values: Numbers in the result that tables show, each with its suffix to `name`.
+        needs_log_variances: Skip the score where log-variances are unknown.
+        needs_quantities: Skip the score where no factor is a quantity.
+    """
+
+    key: str
+    name: str
+    compute: Callable[[LabelledCodes, Progress], Any]
+    values: tuple[tuple[str, str], ...] = (("score", ""),)
+    needs_log_variances: bool = False
+    needs_quantities: bool = False
+
+    def reason_to_skip(self, codes: LabelledCodes) -> str | None:
+        """Return why the score cannot be computed for these codes, or None if it can."""
+        if self.needs_quantities and not codes.ordered_names:
+            return "none of the factors is a quantity"
+        if self.needs_log_variances and codes.log_variances is None:
+            return f"{self.name} needs the log-variances of the codes"
+        return None
+
+
+def score_run(
+    run: LoadedRun,
+    scores: Sequence[DisentanglementScore],
+    progress: Progress = lambda share: None,
 ) -> dict[str, Any]:
-    """Every score by name, and under `ground_truth` what they are of; nothing where no factors are known."""
+    """Compute disentanglement scores of a run on the data it was trained on.
+
+    Args:
+        run: Trained run whose data has factors.
+        scores: Scores to compute.
+        progress: Called with the share that is done.
+
+    Returns:
+        Each score by its key, and under `ground_truth` the factors and examples they refer to.
+    """
     examples = run.examples
-    if examples.factors is None:
-        return {}
     if run.model.latents < 2:
-        return {
-            name: {"skipped": "a single latent leaves nothing to disentangle"} for name in _SCORES
-        }
-    indices = some_examples(run, measured_on(len(run.examples), run.thorough))
+        reason = "disentanglement is undefined for a single latent"
+        return {score.key: {"skipped": reason} for score in scores}
+    indices = some_examples(run, scored_count(len(examples), run.thorough))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
+    assert examples.factors is not None
     known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
     factors = known.among(indices.cpu().numpy())
     kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0).tolist()
     truth = {
-        **ground_truth(factors, known),
+        **describe_factors(factors, known),
         "examples": len(indices),
         "split": examples.split,
         "kl_per_latent": kl,
@@ -56,12 +143,13 @@ def disentanglement(
         truth["table"] = table
     if not factors.names:
         return {"ground_truth": truth}
-    told = lambda share: progress(0.5 + 0.5 * share)  # noqa: E731
-    return {"ground_truth": truth, **scores(means, log_variances, factors, told, run.thorough)}
+    codes = LabelledCodes(means, log_variances, factors, run.thorough)
+    results = compute_scores(codes, scores, lambda share: progress(0.5 + 0.5 * share))
+    return {"ground_truth": truth, **results}
 
 
-def ground_truth(factors: Factors, known: Factors) -> dict[str, list[str]]:
-    """Which factors scores are of, which of those are no quantities, and which of all that are known do not vary."""
+def describe_factors(factors: Factors, known: Factors) -> dict[str, list[str]]:
+    """Return the names of scored factors, of those without an order, and of constant factors."""
     return {
         "names": list(factors.names),
         "unordered": list(factors.unordered),
@@ -69,92 +157,51 @@ def ground_truth(factors: Factors, known: Factors) -> dict[str, list[str]]:
     }
 
 
-def measured_on(available: int, thorough: bool) -> int:
-    """How many of so many examples the scores are worked out from."""
-    return available if thorough else min(_EXAMPLES, available)
+def scored_count(available: int, thorough: bool) -> int:
+    """Return how many of the available examples are scored."""
+    return available if thorough else min(_CPU_EXAMPLES, available)
 
 
-def scores(
-    means: Tensor,
-    log_variances: Tensor | None,
-    factors: Factors,
-    progress: Callable[[float], None] = lambda share: None,
-    thorough: bool = False,
+def compute_scores(
+    codes: LabelledCodes,
+    scores: Sequence[DisentanglementScore],
+    progress: Progress = lambda share: None,
 ) -> dict[str, Any]:
-    """Every score of codes, on the device the codes are on.
+    """Compute disentanglement scores of codes, on the device of the codes.
 
     Args:
-        means, log_variances: (examples, latents), in random order. Where log-variances are not known, scores that need
-            them say so in their place.
-        factors: of these examples, each of which varies. Those that are no quantities are left out of the sampled MIG
-            and of the continuous SAP.
-        progress: told the share that is done.
-        thorough: with as many draws as a GPU takes.
+        codes: Codes and factors.
+        scores: Scores to compute.
+        progress: Called with the share that is done.
+
+    Returns:
+        The result of each score by its key. A score that cannot be computed gives its reason under
+        `skipped`.
     """
-    device, names, table, levels = means.device, factors.names, factors.classes, factors.levels
-    ordered = [column for column, name in enumerate(names) if name not in factors.unordered]
-    quantities = [names[column] for column in ordered]
-    values = [
-        table[:, column]
-        if names[column] not in levels
-        else np.asarray(levels[names[column]])[table[:, column]]
-        for column in ordered
-    ]
-    sampled: dict[str, Callable[[], Any]] = {
-        "mig_sampled": lambda: mig_sampled(
-            means,
-            log_variances,
-            table[:, ordered],
-            draws=10_000 if thorough else _DRAWS,
-            factor_names=quantities,
-            device=device,
-            progress=lambda share: progress(0.4 * share),
-        ),
-        "rmig": lambda: rmig(means, log_variances, table, factor_names=names, device=device),
-    }
-    # The others with disentanglement_lib's numbers of examples: 12 s on a CPU core, most of it for DCI. It takes 10,000
-    # points for a histogram; they are a random choice here, like the rest.
-    of_means: dict[str, Callable[[], Any]] = {
-        "mig_histogram": lambda: mig_histogram(means[:10_000], table[:10_000], factor_names=names),
-        "dci": lambda: dci(means, table, factor_names=names),
-        "sap": lambda: sap(means, table, factor_names=names),
-        "sap_continuous": lambda: sap(
-            means, np.stack(values, axis=1), continuous=True, factor_names=quantities
-        ),
-        "factor_vae_score": lambda: factor_vae_score(means, table),
-        "beta_vae_score": lambda: beta_vae_score(means, table),
-        "modularity": lambda: modularity(means[:10_000], table[:10_000]),
-    }
-    left_out = {}
-    if log_variances is None:
-        left_out = {
-            "mig_sampled": "sampling needs the log-variances of the codes",
-            "rmig": "RMIG needs the log-variances of the codes",
-        }
-    if not ordered:
-        left_out |= dict.fromkeys(
-            ("mig_sampled", "sap_continuous"), "none of the factors is a quantity"
-        )
     results: dict[str, Any] = {}
-    for name, score in (sampled | of_means).items():
-        results[name] = {"skipped": left_out[name]} if name in left_out else _measured(score)
-        progress(0.4 + 0.6 * len(results) / len(_SCORES))
+    for done, score in enumerate(scores):
+        if (reason := score.reason_to_skip(codes)) is not None:
+            results[score.key] = {"skipped": reason}
+        else:
+            scaled = lambda share, n=done: progress((n + share) / len(scores))  # noqa: E731
+            results[score.key] = _compute_or_explain(score, codes, scaled)
+        progress((done + 1) / len(scores))
     return results
 
 
-def _measured(score: Callable[[], Any]) -> dict[str, Any]:
-    """A score, or the reason where there are too few examples or factors for it, or codes it cannot take."""
+def _compute_or_explain(
+    score: DisentanglementScore, codes: LabelledCodes, progress: Progress
+) -> dict[str, Any]:
+    """Return a score, or the reason if there are too few examples or the codes are invalid."""
     try:
-        return asdict(score())
+        return asdict(score.compute(codes, progress))
     except ValueError as error:
         return {"skipped": str(error)}
 
 
 @torch.no_grad()
-def _encode(
-    run: LoadedRun, indices: Tensor, progress: Callable[[float], None]
-) -> tuple[Tensor, Tensor]:
-    """Means and log-variances of q(z|x), (examples, latents) each, on the device."""
+def _encode(run: LoadedRun, indices: Tensor, progress: Progress) -> tuple[Tensor, Tensor]:
+    """Return means and log-variances of q(z|x), (examples, latents) each, on the device."""
     means, log_variances = [], []
     for chosen in indices.split(_BATCH):
         posterior = run.model.encode(run.examples.batch(chosen))

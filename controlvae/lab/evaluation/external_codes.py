@@ -1,4 +1,4 @@
-"""Codes that any model gave, read from a file: what they carry, and every disentanglement score, into a JSON file."""
+"""Scores of latent codes from any model, read from an `.npz` file and written to a JSON file."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError, shell_command
@@ -17,69 +18,79 @@ from controlvae.lab.data.factors import Factors, as_factors, read_factors
 from controlvae.lab.data.images.numpy_files import FAULTS
 from controlvae.lab.data.paths import resolve_path
 from controlvae.lab.data.sprite_renderer import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
-from controlvae.lab.evaluation.disentanglement import ground_truth, measured_on, scores
-from controlvae.lab.evaluation.evaluate import MIXED
+from controlvae.lab.evaluation.disentanglement import (
+    LabelledCodes,
+    compute_scores,
+    describe_factors,
+    scored_count,
+)
+from controlvae.lab.evaluation.elbo import MUTUAL_INFORMATION_EXAMPLES
+from controlvae.lab.evaluation.registry import DISENTANGLEMENT_SCORES
 from controlvae.lab.io import finite, write_json
 from controlvae.metrics import active_units, mutual_information
-from controlvae.metrics._validation import classes, code_table
+from controlvae.metrics._validation import check_codes, factor_labels
 
 SUFFIX = ".scores.json"
-_WITHIN = 1e6  # codes that float32, in which they are scored, tells apart
-_ARRAYS = {  # what a file of codes may hold
+_MAX_CODE = 1e6  # codes are scored in float32, which resolves values up to this size
+# Arrays that a file of codes may contain.
+_ARRAYS = {
     "means": "(examples, latents): of q(z|x), or any codes",
-    "log_variances": "the same shape: KL, mutual information, MIG by sampling and RMIG need them",
-    "factors": "(examples, factors): whole numbers or words, for the disentanglement scores; those of all 737,280 of "
-    "2D Shapes in their order are known",
-    "factor_names": "what to call them",
-    "unordered": "names of those that are no quantities; `shape` where the factors are named as those of 2D Shapes",
+    "log_variances": "same shape, for KL, mutual information, sampled MIG and RMIG",
+    "factors": "(examples, factors): integers or words, for the disentanglement scores; known for "
+    "all 737,280 images of 2D Shapes in their order",
+    "factor_names": "names of the factors",
+    "unordered": "names of factors that are not quantities; default `shape` for 2D Shapes",
     "reconstruction": "one number, nats per example",
 }
-_NO_FACTORS = "none, so every disentanglement score is left out; add an array `factors`, or give --factors TABLE"
-NEEDS = "; ".join(f"{name} {what}" for name, what in _ARRAYS.items())
+_NO_FACTORS = (
+    "none, so every disentanglement score is left out; add an array `factors`, or give --factors "
+    "TABLE"
+)
+ARRAYS_HELP = "; ".join(f"{name} {description}" for name, description in _ARRAYS.items())
 
 
 @dataclass(frozen=True)
 class ScoreFile:
-    """What `score_codes` found about one model."""
+    """Scores of one model, as `score_codes` wrote them."""
 
     path: Path
 
     def metrics(self) -> dict[str, Any]:
+        """Return the contents of the file, or raise `UserError` if it is not a score file."""
         try:
-            found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+            scores: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path} cannot be read: {error}") from None
-        if not (
-            isinstance(found, dict) and {"of", "examples", "available", "factors"} <= found.keys()
-        ):
+        required = {"of", "examples", "available", "factors"}
+        if not (isinstance(scores, dict) and required <= scores.keys()):
             raise UserError(f"{self.path} was not written by controlvae score")
-        return found
+        return scores
 
-    def words(self) -> str:
-        """`20,000 of 20,000 examples, factors shape (no quantity), x`"""
-        found = self.metrics()
-        factors = "none" if found["factors"] == _NO_FACTORS else found["factors"]
-        return f"{found['examples']:,} of {found['available']:,} examples, factors {factors}"
+    def describe(self) -> str:
+        """Return for example `20,000 of 20,000 examples, factors shape (no quantity), x`."""
+        scores = self.metrics()
+        factors = "none" if scores["factors"] == _NO_FACTORS else scores["factors"]
+        return f"{scores['examples']:,} of {scores['available']:,} examples, factors {factors}"
 
 
 def score_files(path: Path) -> list[ScoreFile]:
-    """The scores at a path, or of all codes in a folder. Codes that were not scored as they are now are refused."""
+    """Return the score files at a path: of an `.npz` file, a folder, or a single score file.
+
+    Raises:
+        UserError: Codes have no scores, or have changed since they were scored.
+    """
     for codes in [path] if path.suffix == ".npz" else sorted(path.glob("*.npz")):
         scored = codes.with_suffix(SUFFIX)
-        if not scored.is_file() or ScoreFile(scored).metrics().get("sha256") != _digest(codes):
+        if not scored.is_file() or ScoreFile(scored).metrics().get("sha256") != _sha256(codes):
             raise UserError(
-                f"{codes} holds codes without scores, or was written since: {shell_command('score', codes)}"
+                f"{codes} has no scores, or has changed since it was scored: "
+                f"{shell_command('score', codes)}"
             )
     if path.suffix == ".npz":
         return [ScoreFile(path.with_suffix(SUFFIX))]
-    found = (
-        sorted(path.glob(f"[!.]*{SUFFIX}"))
-        if path.is_dir()
-        else [path]
-        if path.name.endswith(SUFFIX)
-        else []
-    )
-    return [ScoreFile(one) for one in found]
+    if path.is_dir():
+        return [ScoreFile(file) for file in sorted(path.glob(f"[!.]*{SUFFIX}"))]
+    return [ScoreFile(path)] if path.name.endswith(SUFFIX) else []
 
 
 def score_codes(
@@ -90,17 +101,27 @@ def score_codes(
     factors: str | None = None,
     thorough: bool = False,
 ) -> tuple[ScoreFile, dict[str, Any]]:
-    """Scores the codes of an `.npz` file and writes `NAME.scores.json` beside it.
+    """Score the codes of an `.npz` file and write `NAME.scores.json` next to it.
 
-    `factors` is a table of them in a file of its own, `table.csv` or `table.csv:shape,scale`, a row per code.
-    `thorough` takes as many examples and draws on a CPU as on a GPU.
+    Args:
+        path: File of codes.
+        device: Device to compute on.
+        progress: Called with the share that is done.
+        factors: Table of factors in another file, `table.csv` or `table.csv:shape,scale`, with one
+            row per code.
+        thorough: Use as many examples and draws on a CPU as on a GPU.
+
+    Returns:
+        The score file and its metrics.
     """
-    digest, arrays = _digest(path), _read(path)
-    if not os.access(path.parent, os.W_OK):  # not after minutes of work
-        raise UserError(f"cannot write the scores beside {path}: its folder takes no files")
+    digest, arrays = _sha256(path), _read_arrays(path)
+    if not os.access(path.parent, os.W_OK):  # check before minutes of work
+        raise UserError(f"cannot write the scores next to {path}: its folder is not writable")
     try:
-        found = None if factors is None else _table(factors, path, arrays)
-        metrics = _scored(arrays, found, device, progress, thorough or device.type == "cuda")
+        table = None if factors is None else _read_factor_table(factors, path, arrays)
+        metrics = _compute_metrics(
+            arrays, table, device, progress, thorough or device.type == "cuda"
+        )
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     file = ScoreFile(path.with_suffix(SUFFIX))
@@ -109,75 +130,72 @@ def score_codes(
     return file, metrics
 
 
-def _digest(path: Path) -> str:
-    """Of the file's bytes: scores belong to codes, whatever their dates."""
+def _sha256(path: Path) -> str:
+    """Hash the file, so that scores are tied to the codes and not to their dates."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(
-            f"no file {path}" if not path.exists() else f"{path} cannot be read: {error.strerror}"
-        ) from None
+        reason = f"no file {path}" if not path.exists() else f"cannot read {path}: {error.strerror}"
+        raise UserError(reason) from None
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file, known ones alone: a name with a slip in it would go unnoticed otherwise."""
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read a file of codes. Unknown arrays are rejected, because a misspelt name would go unseen."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
     except (*FAULTS, AttributeError, MemoryError):
         raise UserError(
-            f"{path} is no .npz of plain arrays; write it with numpy.savez, and in it {NEEDS}"
+            f"{path} is not an .npz file of plain arrays; write it with numpy.savez: {ARRAYS_HELP}"
         ) from None
     if "means" not in arrays:
         raise UserError(
-            f"{path} has no array `means`, it has {', '.join(sorted(arrays))}; it should hold {NEEDS}"
+            f"{path} needs an array `means`, got {', '.join(sorted(arrays))}; expected "
+            f"{ARRAYS_HELP}"
         )
-    if other := arrays.keys() - _ARRAYS:
-        raise UserError(f"{path} holds {', '.join(sorted(other))}, which it may not; {NEEDS}")
+    if unknown := arrays.keys() - _ARRAYS:
+        raise UserError(
+            f"{path} has unknown arrays {', '.join(sorted(unknown))}; expected {ARRAYS_HELP}"
+        )
     return arrays
 
 
-def _table(given: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> Factors:
-    """Factors from a file of their own."""
-    if double := sorted({"factors", "factor_names", "unordered"} & arrays.keys()):
-        raise UserError(f"{codes} holds {', '.join(double)} already; leave --factors out, or those")
-    table, wanted = resolve_path(given, None, advice="give its path from here")
-    return read_factors(table, wanted, len(code_table("means", arrays["means"])), None)
+def _read_factor_table(table: str, codes: Path, arrays: Mapping[str, np.ndarray]) -> Factors:
+    """Read factors from a separate file."""
+    if duplicates := sorted({"factors", "factor_names", "unordered"} & arrays.keys()):
+        raise UserError(
+            f"{codes} already contains {', '.join(duplicates)}; drop --factors or those arrays"
+        )
+    file, columns = resolve_path(table, None, advice="give its path from here")
+    return read_factors(file, columns, len(check_codes("means", arrays["means"])), None)
 
 
-def _scored(
+def _compute_metrics(
     arrays: Mapping[str, np.ndarray],
     table: Factors | None,
     device: torch.device,
     progress: Callable[[float], None],
     thorough: bool,
 ) -> dict[str, Any]:
-    means, log_variances = code_table("means", arrays["means"]), arrays.get("log_variances")
-    if (
-        log_variances is not None
-        and code_table("log_variances", log_variances).shape != means.shape
-    ):
-        raise ValueError(
-            f"log_variances must have the shape of means, {means.shape}, got {log_variances.shape}"
-        )
-    known, available = _factors(arrays, table, len(means)), len(means)
-    chosen = np.random.default_rng(0).permutation(available)[: measured_on(available, thorough)]
+    means, log_variances = check_codes("means", arrays["means"]), arrays.get("log_variances")
+    if log_variances is not None:
+        check_codes("log_variances", log_variances)
+        if log_variances.shape != means.shape:
+            raise ValueError(
+                f"log_variances must have the shape of means, {means.shape}, got "
+                f"{log_variances.shape}"
+            )
+    known, available = _known_factors(arrays, table, len(means)), len(means)
+    chosen = np.random.default_rng(0).permutation(available)[: scored_count(available, thorough)]
     means, log_variances = (_tensor(values, chosen, device) for values in (means, log_variances))
     metrics: dict[str, Any] = {
         "examples": len(chosen),
         "available": available,
         "device": device.type,
         "thorough": thorough,
+        **_measure_latents(means, log_variances),
     }
-    if log_variances is not None:
-        kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0)
-        told = mutual_information(means[:MIXED], log_variances[:MIXED])
-        metrics |= {
-            "kl": kl.sum().item(),
-            "kl_per_latent": kl.tolist(),
-            "mutual_information": told._asdict(),
-        }
     if (error := arrays.get("reconstruction")) is not None:
         if error.size != 1 or error.dtype.kind not in "fiu" or not np.isfinite(error).all():
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
@@ -187,59 +205,70 @@ def _scored(
         return metrics | {"factors": _NO_FACTORS}
     factors = known.among(chosen)
     if not factors.names:
-        raise ValueError(
-            "no factor varies among the examples that were chosen, so there is nothing to score"
-        )
+        raise ValueError("every factor is constant among the scored examples; pass more examples")
     names = [
         f"{name} (no quantity)" if name in factors.unordered else name for name in factors.names
     ]
-    metrics |= {"factors": ", ".join(names), "ground_truth": ground_truth(factors, known)}
-    return metrics | scores(means, log_variances, factors, progress, thorough)
+    metrics |= {"factors": ", ".join(names), "ground_truth": describe_factors(factors, known)}
+    codes = LabelledCodes(means, log_variances, factors, thorough)
+    return metrics | compute_scores(codes, DISENTANGLEMENT_SCORES, progress)
+
+
+def _measure_latents(means: Tensor, log_variances: Tensor | None) -> dict[str, Any]:
+    if log_variances is None:
+        return {}
+    kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0)
+    information = mutual_information(
+        means[:MUTUAL_INFORMATION_EXAMPLES], log_variances[:MUTUAL_INFORMATION_EXAMPLES]
+    )
+    return {
+        "kl": kl.sum().item(),
+        "kl_per_latent": kl.tolist(),
+        "mutual_information": information._asdict(),
+    }
 
 
 def _tensor(values: np.ndarray | None, chosen: np.ndarray, device: torch.device) -> Any:
     if values is None:
         return None
-    if (largest := float(np.abs(values).max())) > _WITHIN:
-        raise ValueError(f"codes must lie within ±{_WITHIN:g}, got one of size {largest:.3g}")
+    if (largest := float(np.abs(values).max())) > _MAX_CODE:
+        raise ValueError(f"codes must be within ±{_MAX_CODE:g}, got {largest:.3g}; rescale them")
     return torch.as_tensor(values[chosen].astype(np.float32), device=device)
 
 
-def _factors(
+def _known_factors(
     arrays: Mapping[str, np.ndarray], table: Factors | None, examples: int
 ) -> Factors | None:
-    """Those of a table of their own; else of the file of codes itself; else those of all 2D Shapes; else none."""
+    """Return the factors of a separate table, of the file of codes, or of all 2D Shapes images."""
     if table is not None:
-        classes(table.classes, examples, table.names, varying=False)
-        shapes = not table.unordered and set(table.names) == set(
-            FACTOR_NAMES
-        )  # in numbers, with their names
-        return table._replace(unordered=UNORDERED) if shapes else table
-    given = arrays.get("factors")
-    if given is None and examples != IMAGE_COUNT:
-        if of_none := sorted({"factor_names", "unordered"} & arrays.keys()):
+        factor_labels(table.classes, examples, table.names, varying=False)
+        # The factors of 2D Shapes, given as numbers under their usual names.
+        is_shapes = not table.unordered and set(table.names) == set(FACTOR_NAMES)
+        return table._replace(unordered=UNORDERED) if is_shapes else table
+    values = arrays.get("factors")
+    if values is None and examples != IMAGE_COUNT:
+        if unused := sorted({"factor_names", "unordered"} & arrays.keys()):
             raise ValueError(
-                f"it holds {', '.join(of_none)} and no factors; add them, or give --factors without those"
+                f"{', '.join(unused)} need an array `factors`; add it, or drop them and pass "
+                "--factors"
             )
         return None
-    values = factor_classes(None) if given is None else given
-    default = (
-        FACTOR_NAMES if given is None else [f"factor {number}" for number in range(values[:1].size)]
-    )
-    names = _words(arrays.get("factor_names", default))
-    classes(values, examples, names, varying=False)
-    unordered = _words(
-        arrays.get("unordered", UNORDERED if set(names) == set(FACTOR_NAMES) else [])
-    )
-    if other := set(unordered).difference(names):
-        raise ValueError(
-            f"unordered names {sorted(other)}, which are not among the factors {names}"
-        )
+    default = list(FACTOR_NAMES)
+    if values is None:
+        values = factor_classes(None)
+    else:
+        default = [f"factor {number}" for number in range(values[:1].size)]
+    names = _strings(arrays.get("factor_names", default))
+    factor_labels(values, examples, names, varying=False)
+    is_shapes = set(names) == set(FACTOR_NAMES)
+    unordered = _strings(arrays.get("unordered", UNORDERED if is_shapes else []))
+    if unknown := set(unordered).difference(names):
+        raise ValueError(f"unordered must name some of the factors {names}, got {sorted(unknown)}")
     if values.dtype.kind not in "buif":
         return as_factors(dict(zip(names, values.T, strict=True)), unordered)
     return Factors(tuple(names), values, tuple(unordered))
 
 
-def _words(given: Any) -> list[str]:
-    words: list[str] = np.atleast_1d(given).astype(str).tolist()
-    return words
+def _strings(values: Any) -> list[str]:
+    strings: list[str] = np.atleast_1d(values).astype(str).tolist()
+    return strings

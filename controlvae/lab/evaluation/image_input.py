@@ -1,4 +1,4 @@
-"""A picture that somebody points at: an example, or a file of one's own."""
+"""Input images named on the command line: an example by its index, or an image file."""
 
 import contextlib
 from collections.abc import Iterable
@@ -16,70 +16,84 @@ from controlvae.lab.data.paths import resolve_path
 from controlvae.lab.runs.loaded import LoadedRun, must_have_examples, some_examples
 
 
-class Chosen(NamedTuple):
+class ImageInput(NamedTuple):
+    """An image to encode, and how to name it."""
+
     pixels: Tensor  # (channels, height, width) in [0, 1]
     name: str
-    short: str  # for the name of a file
+    short: str  # used in file names
 
 
-def chosen(run: LoadedRun, given: int | str, asked: str, names: Iterable[str] = ()) -> Chosen:
-    """The example of that index, or a file made like the examples.
+def resolve_image(
+    run: LoadedRun, image: int | str, option: str, names: Iterable[str] = ()
+) -> ImageInput:
+    """Load an example by its index, or an image file prepared like the examples.
 
-    Where it is neither, the error names the option that was `asked`, and the `names` it would have taken, too.
+    Args:
+        run: Trained run over images.
+        image: Index of an example, or path of an image file.
+        option: Command-line option to name in error messages.
+        names: Further values that the option accepts, for error messages.
     """
-    number = str(given)
-    if number.removeprefix("-").isdecimal():
+    text = str(image)
+    if text.removeprefix("-").isdecimal():
         must_have_examples(run)
-        if not 0 <= int(number) < len(run.examples):
-            raise UserError(f"{asked} must lie in 0..{len(run.examples) - 1}, got {given}")
-        pixels = run.examples.batch(torch.tensor([int(number)], device=run.device))[0]
-        return Chosen(pixels, f"picture {int(number):,}", number)
-    file = _file(run, number)
+        index = int(text)
+        if not 0 <= index < len(run.examples):
+            raise UserError(f"{option} must be in 0..{len(run.examples) - 1}, got {image}")
+        pixels = run.examples.batch(torch.tensor([index], device=run.device))[0]
+        return ImageInput(pixels, f"image {index:,}", text)
+    file = _find_image_file(run, text)
     if not file.is_file():
-        ways = ["the index of an example", "a picture file", *names]
-        raise UserError(
-            f"{asked} takes {', '.join(ways[:-1])} or {ways[-1]}, got {given}: no file {file}"
-        )
-    return Chosen(_read(run, file), file.name, file.stem)
+        accepted = ["the index of an example", "an image file", *names]
+        choices = f"{', '.join(accepted[:-1])} or {accepted[-1]}"
+        raise UserError(f"{option} takes {choices}, got {image}: no file {file}")
+    return ImageInput(_read_image(run, file), file.name, file.stem)
 
 
-def _file(run: LoadedRun, given: str) -> Path:
-    """The file of that path from here; else of that name in the folder of the run's own pictures, where it has one."""
-    file, data = Path(given).expanduser(), run.experiment.data
+def _find_image_file(run: LoadedRun, text: str) -> Path:
+    """Resolve a path against the working directory, then against the run's image folder."""
+    file, data = Path(text).expanduser(), run.experiment.data
     if file.is_file() or not isinstance(data, Images):
         return file
     with contextlib.suppress(UserError):
-        return resolve_path(data.path, run.root)[0] / given
+        return resolve_path(data.path, run.root)[0] / text
     return file
 
 
-def _read(run: LoadedRun, file: Path) -> Tensor:
-    """Cropped, resized and coloured as the examples are."""
+def _read_image(run: LoadedRun, file: Path) -> Tensor:
+    """Read a file, cropped, resized and converted like the examples."""
     channels, height, width = run.examples.shape
-    fit: Fit = getattr(
-        run.experiment.data, "fit", "crop"
-    )  # data sets without the setting have square pictures
+    # Data sets without the setting have square images.
+    fit: Fit = getattr(run.experiment.data, "fit", "crop")
+    side = width if width == height else None
     try:
-        pixels = torch.from_numpy(
-            decode(file.read_bytes(), channels, width if width == height else None, fit).copy()
-        )
+        pixels = torch.from_numpy(decode(file.read_bytes(), channels, side, fit).copy())
     except (OSError, Unreadable) as error:
-        raise UserError(f"{file} cannot be read as a picture: {error}") from None
+        raise UserError(f"{file} cannot be read as an image: {error}") from None
     if pixels.shape[:2] != (height, width):
-        own = f"{pixels.shape[1]}x{pixels.shape[0]}"
         raise UserError(
-            f"{file} is {own}; the model is of pictures of {width}x{height}, which are not resized"
+            f"{file} must be {width}x{height}, the size the model was trained on, got "
+            f"{pixels.shape[1]}x{pixels.shape[0]}; resize it first"
         )
-    shades = pixels.permute(2, 0, 1).to(run.device).float() / 255
-    return shades.round() if isinstance(run.examples, BinaryImages) else shades
+    scaled = pixels.permute(2, 0, 1).to(run.device).float() / 255
+    return scaled.round() if isinstance(run.examples, BinaryImages) else scaled
 
 
-def endpoints(run: LoadedRun, start: int | None, end: int | None) -> tuple[int, int]:
-    """The examples to go between: by index, or else a fixed random choice."""
-    count, given = len(run.examples), {"--from": start, "--to": end}
-    for name, index in given.items():
+def interpolation_endpoints(run: LoadedRun, start: int | None, end: int | None) -> tuple[int, int]:
+    """Return the indices of two examples, a fixed random choice for those that are None.
+
+    Args:
+        run: Trained run.
+        start: Index of the first example, or None.
+        end: Index of the last example, or None.
+    """
+    count, indices = len(run.examples), {"--from": start, "--to": end}
+    for option, index in indices.items():
         if index is not None and not 0 <= index < count:
-            raise UserError(f"{name} must lie in 0..{count - 1}, got {index}")
-    others = iter(some_examples(run, 2, stream=5).tolist())
-    first, last = (next(others, 0) if index is None else index for index in given.values())
+            raise UserError(f"{option} must be in 0..{count - 1}, got {index}")
+    random_indices = iter(some_examples(run, 2, stream=5).tolist())
+    first, last = (
+        next(random_indices, 0) if index is None else index for index in indices.values()
+    )
     return first, last

@@ -1,4 +1,4 @@
-"""Metrics of a run's pictures: a tighter bound, likeness of reconstructions, FID and KID. Each says what it used."""
+"""Metrics of a run over images: IWAE, bits per dimension, SSIM, PSNR, FID and KID."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +11,8 @@ from torch import Tensor
 from controlvae.errors import UserError
 from controlvae.lab.config import Gaussian
 from controlvae.lab.data.dataset import BinaryImages, ImageDataset
-from controlvae.lab.evaluation.inception_weights import NoWeights, load_inception
-from controlvae.lab.evaluation.iwae import importance_weighted
+from controlvae.lab.evaluation.inception_weights import MissingWeightsError, load_inception
+from controlvae.lab.evaluation.iwae import importance_weighted_bound
 from controlvae.lab.runs.loaded import (
     LoadedRun,
     decoded,
@@ -20,13 +20,13 @@ from controlvae.lab.runs.loaded import (
     prior_codes,
     some_examples,
 )
-from controlvae.metrics import bits_per_dimension, dequantised, fid, psnr, ssim
+from controlvae.metrics import bits_per_dimension, dequantization_offset, fid, psnr, ssim
 from controlvae.metrics.image import kid
 from controlvae.metrics.image.inception import RESIZE, Inception
 
-FID_PICTURES = 10_000
+FID_IMAGES = 10_000
 _BATCH = 100
-_LIKENESS_EXAMPLES = 10_000, 1_000  # on a GPU, and elsewhere; the result says how many it used
+_QUALITY_EXAMPLES = 10_000, 1_000  # for SSIM and PSNR, on a GPU and elsewhere
 
 Progress = Callable[[float], None]
 
@@ -35,46 +35,54 @@ def image_metrics(
     run: LoadedRun,
     elbo: float,
     samples: int,
-    pictures: int | None,
+    fid_images: int | None,
     progress: Progress = lambda share: None,
     *,
     examples: int | None = None,
 ) -> dict[str, Any]:
-    """Of the examples `run` holds, which are the test part where there is one.
+    """Measure likelihood bounds, reconstructions and samples of a run over images.
 
     Args:
-        run: a trained run.
-        elbo: of the same examples, nats.
-        samples: importance samples per example; 0 leaves that bound out.
-        pictures: of each set for FID and KID; 0 leaves them out, None lets the device decide.
-        progress: told the share that is done.
-        examples: at most so many for SSIM and PSNR; None lets the device decide.
+        run: Trained run over the images to measure.
+        elbo: ELBO of the same images, in nats.
+        samples: Importance samples per example; 0 skips the IWAE bound.
+        fid_images: Images per set for FID and KID; 0 skips them, None leaves it to the device.
+        progress: Called with the share that is done.
+        examples: Maximal number of images for SSIM and PSNR; None leaves it to the device.
+
+    Returns:
+        Entries of metrics.json; empty for a run that is not over images.
     """
     if not isinstance(run.examples, ImageDataset):
         return {}
-    network = _extractor(run, pictures)  # first: what is missing is said before time is spent
+    # Load the extractor first, so that missing weights are reported before any work is done.
+    network = _load_extractor(run, fid_images)
     bound = (
-        importance_weighted(run, samples, lambda share: progress(0.3 * share)) if samples else None
+        importance_weighted_bound(run, samples, lambda share: progress(0.3 * share))
+        if samples
+        else None
     )
     results = {
         **({"iwae": bound} if bound else {}),
-        "bits_per_dimension": _bits(run, elbo, bound),
-        "likeness": _likeness(
+        "bits_per_dimension": _bits_per_dimension(run, elbo, bound),
+        "likeness": _reconstruction_quality(
             run, examples or run.available, lambda share: progress(0.3 + 0.2 * share)
         ),
-        **_distances(run, network, pictures, lambda share: progress(0.5 + 0.5 * share)),
+        **_fid_and_kid(run, network, fid_images, lambda share: progress(0.5 + 0.5 * share)),
     }
     progress(1.0)
     return results
 
 
-def _bits(run: LoadedRun, elbo: float, bound: dict[str, Any] | None) -> dict[str, Any]:
+def _bits_per_dimension(
+    run: LoadedRun, elbo: float, bound: dict[str, Any] | None
+) -> dict[str, Any]:
     likelihood, pixels = run.experiment.objective.likelihood, math.prod(run.examples.shape)
     match likelihood, isinstance(run.examples, BinaryImages):
         case "bernoulli", True:
             offset, how = 0.0, "of black and white pixels"
         case Gaussian(), False:
-            offset = pixels * dequantised(pixel_variance(run)["pixel_variance"])
+            offset = pixels * dequantization_offset(pixel_variance(run)["pixel_variance"])
             how = "of 8-bit values at the size trained on, uniform dequantisation, its mean exact"
         case _, binary:
             names = {
@@ -82,9 +90,8 @@ def _bits(run: LoadedRun, elbo: float, bound: dict[str, Any] | None) -> dict[str
                 "squared-error": "the squared error",
             }
             kind = "a Gaussian density" if isinstance(likelihood, Gaussian) else names[likelihood]
-            return {
-                "skipped": f"{kind} is not a likelihood of {'black and white' if binary else '8-bit'} pictures"
-            }
+            images = "black and white images" if binary else "8-bit images"
+            return {"skipped": f"{kind} is not a likelihood of {images}"}
     tighter = (
         {"iwae": bound["bound"], "elbo_of_the_same": bound["elbo_of_the_same"]} if bound else {}
     )
@@ -96,16 +103,15 @@ def _bits(run: LoadedRun, elbo: float, bound: dict[str, Any] | None) -> dict[str
 
 
 @torch.no_grad()
-def _likeness(run: LoadedRun, most: int, progress: Progress) -> dict[str, Any]:
-    """SSIM and PSNR of reconstructions from the posterior mean, each a mean over pictures."""
+def _reconstruction_quality(run: LoadedRun, most: int, progress: Progress) -> dict[str, Any]:
+    """Return mean SSIM and PSNR of reconstructions from the posterior mean."""
     if min(run.examples.shape[1:]) < 11:
-        return {
-            "skipped": f"SSIM's window is 11 x 11, pictures are {run.examples.shape[2]} x {run.examples.shape[1]}"
-        }
-    count = min(run.affords(*_LIKENESS_EXAMPLES), most, run.available)
+        size = f"{run.examples.shape[2]} x {run.examples.shape[1]}"
+        return {"skipped": f"SSIM needs images of at least 11 x 11 pixels, got {size}"}
+    count = min(run.affords(*_QUALITY_EXAMPLES), most, run.available)
     sums = torch.zeros(2, dtype=torch.float64)
-    for done, (x, rebuilt) in enumerate(_rebuilt(run, count), start=1):
-        # An error below half a grey level counts as that, 54 dB: one perfect picture must not make the mean infinite.
+    for done, (x, rebuilt) in enumerate(_reconstructions(run, count), start=1):
+        # Cap at an error of half a grey level, 54 dB: one perfect image would give an infinite mean.
         decibels = psnr(x, rebuilt).clamp(max=20 * math.log10(2 * 255))
         sums += torch.stack([ssim(x, rebuilt).sum(), decibels.sum()]).cpu().double()
         progress(min(1.0, done * _BATCH / count))
@@ -119,41 +125,45 @@ def _likeness(run: LoadedRun, most: int, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _extractor(run: LoadedRun, pictures: int | None) -> Inception | str:
-    """The network, or why there is none. Someone who asks for FID is told at once what it needs."""
-    if pictures == 0:
-        return "not asked for"
-    if pictures is None and run.device.type != "cuda":
-        return f"on a CPU it takes 0.2 s a picture; ask for it: --fid 1000 (a GPU takes {FID_PICTURES:,})"
-    if pictures is None and isinstance(run.examples, BinaryImages):
-        return "black and white pictures are far from what Inception knows; ask for it: --fid 10000"
+def _load_extractor(run: LoadedRun, fid_images: int | None) -> Inception | str:
+    """Return the Inception network, or the reason to skip FID and KID.
+
+    Missing weights are an error only if FID was requested.
+    """
+    if fid_images == 0:
+        return "not requested"
+    if fid_images is None and run.device.type != "cuda":
+        return (
+            "a CPU takes 0.2 s per image; request it with --fid 1000 "
+            f"(a GPU uses {FID_IMAGES:,} images)"
+        )
+    if fid_images is None and isinstance(run.examples, BinaryImages):
+        return "Inception was not trained on black and white images; request it with --fid 10000"
     if run.examples.shape[0] not in (1, 3):
-        return f"Inception takes 1 or 3 channels, pictures have {run.examples.shape[0]}"
+        return f"Inception takes 1 or 3 channels, got images of {run.examples.shape[0]} channels"
     try:
         return load_inception(root=run.root).to(run.device)
-    except NoWeights as error:
-        if pictures is not None:
+    except MissingWeightsError as error:
+        if fid_images is not None:
             raise
         return str(error)
 
 
 @torch.no_grad()
-def _distances(
-    run: LoadedRun, network: Inception | str, pictures: int | None, progress: Progress
+def _fid_and_kid(
+    run: LoadedRun, network: Inception | str, fid_images: int | None, progress: Progress
 ) -> dict[str, Any]:
-    """FID and KID of samples from N(0, I), and of reconstructions, both against the examples."""
+    """Return FID and KID of prior samples and of reconstructions against the examples."""
     if isinstance(network, str):
-        earlier = None if pictures == 0 else _earlier(run)
+        earlier = None if fid_images == 0 else _stored_fid_and_kid(run)
         return earlier or {"fid": {"skipped": network}, "kid": {"skipped": network}}
-    count = min(pictures or FID_PICTURES, run.available)
+    count = min(fid_images or FID_IMAGES, run.available)
     if count < 2:
-        return {
-            "fid": {"skipped": "one picture has no spread"},
-            "kid": {"skipped": "one picture has no spread"},
-        }
+        reason = f"need at least 2 images, got {count}"
+        return {"fid": {"skipped": reason}, "kid": {"skipped": reason}}
     reference = _reference_features(run, network, count, lambda share: progress(0.3 * share))
     rebuilt, drawn = [], []
-    for _, copy in _rebuilt(run, count):
+    for _, copy in _reconstructions(run, count):
         rebuilt.append(network(copy))
         progress(0.3 + 0.3 * len(rebuilt) * _BATCH / count)
     for z in prior_codes(run, count).split(_BATCH):
@@ -164,7 +174,8 @@ def _distances(
         "pictures": count,
         "reference_pictures": count,
         "split": run.examples.split,
-        "of": "samples: z from N(0, I); reconstructions: of the reference itself, from the posterior mean",
+        "of": "samples: z from N(0, I); reconstructions: of the reference itself, from the "
+        "posterior mean",
         "extractor": network.extractor,
         "resize": RESIZE,
     }
@@ -174,15 +185,14 @@ def _distances(
     }
 
 
-_last_reference: dict[
-    tuple[object, ...], Tensor
-] = {}  # one entry, on the host: a table's runs share their reference
+# One entry on the host, because the runs of a table share their reference images.
+_last_reference: dict[tuple[object, ...], Tensor] = {}
 
 
 def _reference_features(
     run: LoadedRun, network: Inception, count: int, progress: Progress
 ) -> Tensor:
-    """Features of the examples themselves: (count, 2048). Those of one run serve the next on the same pictures."""
+    """Return features of the examples, (count, 2048), cached for the next run on the same images."""
     chosen = some_examples(run, count)
     key = (run.examples.fingerprint(), chosen.cpu().numpy().tobytes(), network.extractor)
     if key not in _last_reference:
@@ -196,7 +206,7 @@ def _reference_features(
 
 
 def describe_fid(metrics: Mapping[str, Any]) -> str | None:
-    """What is behind a run's FID and KID; None where they were not measured."""
+    """Return a description of how FID and KID were measured, or None if they were not."""
     fid = metrics.get("fid", {})
     if "extractor" not in fid:
         return None
@@ -205,13 +215,16 @@ def describe_fid(metrics: Mapping[str, Any]) -> str | None:
     return f"FID and KID ({fid['split']}): {estimators}. Of {how}"
 
 
-def _earlier(run: LoadedRun) -> dict[str, Any] | None:
-    """What was measured before of the same weights and examples: a report on a CPU keeps what a GPU found."""
+def _stored_fid_and_kid(run: LoadedRun) -> dict[str, Any] | None:
+    """Return earlier results for the same weights and examples.
+
+    So an evaluation on a CPU keeps what a GPU has measured.
+    """
     try:
         metrics = run.folder.metrics() or {}
-    except UserError:  # damaged: about to be written anew
+    except UserError:  # the file is corrupt and about to be replaced
         return None
-    for earlier in (metrics, metrics.get("best", {})):  # of the last weights, and of the best ones
+    for earlier in (metrics, metrics.get("best", {})):  # the last weights and the best ones
         if (
             earlier.get("step") == run.step
             and earlier.get("fid", {}).get("split") == run.examples.split
@@ -220,8 +233,8 @@ def _earlier(run: LoadedRun) -> dict[str, Any] | None:
     return None
 
 
-def _rebuilt(run: LoadedRun, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Examples and their reconstructions from the posterior mean, a batch at a time."""
+def _reconstructions(run: LoadedRun, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches of examples and their reconstructions from the posterior mean."""
     for chosen in some_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
         yield x, decoded(run, run.model.encode(x).mean)

@@ -1,4 +1,4 @@
-"""The importance-weighted bound of a run: tighter than the ELBO, for pictures, sentences and responses alike."""
+"""Importance-weighted bound (IWAE) of a run over images, sentences or dialogs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,22 +14,32 @@ from controlvae.metrics import iwae
 
 IMPORTANCE_SAMPLES = 50
 _BATCH = 64
-_EXAMPLES = 1_000, 64  # on a GPU, and elsewhere
+_EXAMPLES = 1_000, 64  # on a GPU and elsewhere
 
 
 @torch.no_grad()
-def importance_weighted(
+def importance_weighted_bound(
     run: LoadedRun, samples: int, progress: Callable[[float], None], most: int | None = None
 ) -> dict[str, Any]:
-    """IWAE-k of at most so many examples, and beside it the ELBO of the very same samples: what k buys."""
+    """Measure IWAE-k, and the ELBO of the same samples to show the effect of k.
+
+    Args:
+        run: Trained run over the data to measure.
+        samples: Importance samples per example, k.
+        progress: Called with the share that is done.
+        most: Maximal number of examples.
+
+    Returns:
+        The entry `iwae` of metrics.json, in nats per example.
+    """
     count = min(run.affords(*_EXAMPLES), most or run.available, run.available)
     noise = torch.Generator().manual_seed(stream_key(0, 17))
     bound, elbo, done = 0.0, 0.0, 0
     for chosen in some_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
-        weights = log_weights(run, x, run.model.encode(x), samples, noise)  # (samples, n)
-        bound += iwae(weights).sum().item()
-        elbo += weights.mean(0).sum().item()
+        log_weights = importance_log_weights(run, x, run.model.encode(x), samples, noise)
+        bound += iwae(log_weights).sum().item()
+        elbo += log_weights.mean(0).sum().item()
         done += len(x)
         progress(done / count)
     squared = run.experiment.objective.likelihood == "squared-error"
@@ -44,18 +54,26 @@ def importance_weighted(
     }
 
 
-def log_weights(
+def importance_log_weights(
     run: LoadedRun, x: Any, posterior: Posterior, samples: int, noise: torch.Generator
 ) -> Tensor:
-    """log p(x|z) + log p(z) - log q(z|x) for z from q(z|x): (samples, n), float64. The 2π of p and q cancel."""
-    z = posterior.sample(
-        torch.randn(samples, *posterior.mean.shape, generator=noise).to(run.device)
-    )
-    prior = posterior.prior or Posterior(
-        torch.zeros_like(posterior.mean), torch.zeros_like(posterior.mean)
-    )
+    """Return log p(x|z) + log p(z) - log q(z|x) for z drawn from q(z|x).
+
+    Args:
+        run: Trained run.
+        x: Batch of n examples.
+        posterior: q(z|x) of the batch.
+        samples: Draws of z per example.
+        noise: Generator of the draws.
+
+    Returns:
+        Log weights in float64, (samples, n). The constants 2π of p and q cancel.
+    """
+    shape = (samples, *posterior.mean.shape)
+    z = posterior.sample(torch.randn(shape, generator=noise).to(run.device))
+    standard = torch.zeros_like(posterior.mean)
+    prior = posterior.prior or Posterior(standard, standard)
     error = reconstruction_loss(run.experiment.objective.likelihood)
-    likelihood = torch.stack([error(run.model, one, x, posterior.given) for one in z])
-    return (
-        prior.log_density(z) - posterior.log_density(z)
-    ).cpu().double() - likelihood.cpu().double()
+    negative_log_likelihood = torch.stack([error(run.model, one, x, posterior.given) for one in z])
+    log_ratio = prior.log_density(z) - posterior.log_density(z)
+    return log_ratio.cpu().double() - negative_log_likelihood.cpu().double()

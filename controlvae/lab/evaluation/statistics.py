@@ -1,4 +1,4 @@
-"""Numbers over several seeds: mean and spread of the log, window by window; the difference of two methods."""
+"""Statistics over seeds: mean and standard deviation of logs, and comparison of two methods."""
 
 import itertools
 import math
@@ -10,27 +10,36 @@ from typing import Any
 
 import numpy as np
 
-_DEALS = 20_000  # ways to deal seeds out to two methods that are all looked at; of more, as many at random
+# The permutation test enumerates up to this many splits. Beyond that it draws this many at random.
+_MAX_PERMUTATIONS = 20_000
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Arrays of one entry per window; a window is called by its last step."""
+class SeedStatistics:
+    """Mean and standard deviation over seeds, one entry per window of steps."""
 
-    steps: np.ndarray
-    seeds: np.ndarray  # how many got that far
+    steps: np.ndarray  # last step of each window
+    seeds: np.ndarray  # number of seeds that reached it
     mean: np.ndarray
-    sd: np.ndarray  # the sample standard deviation over seeds; NaN where there is one alone
+    sd: np.ndarray  # sample standard deviation; NaN for a single seed
 
 
-def spread(logs: Sequence[Sequence[Mapping[str, Any]]], column: str, window: int) -> Spread:
-    """Means of so many steps within each seed first, then mean and spread over the seeds."""
+def seed_statistics(
+    logs: Sequence[Sequence[Mapping[str, Any]]], column: str, window: int
+) -> SeedStatistics:
+    """Average a logged column within windows of each seed, then over seeds.
+
+    Args:
+        logs: Log records of each seed.
+        column: Column of the log.
+        window: Steps per window.
+    """
     by_step: dict[int, list[float]] = defaultdict(list)
     for records in logs:
-        for step, value in windowed(records, column, window).items():
+        for step, value in window_means(records, column, window).items():
             by_step[step].append(value)
     rows = sorted(by_step.items())
-    return Spread(
+    return SeedStatistics(
         steps=np.array([step for step, _ in rows]),
         seeds=np.array([len(values) for _, values in rows]),
         mean=np.array([statistics.fmean(values) for _, values in rows]),
@@ -39,52 +48,66 @@ def spread(logs: Sequence[Sequence[Mapping[str, Any]]], column: str, window: int
 
 
 def sample_sd(values: Sequence[float]) -> float:
-    """The sample standard deviation; NaN where a value is none or infinite, or there is one alone."""
-    return (
-        statistics.stdev(values)
-        if len(values) > 1 and all(map(math.isfinite, values))
-        else math.nan
-    )
+    """Return the sample standard deviation, or NaN for one value or values that are not finite."""
+    is_defined = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.stdev(values) if is_defined else math.nan
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the means of two methods over their seeds."""
+    """Difference between the means of two methods over their seeds."""
 
     mean: float
-    error: float  # its standard error
-    chance: float  # of means as far apart, were seeds dealt out to the two at random: a permutation test
+    error: float  # standard error of the difference
+    p_value: float  # two-sided permutation test
 
 
-def difference(ones: Sequence[float], others: Sequence[float]) -> Difference | None:
-    """What some seeds have more than others; None where either is a single one, or a value is no number."""
-    values = np.array([*ones, *others], dtype=np.float64)
-    if min(len(ones), len(others)) < 2 or not np.isfinite(values).all():
+def compare_means(first: Sequence[float], second: Sequence[float]) -> Difference | None:
+    """Compare the means of two methods by a permutation test over their seeds.
+
+    Args:
+        first: Scores of one method, one per seed.
+        second: Scores of the other method.
+
+    Returns:
+        Mean of `first` minus mean of `second`, or None if either has a single seed or a score is
+        not finite.
+    """
+    values = np.array([*first, *second], dtype=np.float64)
+    if min(len(first), len(second)) < 2 or not np.isfinite(values).all():
         return None
-    values -= values.mean()  # sums of what is left round little
-    many, total = len(ones), len(values)
-    if math.comb(total, many) <= _DEALS:
-        dealt = np.array(list(itertools.combinations(range(total), many)))
+    values -= values.mean()  # reduces rounding in the sums below
+    size, total = len(first), len(values)
+    if math.comb(total, size) <= _MAX_PERMUTATIONS:
+        splits = np.array(list(itertools.combinations(range(total), size)))
     else:
         rng = np.random.default_rng(0)
-        dealt = np.array([np.arange(many), *(rng.permutation(total)[:many] for _ in range(_DEALS))])
-    first = values[dealt].mean(1)
-    apart = first - (values.sum() - many * first) / (total - many)
-    found = apart[0]  # the seeds as they are
-    error = math.sqrt(
-        statistics.variance(ones) / many + statistics.variance(others) / (total - many)
-    )
-    return Difference(
-        float(found),
-        error,
-        float((np.abs(apart) >= abs(found) - 1e-9 * np.abs(values).max()).mean()),
-    )
+        permuted = (rng.permutation(total)[:size] for _ in range(_MAX_PERMUTATIONS))
+        splits = np.array([np.arange(size), *permuted])
+    means = values[splits].mean(1)
+    differences = means - (values.sum() - size * means) / (total - size)
+    observed = differences[0]  # the first split is the actual one
+    variance = statistics.variance(first) / size + statistics.variance(second) / (total - size)
+    tolerance = 1e-9 * np.abs(values).max()
+    p_value = float((np.abs(differences) >= abs(observed) - tolerance).mean())
+    return Difference(float(observed), math.sqrt(variance), p_value)
 
 
-def windowed(records: Sequence[Mapping[str, Any]], column: str, window: int) -> dict[int, float]:
-    """The mean of a column by window. One that the run has not come to the end of is left out, not drawn short."""
+def window_means(
+    records: Sequence[Mapping[str, Any]], column: str, window: int
+) -> dict[int, float]:
+    """Average a logged column within windows of steps, skipping an unfinished last window.
+
+    Args:
+        records: Log records of one run. A record at step s covers the steps up to s.
+        column: Column of the log.
+        window: Steps per window.
+
+    Returns:
+        The mean of each window by its last step.
+    """
     values: dict[int, list[float]] = defaultdict(list)
-    for record in records:  # a line logged at step s is about steps up to s
+    for record in records:
         values[-(-record["step"] // window) * window].append(record[column])
     last = records[-1]["step"] if records else 0
-    return {end: statistics.fmean(found) for end, found in values.items() if end <= last}
+    return {end: statistics.fmean(some) for end, some in values.items() if end <= last}

@@ -1,4 +1,4 @@
-"""Metrics of a run over sentences: perplexities by name, what it writes from the prior and what its codes keep."""
+"""Metrics and generated sentences of a run over sentences."""
 
 from typing import Any, NamedTuple
 
@@ -11,34 +11,36 @@ from controlvae.lab.data.dataset import stream_key
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.text.vocabulary import PAD
-from controlvae.lab.evaluation.image_input import endpoints
-from controlvae.lab.evaluation.iwae import importance_weighted
+from controlvae.lab.evaluation.image_input import interpolation_endpoints
+from controlvae.lab.evaluation.iwae import importance_weighted_bound
 from controlvae.lab.models import TextVAE
 from controlvae.lab.runs.loaded import LoadedRun, prior_codes, some_examples
 from controlvae.metrics import distinct_n, perplexity, self_bleu
 
-_TOGETHER = 50  # sentences written at once
-_SHOWN = 8  # sentences kept with what their codes are read back as
-_WRITTEN = 1_000, 200  # sentences that diversity is measured on, on a GPU and elsewhere
+_BATCH = 50  # sentences generated at once
+_STORED_RECONSTRUCTIONS = 8
+_SAMPLED_SENTENCES = 1_000, 200  # for the measures of diversity, on a GPU and elsewhere
 
 
 def text_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[str, Any]:
-    """Of the examples that `bound` was measured on; nothing where they are no sentences.
+    """Measure perplexity, diversity and reconstruction of a run over sentences.
 
     Args:
-        run: a trained run.
-        bound: its ELBO and the like.
-        samples: importance samples per example; 0 leaves that bound out.
+        run: Trained run over the sentences to measure.
+        bound: Its ELBO and the terms of it, from `elbo_metrics`.
+        samples: Importance samples per example; 0 skips the IWAE bound.
+
+    Returns:
+        The entry `text` of metrics.json, and `iwae` unless it is skipped.
     """
-    if not isinstance(run.examples, SentenceDataset):
-        return {}
-    written = write(run, run.affords(*_WRITTEN))
+    written = sample_sentences(run, run.affords(*_SAMPLED_SENTENCES))
     perplexities = bound_perplexities(run, bound, samples)
     perplexities["text"] |= {
         "reconstruction_perplexity": _perplexity(run, bound["reconstruction"], bound["examples"]),
-        "reconstruction_perplexity_of": "sentences under a code that has read them: what the code tells is not "
-        "charged, so it falls as the KL rises, and does not say how well text is predicted",
-        **_paper_curve(run, bound),
+        "reconstruction_perplexity_of": "sentences under a code that has read them: what the code "
+        "tells is not charged, so it falls as the KL rises, and does not say how well text is "
+        "predicted",
+        **_paper_elbo(run, bound),
         "written": len(written),
         "written_from": "N(0, I), temperature 1",
         "distinct_1": distinct_n(written, 1).ratio,
@@ -46,141 +48,182 @@ def text_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[st
         "self_bleu_2": self_bleu(written, 2),
         "self_bleu_3": self_bleu(written, 3),
         "samples": written[:10],
-        "read_back": [pair._asdict() for pair in read_back(run, _SHOWN)],
+        "read_back": [
+            pair._asdict() for pair in reconstruct_sentences(run, _STORED_RECONSTRUCTIONS)
+        ],
     }
     return perplexities
 
 
-def _paper_curve(run: LoadedRun, bound: dict[str, Any]) -> dict[str, Any]:
-    """What the released text program plots as the ELBO, of the same examples; nothing before the first log line."""
+def _paper_elbo(run: LoadedRun, bound: dict[str, Any]) -> dict[str, Any]:
+    """Return what the paper's text program plots as the ELBO, if the run has logged a step."""
     records = run.folder.records()
     if not records:
         return {}
     beta = records[-1]["beta"]
     return {
         "paper_elbo": -(bound["reconstruction"] + beta * bound["kl"]),
-        "paper_elbo_of": f"−(reconstruction + β·KL) with the last β, {beta:.3g}, plotted as the ELBO by the paper's "
-        "program: what training maximises. A β below 1 flatters it, and it bounds nothing; the ELBO has β = 1",
+        "paper_elbo_of": f"−(reconstruction + β·KL) with the last β, {beta:.3g}, plotted as the "
+        "ELBO by the paper's program: what training maximises. A β below 1 flatters it, and it "
+        "bounds nothing; the ELBO has β = 1",
     }
 
 
 def bound_perplexities(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[str, Any]:
-    """What the bounds make of a token, under `text`; with the importance-weighted bound itself, under `iwae`."""
-    count, tokens = bound["examples"], tokens_of(run, bound["examples"])
+    """Return the perplexities that follow from the ELBO and from the IWAE bound.
+
+    Args:
+        run: Trained run over sentences or dialogs.
+        bound: Its ELBO and the terms of it, from `elbo_metrics`.
+        samples: Importance samples per example; 0 skips the IWAE bound.
+
+    Returns:
+        The perplexities under `text`, and the IWAE bound itself under `iwae`.
+    """
+    count, tokens = bound["examples"], count_tokens(run, bound["examples"])
     text = {
         "tokens_per_sentence": tokens / count,
         "elbo_per_token": bound["elbo"] * count / tokens,
         "perplexity": _perplexity(run, -bound["elbo"], count),
-        "perplexity_of": f"the ELBO, per {_unit(run)}: an upper bound of the model's own",
+        "perplexity_of": f"the ELBO, per {_token_unit(run)}: an upper bound of the model's own",
     }
     if not samples:
         return {"text": text}
-    tighter = importance_weighted(run, samples, lambda share: None, most=count)
-    bounded, looser = (
+    tighter = importance_weighted_bound(run, samples, lambda share: None, most=count)
+    iwae_perplexity, elbo_perplexity = (
         _perplexity(run, -tighter[name], tighter["examples"])
         for name in ("bound", "elbo_of_the_same")
     )
     text |= {
-        "iwae_perplexity": bounded,
-        "iwae_perplexity_of": f"IWAE-{samples}, a closer upper bound, of {tighter['examples']:,} of the examples; of "
-        f"the same ones the ELBO's is {looser:.2f}",
+        "iwae_perplexity": iwae_perplexity,
+        "iwae_perplexity_of": f"IWAE-{samples}, a closer upper bound, of {tighter['examples']:,} "
+        f"of the examples; of the same ones the ELBO's is {elbo_perplexity:.2f}",
     }
     return {"iwae": tighter, "text": text}
 
 
-def _unit(run: LoadedRun) -> str:
-    """What a perplexity is of one of. That of a piece is lower than that of a word, and neither tells of the other."""
-    return (
-        "piece of a word or end" if getattr(run.experiment.data, "pieces", None) else "word or end"
-    )
+def _token_unit(run: LoadedRun) -> str:
+    """Return the unit of the perplexity. Values per word and per subword are not comparable."""
+    is_subword = getattr(run.experiment.data, "pieces", None)
+    return "piece of a word or end" if is_subword else "word or end"
 
 
-def tokens_of(run: LoadedRun, count: int) -> int:
-    """Words and ends of the sentences, or of the responses, among the first `count` that are measured."""
+def count_tokens(run: LoadedRun, count: int) -> int:
+    """Return the number of tokens, including ends, in the first `count` measured sentences.
+
+    For dialogs only the responses count.
+    """
     assert isinstance(run.examples, SentenceDataset | DialogDataset)
     lengths = run.examples.lengths[some_examples(run, count).cpu()]
     return int(lengths.reshape(len(lengths), -1)[:, -1].sum())
 
 
 def _perplexity(run: LoadedRun, nats: float, count: int) -> float:
-    return perplexity(nats * count, tokens_of(run, count))
+    return perplexity(nats * count, count_tokens(run, count))
 
 
-def write(run: LoadedRun, count: int, *, seed: int = 0, **how: Any) -> list[str]:
-    """Sentences from the prior: the first of a seed are the same for any count. `how` is as in `TextVAE.generate`."""
-    drawn = how.get("beam") is None and how.get("temperature") != 0
-    whole = (
-        count + -count % _TOGETHER if drawn else count
-    )  # words are drawn row by row: a short batch draws others
-    parts = prior_codes(run, whole, seed).split(_TOGETHER)
-    keys = (stream_key(seed, number) for number in range(len(parts)))
-    return [
+def sample_sentences(run: LoadedRun, count: int, *, seed: int = 0, **options: Any) -> list[str]:
+    """Generate sentences from codes of the prior.
+
+    Args:
+        run: Trained run over sentences.
+        count: Number of sentences. The first ones do not depend on it.
+        seed: Seed of codes and words.
+        **options: Options of `TextVAE.generate`, such as `temperature` or `beam`.
+    """
+    # Words are drawn row by row, so a shorter last batch would draw other words.
+    is_random = options.get("beam") is None and options.get("temperature") != 0
+    padded = count + -count % _BATCH if is_random else count
+    batches = prior_codes(run, padded, seed).split(_BATCH)
+    keys = (stream_key(seed, number) for number in range(len(batches)))
+    lines = [
         line
-        for z, key in zip(parts, keys, strict=True)
-        for line in _written(run, z, seed=key, **how)
-    ][:count]
+        for z, key in zip(batches, keys, strict=True)
+        for line in _generate(run, z, seed=key, **options)
+    ]
+    return lines[:count]
 
 
-class ReadBack(NamedTuple):
-    """A sentence, and what the decoder makes of its code."""
+class SentenceReconstruction(NamedTuple):
+    """A sentence and its reconstruction."""
 
     sentence: str
     read_back: str
 
 
 @torch.no_grad()
-def read_back(run: LoadedRun, count: int) -> list[ReadBack]:
-    """Examples beside the likeliest words given their codes (posterior means): all alike where the code is not used."""
+def reconstruct_sentences(run: LoadedRun, count: int) -> list[SentenceReconstruction]:
+    """Reconstruct examples from their posterior means by the likeliest words.
+
+    All reconstructions are equal if the decoder ignores the code.
+    """
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, SentenceDataset)
     x = run.examples.batch(some_examples(run, count))
-    lines = _written(run, run.model.encode(x).mean, temperature=0.0)
-    return [ReadBack(run.examples.words(row), line) for row, line in zip(x, lines, strict=True)]
-
-
-class Ends(NamedTuple):
-    """Two sentences to go between."""
-
-    rows: Tensor  # of tokens, (2, T)
-    unknown: list[str]  # words of one's own that the model does not know
-
-
-def two_sentences(run: LoadedRun, start: str | None, end: str | None) -> Ends:
-    """Each in words, or by the index of an example, or a fixed random choice."""
-    assert isinstance(run.examples, SentenceDataset)
-    given = (start, end)
-    numbers = [
-        int(one) if one is not None and one.removeprefix("-").isdecimal() else None for one in given
+    lines = _generate(run, run.model.encode(x).mean, temperature=0.0)
+    return [
+        SentenceReconstruction(run.examples.words(row), line)
+        for row, line in zip(x, lines, strict=True)
     ]
-    own = [one if number is None else None for one, number in zip(given, numbers, strict=True)]
-    indices = endpoints(run, *numbers) if None in own else (0, 0)
-    if any(one is not None and not one.split() for one in own):
-        raise UserError("--from and --to take a sentence or the index of an example, got neither")
+
+
+class SentencePair(NamedTuple):
+    """Two sentences to interpolate between."""
+
+    rows: Tensor  # tokens, (2, length)
+    unknown: list[str]  # words outside the model's vocabulary
+
+
+def resolve_sentences(run: LoadedRun, start: str | None, end: str | None) -> SentencePair:
+    """Return the end points of an interpolation.
+
+    Args:
+        run: Trained run over sentences.
+        start: A sentence, the index of an example, or None for a fixed random example.
+        end: The same for the other end.
+    """
+    assert isinstance(run.examples, SentenceDataset)
+    inputs = (start, end)
+    indices = [int(one) if one is not None and _is_integer(one) else None for one in inputs]
+    sentences = [one if i is None else None for one, i in zip(inputs, indices, strict=True)]
+    resolved = interpolation_endpoints(run, *indices) if None in sentences else (0, 0)
+    if any(one is not None and not one.split() for one in sentences):
+        raise UserError(
+            "--from and --to take a sentence or the index of an example, got an empty string"
+        )
     rows = [
         run.examples.tokens[index].long().cpu() if one is None else run.examples.row(one)
-        for index, one in zip(indices, own, strict=True)
+        for index, one in zip(resolved, sentences, strict=True)
     ]
-    unknown = run.examples.unknown(" ".join(one for one in own if one is not None))
-    return Ends(pad_sequence(rows, batch_first=True, padding_value=PAD).to(run.device), unknown)
+    unknown = run.examples.unknown(" ".join(one for one in sentences if one is not None))
+    padded = pad_sequence(rows, batch_first=True, padding_value=PAD)
+    return SentencePair(padded.to(run.device), unknown)
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
 
 
 @torch.no_grad()
-def between(run: LoadedRun, ends: Tensor, count: int = 10) -> list[str]:
-    """Sentences on the straight line between the codes of two, (2, T), the likeliest words each time.
+def interpolate_sentences(run: LoadedRun, ends: Tensor, count: int = 10) -> list[str]:
+    """Decode codes on the straight line between the codes of two sentences.
 
-    The first and the last are what the codes of the two themselves are read back as.
+    Args:
+        run: Trained run over sentences.
+        ends: Tokens of the two sentences, (2, length).
+        count: Number of sentences, including the reconstructions of both ends.
     """
     assert isinstance(run.model, TextVAE)
     first, last = run.model.encode(ends).mean
     shares = torch.linspace(0, 1, count, device=run.device).unsqueeze(1)
-    return _written(run, torch.lerp(first, last, shares), temperature=0.0)
+    return _generate(run, torch.lerp(first, last, shares), temperature=0.0)
 
 
-def _written(run: LoadedRun, z: Tensor, **how: Any) -> list[str]:
+def _generate(run: LoadedRun, z: Tensor, **options: Any) -> list[str]:
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, SentenceDataset)
     try:
-        made = run.model.generate(z, run.shape[0], **how)
+        generated = run.model.generate(z, run.shape[0], **options)
     except ValueError as error:
         raise UserError(str(error)) from None
-    return [run.examples.words(row) for row in made.tokens]
+    return [run.examples.words(row) for row in generated.tokens]

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controlvae.diagnostics.collapse import UNUSED
+from controlvae.diagnostics.collapse import USED_LATENT_NATS
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.plots.mutual_information import format_latent
 from controlvae.lab.plots.style import (
@@ -248,7 +248,7 @@ def draw_latent_kl(
     steps = trace.column("step")
     per_latent = trace.column("kl_per_latent")  # (records, latents)
     order = np.argsort(-per_latent[-1])
-    used = order[per_latent[-1, order] >= UNUSED]
+    used = order[per_latent[-1, order] >= USED_LATENT_NATS]
     named = used if len(used) <= _MAX_NAMED_LATENTS else used[: _MAX_NAMED_LATENTS - 1]
     for place, latent in enumerate(named):
         label = format_latent(int(latent), factors)
@@ -258,7 +258,7 @@ def draw_latent_kl(
     others, unused = used[len(named) :], order[len(used) :]
     for latents, colour, description in (
         (others, _OTHER_LATENTS_COLOUR, "others"),
-        (unused, _UNUSED_LATENTS_COLOUR, f"below {UNUSED:g} nats"),
+        (unused, _UNUSED_LATENTS_COLOUR, f"below {USED_LATENT_NATS:g} nats"),
     ):
         for place, latent in enumerate(latents):
             axis.plot(

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from controlvae.lab.evaluation.image_input import Chosen, chosen, endpoints
+from controlvae.lab.evaluation.image_input import ImageInput, interpolation_endpoints, resolve_image
 from controlvae.lab.plots.image_grid import CELL_INCHES, draw_grid, tile_images, to_channels_last
 from controlvae.lab.runs.loaded import LoadedRun, decoded, picture_model, prior_codes
 
@@ -67,7 +67,7 @@ def plot_interpolation(
 
 def select_endpoints(
     run: LoadedRun, start: int | str | None, end: int | str | None
-) -> tuple[Chosen, Chosen]:
+) -> tuple[ImageInput, ImageInput]:
     """Load the two images of an interpolation.
 
     Args:
@@ -75,9 +75,9 @@ def select_endpoints(
         start: Index of an example, a file, or None for a fixed random example.
         end: The same for the second image.
     """
-    defaults = endpoints(run, None, None) if None in (start, end) else (0, 0)
+    defaults = interpolation_endpoints(run, None, None) if None in (start, end) else (0, 0)
     first, last = (
         default if image is None else image
         for image, default in zip((start, end), defaults, strict=True)
     )
-    return chosen(run, first, "--from"), chosen(run, last, "--to")
+    return resolve_image(run, first, "--from"), resolve_image(run, last, "--to")

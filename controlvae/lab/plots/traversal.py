@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from controlvae.errors import UserError
 from controlvae.lab.config import Shapes2D
 from controlvae.lab.data.sprite_renderer import IMAGE_COUNT
-from controlvae.lab.evaluation.image_input import chosen
+from controlvae.lab.evaluation.image_input import resolve_image
 from controlvae.lab.plots.image_grid import CELL_INCHES, draw_grid, to_channels_last
 from controlvae.lab.plots.mutual_information import (
     MAX_LATENTS_SHOWN,
@@ -27,7 +27,7 @@ from controlvae.lab.runs.loaded import (
     picture_model,
     some_examples,
 )
-from controlvae.metrics._validation import at_least
+from controlvae.metrics._validation import check_at_least
 
 _RANKING_EXAMPLES = 1_000  # over which the KL of the latents is averaged
 
@@ -93,10 +93,10 @@ def traverse_latents(
         values: Values that each latent takes.
         rows: Number of latents, those of largest KL first.
     """
-    at_least(1, rows=rows, columns=len(values))
+    check_at_least(1, rows=rows, columns=len(values))
     ranking = rank_latents(run, rows)
     names = SEED_IMAGES if has_all_shapes(run) else ()
-    start = chosen(run, resolve_start_image(run, image), "--image", names)
+    start = resolve_image(run, resolve_start_image(run, image), "--image", names)
     code = picture_model(run).encode(start.pixels.unsqueeze(0)).mean[0]
     codes = code.repeat(len(ranking.latents), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(ranking.latents):

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from controlvae.diagnostics.collapse import describe_used_latents
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import format_nats
 from controlvae.lab.evaluation.images import describe_fid
+from controlvae.lab.evaluation.registry import SCORE_METRICS, find_metric
 from controlvae.lab.evaluation.statistics import sample_sd
 from controlvae.lab.plots.curves import Trace
 from controlvae.lab.reports.formatting import format_number
@@ -21,39 +23,24 @@ BIASED = (
     "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
 )
 _NEAR = 0.98  # of its ceiling: a mutual information that says nothing more
-# Of codes, where factors are known: heading, and where the score is in metrics.json.
-_SCORES = {
-    "MIG, sampled": "mig_sampled.score",
-    "RMIG": "rmig.score",
-    "MIG, histogram": "mig_histogram.score",
-    "DCI, disentanglement": "dci.disentanglement",
-    "DCI, completeness": "dci.completeness",
-    "DCI, informativeness": "dci.informativeness",
-    "SAP": "sap.score",
-    "SAP, continuous": "sap_continuous.score",
-    "FactorVAE score": "factor_vae_score.score",
-    "β-VAE score": "beta_vae_score.score",
-    "modularity": "modularity.score",
-}
-# Heading, and where the number is in metrics.json, and how it is written.
-_PICTURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("ELBO", "elbo", "{:.2f}".format),
-    ("ELBO, training part", "train.elbo", "{:.2f}".format),
-    ("ELBO, best by validation", "best.elbo", "{:.2f}".format),
-    ("IWAE", "iwae.bound", "{:.2f}".format),
-    ("ELBO, examples of the IWAE", "iwae.elbo_of_the_same", "{:.2f}".format),
-    ("bits per dimension", "bits_per_dimension.elbo", "{:.4f}".format),
-    ("SSIM", "likeness.ssim", "{:.3f}".format),
-    ("PSNR, dB", "likeness.psnr", "{:.2f}".format),
-    ("FID, samples", "fid.samples.score", "{:.2f}".format),
-    ("FID, samples, best by validation", "best.fid.samples.score", "{:.2f}".format),
-    ("FID, reconstructions", "fid.reconstructions.score", "{:.2f}".format),
-    ("KID x 1000, samples", "kid.samples.score", lambda value: f"{1000 * value:.2f}"),
-    (
-        "KID x 1000, reconstructions",
+# Columns of the table of images, by their paths in metrics.json.
+_IMAGE_COLUMNS = tuple(
+    find_metric(path)
+    for path in (
+        "elbo",
+        "train.elbo",
+        "best.elbo",
+        "iwae.bound",
+        "iwae.elbo_of_the_same",
+        "bits_per_dimension.elbo",
+        "likeness.ssim",
+        "likeness.psnr",
+        "fid.samples.score",
+        "best.fid.samples.score",
+        "fid.reconstructions.score",
+        "kid.samples.score",
         "kid.reconstructions.score",
-        lambda value: f"{1000 * value:.2f}",
-    ),
+    )
 )
 
 
@@ -78,7 +65,7 @@ def number_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
                 *found,
             ]
         )
-    means = {"ELBO": "elbo", "reconstruction": "reconstruction", "KL": "kl"}
+    means = {find_metric(path).name: path for path in ("elbo", "reconstruction", "kl")}
     rows += _over_seeds(folders, [(means.get(head), "{:.2f}".format) for head in rows[0][1:]])
     measured = _measured(names, folders)
     notes = [_NUMBERS_NOTE] if measured else []
@@ -197,18 +184,18 @@ def _settled(response: Mapping[str, Any]) -> str:
 def score_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     """Every score that some run has, one row per run; nothing where no factors are known."""
     runs = _measured(names, folders)
-    shown = {
-        head: path
-        for head, path in _SCORES.items()
-        if any(look_up(m, path) is not None for _, m in runs)
-    }
+    shown = [
+        metric
+        for metric in SCORE_METRICS
+        if any(look_up(m, metric.path) is not None for _, m in runs)
+    ]
     if not shown:
         return ""
-    rows = [["run", *shown]]
+    rows = [["run", *(metric.name for metric in shown)]]
     for name, metrics in runs:
-        found = [look_up(metrics, path) for path in shown.values()]
+        found = [look_up(metrics, metric.path) for metric in shown]
         rows.append([name, *(format_number(value, 3) for value in found)])
-    rows += _over_seeds(folders, [(path, "{:.3f}".format) for path in shown.values()])
+    rows += _over_seeds(folders, [(metric.path, metric.format) for metric in shown])
     notes = merge_notes(
         [(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)]
     )
@@ -230,11 +217,11 @@ def _scored_on(metrics: Mapping[str, Any]) -> list[str]:
             )
         if truth["constant"]:
             notes.append(f"Left out because they do not vary: {', '.join(truth['constant'])}.")
-    for head, path in _SCORES.items():
-        score = metrics.get(path.partition(".")[0], {})
+    for metric in SCORE_METRICS:
+        score = metrics.get(metric.path.partition(".")[0], {})
         notes += [f"{score['estimator']}."] if "estimator" in score else []
         if "skipped" in score:
-            skipped.setdefault(score["skipped"], []).append(head)
+            skipped.setdefault(score["skipped"], []).append(metric.name)
     return [
         *dict.fromkeys(notes),
         *(f"No {'; '.join(heads)}: {reason}." for reason, heads in skipped.items()),
@@ -247,17 +234,16 @@ def image_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
     if not runs:
         return ""
     shown = [
-        column
-        for column in _PICTURES
-        if any(look_up(metrics, column[1]) is not None for _, metrics in runs)
+        metric
+        for metric in _IMAGE_COLUMNS
+        if any(look_up(metrics, metric.path) is not None for _, metrics in runs)
     ]
-    rows = [["run", *(head for head, _, _ in shown)]]
+    rows = [["run", *(metric.name for metric in shown)]]
     for name, metrics in runs:
-        numbers = [(look_up(metrics, path), written) for _, path, written in shown]
-        rows.append(
-            [name, *("–" if value is None else written(value) for value, written in numbers)]
-        )
-    rows += _over_seeds(folders, [(path, written) for _, path, written in shown])
+        numbers = [(metric, look_up(metrics, metric.path)) for metric in shown]
+        cells = ("–" if value is None else metric.format(value) for metric, value in numbers)
+        rows.append([name, *cells])
+    rows += _over_seeds(folders, [(metric.path, metric.format) for metric in shown])
     notes = merge_notes([(name, note) for name, metrics in runs for note in _seen_on(metrics)])
     return f"<h3>Pictures</h3>{table(rows, notes)}"
 
@@ -296,19 +282,26 @@ def _seen_on(metrics: Mapping[str, Any]) -> list[str]:
 # Heading, and the cell of a run that has been evaluated.
 _NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
     ("step", lambda metrics, _: f"{metrics['step']:,}"),
-    ("ELBO", lambda metrics, _: format_number(metrics["elbo"])),
-    ("reconstruction", lambda metrics, _: format_number(metrics["reconstruction"])),
-    ("KL", lambda metrics, _: format_number(metrics["kl"])),
-    ("target", lambda _, trace: _target(trace)),
+    (find_metric("elbo").name, lambda metrics, _: format_number(metrics["elbo"])),
     (
-        "active units",
-        lambda metrics, _: f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}",
+        find_metric("reconstruction").name,
+        lambda metrics, _: format_number(metrics["reconstruction"]),
     ),
-    ("mutual information", lambda metrics, _: _told(metrics)),
-    ("settled at step", lambda metrics, _: _response(metrics, _settled)),
-    ("overshoot", lambda metrics, _: _response(metrics, lambda r: f"{100 * r['overshoot']:.1f} %")),
+    (find_metric("kl").name, lambda metrics, _: format_number(metrics["kl"])),
+    ("target", lambda _, trace: _target(trace)),
+    ("used latents", lambda metrics, _: describe_used_latents(metrics["kl_per_latent"])),
+    (find_metric("active_units").name, lambda metrics, _: str(metrics["active_units"])),
+    (find_metric("mutual_information.lower").name, lambda metrics, _: _told(metrics)),
     (
-        "steady-state error",
+        find_metric("step_response.settling_time").name,
+        lambda metrics, _: _response(metrics, _settled),
+    ),
+    (
+        find_metric("step_response.overshoot").name,
+        lambda metrics, _: _response(metrics, lambda r: f"{100 * r['overshoot']:.1f} %"),
+    ),
+    (
+        find_metric("step_response.steady_state_error").name,
         lambda metrics, _: _response(metrics, lambda r: f"{100 * r['steady_state_error']:+.2f} %"),
     ),
 )
@@ -321,7 +314,9 @@ _LOGGED_NOTE = (
     "is behind may answer below zero."
 )
 _NUMBERS_NOTE = (
-    "Nats per example, with the weights of the last step. Active units: variance of the mean above 0.01. Mutual "
+    "Nats per example, with the weights of the last step. Used latents: KL of at least 0.01 nats. "
+    "Active units (Burda et al. 2016): latents whose posterior mean has a variance above 0.01 over "
+    "the examples. Mutual "
     "information: of example and code, its lower bound, of at most 4,096; ≥ where that is the logarithm of their "
     "number, above which no estimate from so few can come. Settling (to ±2 %), overshoot (start-up "
     "included) and steady-state error: from the training batches, where a set point is held; the KL of examples that "

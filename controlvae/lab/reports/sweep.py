@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from controlvae.lab.config import describe_likelihood
 from controlvae.lab.config.experiment import QUANTITY_LABELS
-from controlvae.lab.evaluation.evaluate import tracking
+from controlvae.lab.evaluation.elbo import measure_step_response
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.curves import Trace
@@ -252,7 +252,9 @@ def _end(folder: RunFolder, measured_on: str) -> FinalValues | None:
 
 
 def _response(folders: Sequence[RunFolder]) -> ControlResponse | None:
-    each = [response for folder in folders if (response := tracking(folder)) is not None]
+    each = [
+        response for folder in folders if (response := measure_step_response(folder)) is not None
+    ]
     if not each:
         return None
     settled = [response["settling_time"] for response in each]

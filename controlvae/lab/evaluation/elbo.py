@@ -1,0 +1,90 @@
+"""ELBO of a run, its terms, and how much information the latents carry."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from controlvae.errors import UserError
+from controlvae.lab.config import describe_likelihood
+from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.models.dataset_elbo import measure_elbo
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.loaded import LoadedRun, pixel_variance, some_examples
+from controlvae.metrics import active_units, mutual_information, step_response
+
+#: Examples for the mutual information. Its cost grows with the square of their number.
+MUTUAL_INFORMATION_EXAMPLES = 4_096
+# With few examples, several draws of z per example keep the sampling noise small.
+_ENOUGH_DRAWS, _MAX_DRAWS_PER_EXAMPLE = 5_000, 20
+
+
+def elbo_metrics(
+    run: LoadedRun, examples: int, progress: Callable[[float], None] = lambda share: None
+) -> dict[str, Any]:
+    """Measure the ELBO, its terms and the use of the latents.
+
+    Args:
+        run: Trained run over the data to measure.
+        examples: Number of examples; all of them if there are fewer.
+        progress: Called with the share that is done.
+
+    Returns:
+        Entries of metrics.json, in nats per example.
+    """
+    count = min(examples, run.available)
+    noise = torch.Generator().manual_seed(stream_key(0, 11))
+    chosen = some_examples(run, count)
+    if len(chosen) < 2:
+        raise UserError(
+            f"need at least 2 examples to evaluate {run.folder.path}, got {len(chosen)} "
+            f"({run.examples.split})"
+        )
+    draws = max(1, min(_MAX_DRAWS_PER_EXAMPLE, _ENOUGH_DRAWS // len(chosen)))
+    # Keep the random order: other metrics use the first of these examples.
+    batches = (run.examples.batch(few) for few in chosen.split(run.examples.eval_batch_size))
+    report = lambda done: progress(done / count)  # noqa: E731
+    likelihood = run.experiment.objective.likelihood
+    bound = measure_elbo(run.model, likelihood, batches, noise, report, draws=draws)
+    information = mutual_information(
+        bound.means[:MUTUAL_INFORMATION_EXAMPLES],
+        bound.log_variances[:MUTUAL_INFORMATION_EXAMPLES],
+    )
+    return {
+        "examples": len(chosen),
+        "draws": draws,  # of z, per example
+        "available": run.available,
+        "split": run.examples.split,
+        "likelihood": describe_likelihood(likelihood),
+        **pixel_variance(run),
+        "elbo": bound.elbo,
+        "reconstruction": bound.reconstruction,
+        "kl": bound.kl,
+        "kl_per_latent": bound.kl_per_latent.tolist(),
+        "active_units": active_units(bound.means),
+        "mutual_information": information._asdict(),
+    }
+
+
+def training_elbo_metrics(run: LoadedRun, examples: int) -> dict[str, Any]:
+    """Measure the ELBO on the training set, to show next to that of the test set."""
+    bound = elbo_metrics(run, examples)
+    return {name: bound[name] for name in ("examples", "split", "elbo", "reconstruction", "kl")}
+
+
+def measure_step_response(folder: RunFolder) -> dict[str, Any] | None:
+    """Return the step response of the controlled quantity, or None for an open-loop run."""
+    # Distances are shares of the set point, so records without one are skipped.
+    records = [record for record in folder.records() if record["target"]]
+    if not records:
+        return None
+    controlled = folder.experiment().controlled_quantity
+    # The first record averages many steps and may already be past the set point. An untrained
+    # model starts below it in the term its weight multiplies, and above it in the reconstruction.
+    start = None if controlled == "reconstruction" else 0.0
+    trace, target, steps = (
+        [record[name] for record in records] for name in (controlled, "target", "step")
+    )
+    response = asdict(step_response(trace, target, steps=steps, start=start))
+    return {**response, "of": f"{controlled} on the training batches, as shares of the set point"}
