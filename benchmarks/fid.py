@@ -30,11 +30,11 @@ from controlvae.lab.evaluation.inception_weights import load_inception
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decoded,
+    decode_images,
     load_run,
     on_test_examples,
     prior_codes,
-    some_examples,
+    select_examples,
 )
 from controlvae.metrics import fid
 from controlvae.metrics.image.inception import Inception
@@ -57,13 +57,13 @@ class FidRow(NamedTuple):
 def generate_samples(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
     """Yield batches of prior samples, as many as there are indices."""
     for z in prior_codes(run, len(indices)).split(BATCH):
-        yield decoded(run, z)
+        yield decode_images(run, z)
 
 
 def reconstruct_means(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
     """Yield batches of images decoded from posterior means."""
     for batch in indices.split(BATCH):
-        yield decoded(run, run.model.encode(run.examples.batch(batch)).mean)
+        yield decode_images(run, run.model.encode(run.examples.batch(batch)).mean)
 
 
 def reconstruct_draws(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
@@ -71,7 +71,7 @@ def reconstruct_draws(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(0)
     for batch in indices.split(BATCH):
         noise = torch.randn(len(batch), run.model.latents, generator=generator).to(run.device)
-        yield decoded(run, run.model.encode(run.examples.batch(batch)).sample(noise))
+        yield decode_images(run, run.model.encode(run.examples.batch(batch)).sample(noise))
 
 
 def read_images(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
@@ -147,7 +147,7 @@ def compute_fids(path: Path, count: int, size: int, device: torch.device) -> Ite
         "through JPEG": encode_jpeg,
     }
     indices = {
-        name: some_examples(each, min(count, each.available)) for name, each in splits.items()
+        name: select_examples(each, min(count, each.available)) for name, each in splits.items()
     }
     references = {
         name: extract_features(network, read_images(each, indices[name]), transforms)

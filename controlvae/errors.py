@@ -1,4 +1,7 @@
-"""Errors meant for a person: one line that says what to do. The command line shows them without a traceback."""
+"""Exceptions with one-line messages that say what to do.
+
+The command line prints them without a traceback.
+"""
 
 import difflib
 import shlex
@@ -6,28 +9,38 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A wrong name, value, file or missing data: exit status 2."""
+    """Wrong name, value or file, or missing data. Exit status 2."""
 
 
 class FactorsError(UserError):
-    """A table of factors is not there or cannot be read, where the pictures it is about are at hand."""
+    """Missing or unreadable table of factors for images that are available."""
 
 
 class RunError(Exception):
-    """Training could not go on, though the request was right: exit status 1."""
+    """Training failed although the request was valid. Exit status 1."""
 
 
 class Diverged(RunError):
-    """A model's loss became NaN or infinite. Other runs of the same command are trained all the same."""
+    """Loss of a model became NaN or infinite. Other runs of the same command still train."""
 
 
-def shell_command(command: str, *words: object) -> str:
-    """What to type, as a shell takes it: `controlvae resume 'my runs/first'`."""
-    return shlex.join(["controlvae", command, *map(str, words)])
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM stopped the work after its state was saved. Exit status 130."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """`no preset 'shaps2d'; did you mean 'shapes2d-vae'?`"""
+def shell_command(command: str, *arguments: object) -> str:
+    """Return a quoted command line, such as `controlvae resume 'my runs/first'`."""
+    return shlex.join(["controlvae", command, *map(str, arguments)])
+
+
+def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """Return an error such as `no preset 'shaps2d'; did you mean 'shapes2d-vae'?`.
+
+    Args:
+        kind: Kind of thing that was named, such as "preset".
+        name: Name that was received.
+        known: Valid names.
+    """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"

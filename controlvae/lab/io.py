@@ -1,4 +1,4 @@
-"""How files are written: whole or not at all, and where it cannot be done, one line that says so."""
+"""Atomic file writing, with one-line errors."""
 
 import contextlib
 import csv
@@ -15,55 +15,60 @@ from typing import Any
 
 from controlvae.errors import UserError
 
-PART = ".part-"  # how the name of an unfinished file begins; one is left behind by a crash alone
-_ABANDONED = 600  # seconds in which nothing was written to it: its writer was killed
+PART = ".part-"  # prefix of unfinished files, which only a crash leaves behind
+_ABANDONED_SECONDS = 600  # without a change: the writer was killed
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Around what writes a file: gives the name to write under, which becomes `path` once it is whole.
+    """Yield a temporary path, which becomes `path` when it is complete.
 
-    Its folder is made, and what goes wrong is said in one line.
+    The folder is created if it is missing.
+
+    Raises:
+        UserError: If the file cannot be written.
     """
-    # A name for each writer, and the same suffix: it says which kind of picture to write.
-    beside = path.parent / f"{PART}{uuid.uuid4().hex[:8]}-{path.name}"
+    # Each writer has its own name. The suffix is kept, because it selects the image format.
+    temporary = path.parent / f"{PART}{uuid.uuid4().hex[:8]}-{path.name}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         clear_torn(path.parent, f"{PART}*-{glob.escape(path.name)}")
-        yield beside
-        with beside.open("rb") as written:  # on the disk before it has its name
+        yield temporary
+        with temporary.open("rb") as written:  # synced before it is renamed
             os.fsync(written.fileno())
-        beside.replace(path)
-    except (OSError, ValueError) as error:  # the second for a kind of picture that nobody knows
-        raise UserError(
-            f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        temporary.replace(path)
+    except (OSError, ValueError) as error:  # ValueError: unknown image format
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot write {path}: {reason}") from None
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
 
 
 def clear_torn(folder: Path, pattern: str) -> None:
-    """Unlinks unfinished files whose writers were killed."""
+    """Delete unfinished files whose writers were killed."""
     for torn in folder.glob(pattern):
         with contextlib.suppress(OSError):
-            if time.time() - torn.stat().st_mtime > _ABANDONED:
+            if time.time() - torn.stat().st_mtime > _ABANDONED_SECONDS:
                 torn.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
-    """All of the file or none of it."""
-    with writing(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    """Write a text file atomically."""
+    with writing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """All of the file or none of it."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def finite(value: Any) -> Any:
-    """Without numbers that JSON does not know: the perplexity of a model that has learnt nothing may be too large."""
+    """Replace infinite and NaN numbers by None, because JSON has none.
+
+    The perplexity of an untrained model may be too large for a float.
+    """
     match value:
         case dict():
             return {name: finite(part) for name, part in value.items()}
@@ -74,14 +79,20 @@ def finite(value: Any) -> Any:
     return value
 
 
-def write_csv(path: Path, heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> None:
-    """A sheet; what is None or not a number is left empty."""
+def write_csv(path: Path, headings: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a CSV file atomically. None and NaN become empty cells.
+
+    Args:
+        path: File to write.
+        headings: First line.
+        rows: Values of the other lines.
+    """
     sheet = io.StringIO()
     writer = csv.writer(sheet, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([_cell(value) for value in line] for line in lines)
+    writer.writerow(headings)
+    writer.writerows([_format_cell(value) for value in row] for row in rows)
     write_text(path, sheet.getvalue())
 
 
-def _cell(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value

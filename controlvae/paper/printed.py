@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from controlvae.errors import unknown
+from controlvae.errors import unknown_name_error
 
 
 @dataclass(frozen=True)
@@ -546,5 +546,5 @@ RESULTS: dict[str, PaperResult] = {**TABLES, **FIGURES, _EXAMPLES.name: _EXAMPLE
 def paper_result(name: str) -> PaperResult:
     """The table, the figure or the examples of that name."""
     if name not in RESULTS:
-        raise unknown("table or figure", name, RESULTS)
+        raise unknown_name_error("table or figure", name, RESULTS)
     return RESULTS[name]

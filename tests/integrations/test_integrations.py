@@ -30,7 +30,7 @@ def _small_models_on_one_thread(monkeypatch):
     torch.set_num_threads(threads)
 
 
-def replayed(windows, law=LAW):
+def replay_weight(windows, law=LAW):
     """The weight after each optimiser step, by the float law on the mean of its micro-batches."""
     control = cv.Controller(law)
     return [control.step(sum(window) / len(window)) for window in windows]
@@ -199,7 +199,7 @@ def test_lightning_moves_once_per_optimiser_step_also_in_short_windows():
     windows = [
         seen[at:to] for at, to in [(0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 14)]
     ]  # 3 + 3 + 1 an epoch
-    after = replayed([[kl for kl, _ in window] for window in windows])
+    after = replay_weight([[kl for kl, _ in window] for window in windows])
     for given, window in zip([0.0, *after], windows, strict=False):
         assert [beta for _, beta in window] == pytest.approx([given] * len(window), rel=1e-6)
     assert float(control.controller.state.step) == trainer.global_step == 6
@@ -212,7 +212,7 @@ def test_lightning_counts_no_kl_of_a_batch_that_was_skipped(skipped):
     seen, control, _ = lightning_fit(7, skipped=skipped, enable_checkpointing=False)
     assert len(seen) == 6
     assert float(control.controller.beta) == pytest.approx(
-        replayed([[kl] for kl, _ in seen])[-1], rel=1e-6
+        replay_weight([[kl] for kl, _ in seen])[-1], rel=1e-6
     )
 
 
@@ -225,7 +225,7 @@ def test_lightning_rests_where_no_kl_was_logged(on_epoch, unlogged):
     logged = [kl for number, (kl, _) in enumerate(seen) if number < 7 or number % 7 not in unlogged]
     assert (trainer.global_step, float(control.controller.state.step)) == (21, len(logged))
     assert float(control.controller.beta) == pytest.approx(
-        replayed([[kl] for kl in logged])[-1], rel=1e-6
+        replay_weight([[kl] for kl in logged])[-1], rel=1e-6
     )
 
 
@@ -290,7 +290,7 @@ def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
     assert [beta for _, beta in first["seen"]] == [beta for _, beta in second["seen"]]
     assert first["beta"] == second["beta"]
     assert first["beta"] == pytest.approx(
-        replayed([micro[at : at + 2] for at in (0, 2, 4, 6)])[-1], rel=1e-6
+        replay_weight([micro[at : at + 2] for at in (0, 2, 4, 6)])[-1], rel=1e-6
     )
     assert first["step"] == second["step"] == 4
 
@@ -347,7 +347,7 @@ def huggingface_fit(folder, steps, resume=None, by_items=False, made_anew=False,
 def test_huggingface_moves_once_per_optimiser_step_also_in_short_windows(tmp_path):
     seen, trainer = huggingface_fit(tmp_path, 6, gradient_accumulation_steps=3, save_strategy="no")
     windows = [seen[at:to] for at, to in [(0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 14)]]
-    after = replayed(windows)
+    after = replay_weight(windows)
     logged = [line["beta"] for line in trainer.state.log_history if "beta" in line]
     assert logged == pytest.approx(after, rel=1e-6)
     assert float(trainer.controller.state.step) == trainer.state.global_step == 6
@@ -369,7 +369,7 @@ def test_huggingface_loss_holds_the_weighted_kl(tmp_path):
     loss, outputs = trainer.compute_loss(
         trainer.model.eval(), {"x": torch.ones(2, 3)}, return_outputs=True
     )
-    weight = replayed([[kl] for kl in seen])[-1]
+    weight = replay_weight([[kl] for kl in seen])[-1]
     assert loss.item() == pytest.approx((outputs["loss"] + weight * outputs["kl"]).item(), rel=1e-5)
 
 

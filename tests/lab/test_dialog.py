@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from command import controlvae, within
+from controlvae.lab.cli.chat import chat
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import controlvae as cv
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError
-from controlvae.lab.cli.chat import chat
 from controlvae.lab.config import Adam, override, preset
 from controlvae.lab.data.bucketing import BucketOrder
 from controlvae.lab.data.registry import load_dataset

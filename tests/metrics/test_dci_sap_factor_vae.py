@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from controlvae.lab.cli.runs import show_metrics
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mutual_info_score
 from sklearn.svm import LinearSVC
 
 from controlvae.errors import UserError
-from controlvae.lab.cli.runs import show_metrics
 from controlvae.lab.config import Shapes2D
 from controlvae.lab.data.factors import Factors, read_factors
 from controlvae.lab.evaluation.disentanglement import LabelledCodes, compute_scores, score_run

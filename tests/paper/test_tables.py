@@ -17,15 +17,15 @@ import pytest
 import torch
 import typer
 from command import controlvae, ended_after, within
+from controlvae.lab.cli.many import group_compatible, seed_folders, train_all
+from controlvae.lab.cli.runs import show_metrics
+from controlvae.lab.cli.sweeping import assignments
+from controlvae.lab.cli.training import options
 from PIL import Image
 from scipy import stats
 
 from controlvae.errors import UserError
 from controlvae.lab.cli import runs, training
-from controlvae.lab.cli.many import group_compatible, seed_folders, train_all
-from controlvae.lab.cli.runs import show_metrics
-from controlvae.lab.cli.sweeping import assignments
-from controlvae.lab.cli.training import options
 from controlvae.lab.config import PRESETS, override, preset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import shared_settings

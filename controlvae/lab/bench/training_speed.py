@@ -45,7 +45,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     """One line of the table."""
 
     what: What
@@ -78,7 +78,7 @@ def bench(
     precisions: tuple[str, ...],
     seconds: float,
     root: Path | None = None,
-) -> Iterator[Result]:
+) -> Iterator[BenchResult]:
     """The others, then ours. On a CPU the lines to be compared take turns, and each gets its median over the turns."""
     trained = [(experiment, precision, count) for precision in precisions for count in models]
     others = [(_of_batch(experiment, batch), precisions[0], 1) for batch in batches]
@@ -124,7 +124,7 @@ def _ours(experiment: Experiment, precision: str, models: int) -> Line:
 
 def _take_turns(
     lines: Sequence[Line], device: torch.device, seconds: float, root: Path | None, rounds: int
-) -> Iterator[Result]:
+) -> Iterator[BenchResult]:
     with ExitStack() as stack:
         runners = [
             stack.enter_context(closing(_Runner(line, device, seconds, root))) for line in lines
@@ -139,7 +139,7 @@ def _take_turns(
         precision = (
             training.precision if device.type == "cuda" and line.what == "controlvae" else "fp32"
         )
-        yield Result(
+        yield BenchResult(
             line.what,
             line.models,
             training.batch,

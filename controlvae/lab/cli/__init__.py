@@ -1,1 +1,1 @@
-"""The command line: glue, and no logic. Commands import what they need, so that --help is quick."""
+"""Command line: parses options, calls one function of the lab or the paper, and prints."""

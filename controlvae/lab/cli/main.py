@@ -1,4 +1,4 @@
-"""`controlvae`: runs a command; errors become one line and an exit status."""
+"""Entry point of `controlvae`: runs a command, and turns errors into one line and an exit status."""
 
 import os
 import signal
@@ -7,89 +7,98 @@ import warnings
 from functools import cache
 from typing import NoReturn
 
-import typer
-
 from controlvae.errors import RunError, UserError
-from controlvae.lab.cli import making, showing  # their commands are the application's
-from controlvae.lab.cli.options import app
 
-__all__ = ["app", "main", "making", "showing"]
+_LAB_PACKAGES = ("typer", "click", "rich", "safetensors", "matplotlib", "PIL", "jinja2")
 
 
 def main() -> None:
-    """Runs a command; errors meant for people are one line on stderr."""
-    _yield_cores()
+    """Run a command. Exit with 0, 1 (run failed), 2 (wrong input) or 130 (Ctrl-C)."""
+    _shorten_spinning()
     debug = "--debug" in sys.argv
-    said = cache(lambda line: print(line, file=sys.stderr))  # each once, whoever warns
-    warnings.showwarning = lambda message, *_: said(f"controlvae: {message}".splitlines()[0])
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
-        # Outside its stand-alone mode the app returns the status of a typer.Exit instead of raising it.
-        _leave(app(standalone_mode=False) or 0)
-    except (UserError, RunError) as error:
-        if debug:
-            raise
-        print(f"controlvae: {error}", file=sys.stderr)
-        _leave(2 if isinstance(error, UserError) else 1)
-    except (KeyboardInterrupt, typer.Abort):
-        _leave(130)
-    except PermissionError as error:
-        if debug:
-            raise
-        print(f"controlvae: {error.filename}: {error.strerror}", file=sys.stderr)
-        _leave(2)
+        _exit(_run_command())
+    except KeyboardInterrupt:
+        _exit(130)
     except Exception as error:
-        if _out_of_memory(error) and not debug:
-            print(
-                "controlvae: out of memory; a smaller training.batch, or for text data.longest, takes less",
-                file=sys.stderr,
-            )
-            _leave(1)
-        usage = _usage_error(error)
-        if usage is None or debug:
+        result = _describe_error(error)
+        if result is None or debug:
             raise
-        if usage:
-            print(f"controlvae: {usage}", file=sys.stderr)
-        _leave(2 if usage else 0)
+        status, message = result
+        if message:
+            print(f"controlvae: {message}", file=sys.stderr)
+        _exit(status)
 
 
-def _yield_cores() -> None:
-    """Threads that wait for each other let go of their core after a fraction of a millisecond, not after several.
+def _run_command() -> int:
+    from controlvae.lab.cli.commands import app
 
-    A core that spins is one that another process cannot have, which may be what the threads are waiting for: beside two
-    busy processes on two cores training is 1.6 to 2 times as fast so, and alone as fast. GNU's OpenMP, which torch has
-    on Linux, reads this once, so it is set before torch is imported. Whoever has set a policy keeps it.
+    _show_warnings_as_lines()
+    # Outside its standalone mode, typer returns the status of an Exit instead of raising it.
+    status: int | None = app(standalone_mode=False)
+    return status or 0
+
+
+def _describe_error(error: Exception) -> tuple[int, str] | None:
+    """Return exit status and message of an expected error, or None for a bug."""
+    if isinstance(error, UserError | RunError):
+        return (2 if isinstance(error, UserError) else 1), str(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in (
+        _LAB_PACKAGES
+    ):
+        name = (error.name or "").partition(".")[0]
+        return 2, f"the command line needs {name}: pip install 'controlvae[lab]'"
+    if isinstance(error, PermissionError):
+        return 2, f"{error.filename}: {error.strerror}"
+    if _is_out_of_memory(error):
+        return 1, "out of memory; try a smaller training.batch, or data.longest for text"
+    if type(error).__name__ == "Abort":  # typer's own, after Ctrl-C in a prompt
+        return 130, ""
+    return _describe_usage_error(error)
+
+
+def _describe_usage_error(error: Exception) -> tuple[int, str] | None:
+    """Return the message of the argument parser, which is empty if it only printed help."""
+    format_message = getattr(error, "format_message", None)
+    if not callable(format_message):
+        return None
+    message, context = str(format_message()), getattr(error, "ctx", None)
+    if not message.strip():
+        return 0, ""
+    command = context.info_name if context is not None and context.parent is not None else None
+    return 2, f"{message} (see {' '.join(filter(None, ['controlvae', command, '--help']))})"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Detect out-of-memory from the message. torch has a dedicated exception only for CUDA."""
+    message = str(error).lower()
+    texts = ("out of memory", "can't allocate memory")
+    return isinstance(error, MemoryError) or any(text in message for text in texts)
+
+
+def _show_warnings_as_lines() -> None:
+    """Print each warning once, as one line without its source."""
+    show = cache(lambda line: print(line, file=sys.stderr))
+    warnings.showwarning = lambda message, *_: show(f"controlvae: {message}".splitlines()[0])
+
+
+def _shorten_spinning() -> None:
+    """Let waiting OpenMP threads release their core after a fraction of a millisecond.
+
+    A spinning core is one that another process cannot use, perhaps the one the threads wait for.
+    With two other busy processes on two cores, training is 1.6 to 2 times as fast, and alone as
+    fast. GNU OpenMP, which torch uses on Linux, reads the variable once, so it is set before torch
+    is imported. A policy set by the user is kept.
     """
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         os.environ["GOMP_SPINCOUNT"] = "10000"
 
 
-def _leave(status: int) -> NoReturn:
-    """Ends the process; another Ctrl-C must not land in the middle of the interpreter's clearing up."""
+def _exit(status: int) -> NoReturn:
+    """Exit, and ignore further Ctrl-C while the interpreter cleans up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """By its words: torch has a class of its own for a GPU's alone."""
-    said = str(error).lower()
-    return isinstance(error, MemoryError) or (
-        "out of memory" in said or "can't allocate memory" in said
-    )
-
-
-def _usage_error(error: Exception) -> str | None:
-    """What the argument parser objects to, in one line; nothing where it only showed help; None for other errors."""
-    show = getattr(error, "format_message", None)
-    if not callable(show):
-        return None
-    message, context = str(show()), getattr(error, "ctx", None)
-    command = context.info_name if context is not None and context.parent is not None else ""
-    return (
-        f"{message} (see controlvae {command}{' ' if command else ''}--help)"
-        if message.strip()
-        else ""
-    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""The application, and the options that several commands share."""
+"""Typer application, and options that several commands share."""
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from controlvae import __version__
 from controlvae.errors import shell_command
+
+# Groups of commands in `--help`.
+TRAIN, CHOOSE = "Train", "Choose a target, a law, a setting"
+PAPER, LOOK = "The paper", "Look at runs"
 
 app = typer.Typer(
     name="controlvae",
@@ -15,52 +19,51 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with:  controlvae train shapes2d-quick   then   controlvae report runs/shapes2d-quick",
+    epilog="Start with:  controlvae train shapes2d-quick   "
+    "then   controlvae report runs/shapes2d-quick",
 )
 
-RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
-RunOrSeeds = Annotated[
-    Path, typer.Argument(help="A run folder, or one with a run for each seed.", show_default=False)
-]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option("--data-root", help="Where data files are; else $CONTROLVAE_DATA, else ./data."),
-]
-TimeLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--time-limit",
-        help="Of training: checkpoint and stop cleanly after, e.g., 90s, 9m or 1.5h.",
-    ),
-]
-CheckpointEvery = Annotated[
-    str, typer.Option("--checkpoint-every", help="How much work a crash may cost, e.g. 30s or 5m.")
-]
-TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write TensorBoard files beside the log.")
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PART.FIELD=VALUE",
-        help="Change a setting, e.g. control.target=20. Repeatable.",
-    ),
-]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
-FidPictures = Annotated[
-    int | None,
-    typer.Option(
-        "--fid",
-        min=0,
-        help="Pictures of each set for FID and KID; by default 10,000 on a GPU, none on a CPU.",
-        show_default=False,
-    ),
-]
+
+def argument(help: str, **more: Any) -> Any:
+    """Return a positional argument."""
+    return typer.Argument(help=help, **{"show_default": False, **more})
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def option(help: str, min: float | None = None, *, name: str | None = None, **more: Any) -> Any:
+    """Return an option with a value of at least `min`, by default named after its parameter."""
+    return typer.Option(*([name] if name else []), help=help, min=min, **more)
+
+
+def flag(names: str, help: str, **more: Any) -> Any:
+    """Return an option without a value. Typer would show `<bool>` otherwise."""
+    return typer.Option(names, help=help, metavar="", **more)
+
+
+Preset = Annotated[str, argument("Name from `controlvae presets`.")]
+RunArgument = Annotated[Path, argument("Run folder.")]
+RunsArgument = Annotated[Path, argument("Run folder, or folder of runs.")]
+DataRoot = Annotated[Path | None, option("Data folder. Default: $CONTROLVAE_DATA, then ./data.")]
+_LIMIT_HELP = "Stop training after this long (e.g. 90s, 9m, 1.5h) and save a checkpoint."
+TimeLimit = Annotated[str | None, option(_LIMIT_HELP)]
+CheckpointEvery = Annotated[str, option("Time between checkpoints, e.g. 30s or 5m.")]
+TensorBoard = Annotated[bool, flag("--tensorboard", "Write TensorBoard files too.")]
+_SET_HELP = "Change a setting, e.g. control.target=20. Repeatable."
+Sets = Annotated[list[str] | None, option(_SET_HELP, name="--set", metavar="PART.FIELD=VALUE")]
+Seeds = Annotated[int, option("Number of seeds, each in its own folder.", 1)]
+Device = Annotated[str, option("auto, cpu, cuda or cuda:1.")]
+Examples = Annotated[int, option("Number of examples to measure.", 2)]
+_FID_HELP = "Images for FID and KID. Default: 10,000 on a GPU, none on a CPU."
+Fid = Annotated[int | None, option(_FID_HELP, 0, show_default=False)]
+Factors = Annotated[str | None, option("Table of factors.", metavar="FILE[:A,B]")]
+Thorough = Annotated[
+    bool, flag("--thorough", "Measure as many examples on a CPU as on a GPU. Takes minutes.")
+]
+_OUT_HELP = "File to write. Default: in the run's figures, or the terminal."
+Out = Annotated[Path | None, option(_OUT_HELP)]
+
+
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"controlvae {__version__}")
         raise typer.Exit
 
@@ -68,25 +71,22 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version),
+        bool, flag("--version", "Print the version.", is_eager=True, callback=_show_version)
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show a traceback with an error; anywhere in the line.")
-    ] = False,
+    debug: Annotated[bool, flag("--debug", "Show the traceback of an error. Any place.")] = False,
 ) -> None:
     """Options of every command."""
 
 
-_PASSING = ("--time-limit", "--checkpoint-every")  # how far a command went, not what it computes
+_LIMITS = ("--time-limit", "--checkpoint-every")  # they affect how far a command gets, not results
 
 
-def shown_command() -> str:
-    """The command as a person would type it to make the same again."""
-    words, kept = iter(sys.argv[1:]), []
+def recorded_command() -> str:
+    """Return the command line that repeats this command, for `experiment.json`."""
+    words, recorded = iter(sys.argv[1:]), []
     for word in words:
-        if word in _PASSING:
+        if word in _LIMITS:
             next(words, None)
-        elif word.partition("=")[0] not in _PASSING:
-            kept.append(word)
-    return shell_command(*kept)
+        elif word.partition("=")[0] not in _LIMITS:
+            recorded.append(word)
+    return shell_command(*recorded)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
-from controlvae.errors import UserError, unknown
+from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.config.parsing import (
     build_settings,
     parse_value,
@@ -131,7 +131,7 @@ def _unknown_field(value: Any, change: _Change, hint: Any) -> UserError:
                 return UserError(f"no field of {kind} {name!r}; did you mean {suggestion}?")
     others = [cls for cls in settings_classes(hint) if name in (f.name for f in fields(cls))]
     if not others or not part:
-        return unknown(f"field of {kind}", name, names)
+        return unknown_name_error(f"field of {kind}", name, names)
     calls = ", ".join(f"{settings_name(cls)}({_needed_arguments(cls, name)})" for cls in others)
     return UserError(
         f"no field of {kind} {name!r}; other kinds of {part} have it: --set '{part}=KIND', "

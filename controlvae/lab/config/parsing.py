@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from controlvae import laws
-from controlvae.errors import UserError, unknown
+from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.config.data import DataSettings
 from controlvae.lab.config.renames import current_field_name, settings_name, warn_renamed
 from controlvae.laws import Law, Schedule
@@ -41,7 +41,7 @@ def parse_value(hint: Any, data: Any, path: str) -> Any:
     if classes and isinstance(data, dict):
         name = data.get("type", next(iter(classes)) if len(classes) == 1 else None)
         if not isinstance(name, str) or name not in classes:
-            raise unknown(f"kind of {path or 'experiment'}", str(name), classes)
+            raise unknown_name_error(f"kind of {path or 'experiment'}", str(name), classes)
         return _parse_settings(classes[name], data, path)
     if isinstance(data, str):
         _check_constructor(data, classes, path)
@@ -122,7 +122,7 @@ def _parse_settings(cls: type, data: dict[Any, Any], path: str) -> Any:
         if name in arguments:
             raise UserError(f"{path or settings_name(cls)} gives {name} twice")
         if name not in names:
-            raise unknown(f"field of {settings_name(cls)}", name, names)
+            raise unknown_name_error(f"field of {settings_name(cls)}", name, names)
         arguments[name] = item
     for name in required_fields(cls):
         if name not in arguments:

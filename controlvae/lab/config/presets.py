@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from controlvae.errors import unknown
+from controlvae.errors import unknown_name_error
 from controlvae.lab.config.data import Grammar, Images, Shapes2D, SmallTalk
 from controlvae.lab.config.experiment import Experiment, Training
 from controlvae.lab.config.models import (
@@ -194,7 +194,7 @@ def preset(name: str) -> Experiment:
         UserError: There is no such preset.
     """
     if name not in PRESETS:
-        raise unknown("preset", name, PRESETS)
+        raise unknown_name_error("preset", name, PRESETS)
     experiment = PRESETS[name]
     if experiment.name != name:
         warn_renamed("preset", name, experiment.name)

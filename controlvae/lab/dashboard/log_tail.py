@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.lab.runs.folder import as_record
+from controlvae.lab.runs.folder import parse_record
 
 _NOT_CURVES = {"step", "kl_per_latent", "saturated"}
 _MOST_NUMBERS = 100_000  # of a long log when a page opens it; every new line is sent after that
@@ -45,7 +45,7 @@ class LogTail:
                 if not line.endswith(b"\n"):
                     break  # being written
                 self.position += len(line)
-                found.append(record := as_record(line, ("step",)))
+                found.append(record := parse_record(line, ("step",)))
                 self.last_step = record["step"] if record else self.last_step
         return found
 

@@ -20,11 +20,11 @@ from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decoded,
+    decode_images,
+    image_model,
     load_run,
-    must_have_examples,
-    newest,
-    picture_model,
+    require_examples,
+    with_newest_weights,
 )
 
 _KEPT = 2  # models in memory, with their data
@@ -56,7 +56,7 @@ class ModelCache:
             if run is None:
                 run = load_run(folder, root=self.root, device=self.device)
             elif seen != last:
-                run = newest(run)
+                run = with_newest_weights(run)
             if isinstance(run.examples, ImageDataset) and not len(
                 run.examples
             ):  # they may come back
@@ -69,7 +69,7 @@ class ModelCache:
 
 def latents(run: LoadedRun) -> dict[str, Any]:
     """The latents of largest KL, by name, and a code to begin with: that of an example."""
-    picture_model(run)
+    image_model(run)
     shown = rank_latents(run)
     each = zip(shown.latents, shown.names(), shown.kl, strict=True)
     rows = [{"latent": latent, "name": name, "kl": kl} for latent, name, kl in each]
@@ -85,7 +85,7 @@ def latents(run: LoadedRun) -> dict[str, Any]:
 @torch.no_grad()
 def encode_example(run: LoadedRun, example: int | None) -> list[float]:
     """The code of an example: the mean of its posterior."""
-    must_have_examples(run)
+    require_examples(run)
     index = int(resolve_start_image(run, None)) if example is None else example % len(run.examples)
     code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
     return [round(value, 3) for value in code.tolist()]
@@ -93,7 +93,7 @@ def encode_example(run: LoadedRun, example: int | None) -> list[float]:
 
 def picture(run: LoadedRun, code: list[float]) -> bytes:
     """What the decoder makes of a code, as PNG."""
-    return _png(to_channels_last(decoded(run, _codes(run, code))[:, None]))
+    return _png(to_channels_last(decode_images(run, _codes(run, code))[:, None]))
 
 
 def strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> bytes:
@@ -102,7 +102,7 @@ def strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> b
     if not 0 <= latent < codes.shape[1]:
         raise UserError(f"there is no latent {latent}; the model has {codes.shape[1]}")
     codes[:, latent] = torch.linspace(-REACH, REACH, columns)
-    return _png(to_channels_last(decoded(run, codes)[None]))
+    return _png(to_channels_last(decode_images(run, codes)[None]))
 
 
 def sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:

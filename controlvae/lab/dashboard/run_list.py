@@ -13,7 +13,7 @@ from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
-from controlvae.lab.runs.requests import asked
+from controlvae.lab.runs.requests import pending_request
 from controlvae.laws.base import Feedback, Law
 
 _ROW = 6  # numbers that are shown one by one
@@ -79,7 +79,7 @@ class RunList:
             folder.log_file,
             folder.events_file,
             folder.checkpoints,
-            folder.asked_file,
+            folder.request_file,
             folder.metrics_file,
         )
         stamp = (training, *(_stamp(file) for file in files))
@@ -112,7 +112,7 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         shows=_shows(experiment),
         checkpoint=latest_step(folder.checkpoints),
         steerable=isinstance(experiment.control, Feedback) and not folder.ended(),
-        asked=asked(folder),
+        asked=pending_request(folder),
         warnings=_warnings(folder, training),
     )
 

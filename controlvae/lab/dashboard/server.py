@@ -24,7 +24,7 @@ from controlvae.lab.dashboard import model_views as views
 from controlvae.lab.dashboard.log_tail import LogTail, columns
 from controlvae.lab.dashboard.run_list import RunList, find
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.requests import ask_target
+from controlvae.lab.runs.requests import request_target
 
 _PAGE = Path(__file__).parent / "page"
 _EVERY = 0.5  # seconds between looks at the files
@@ -131,7 +131,7 @@ class Dashboard:
         except ValueError:
             raise HTTPException(400, "that is not JSON") from None
         await run_in_threadpool(
-            ask_target, folder, asked.get("target") if isinstance(asked, dict) else None
+            request_target, folder, asked.get("target") if isinstance(asked, dict) else None
         )
         return JSONResponse({}, headers=_HEADERS)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controlvae.errors import UserError, unknown
+from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.data.images.decoding import SUFFIXES
 from controlvae.lab.data.images.numpy_files import FAULTS
 from controlvae.metrics._validation import MISSING_VALUES
@@ -109,7 +109,7 @@ def as_factors(
 
 def _pick(columns: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
     if name not in columns:
-        raise unknown(f"column in {path}", name, columns)
+        raise unknown_name_error(f"column in {path}", name, columns)
     return columns[name]
 
 
@@ -188,7 +188,7 @@ def _from_numpy(path: Path, wanted: str | None) -> tuple[dict[str, np.ndarray], 
             elif name in file.files:
                 columns |= _columns(name, file[name])
             else:
-                raise unknown(f"array in {path}", name, [*named, *file.files])
+                raise unknown_name_error(f"array in {path}", name, [*named, *file.files])
     return columns, kinds
 
 

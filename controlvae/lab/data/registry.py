@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from controlvae.errors import unknown
+from controlvae.errors import unknown_name_error
 from controlvae.lab.config import DataSettings
 from controlvae.lab.data import celeba, cifar10
 from controlvae.lab.data import dsprites as shapes2d
@@ -69,6 +69,6 @@ class DatasetInfo(NamedTuple):
 def describe_dataset(name: str, root: Path | None = None) -> DatasetInfo:
     """A data set by name."""
     if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
+        raise unknown_name_error("data set", name, DATASETS)
     source = DATASETS[name]
     return DatasetInfo(name, source.about, source.needs, data_roots(root), source.found(root))

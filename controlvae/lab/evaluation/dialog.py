@@ -13,7 +13,7 @@ from controlvae.lab.data.text.vocabulary import SPECIAL, UNK
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.models import DialogVAE
 from controlvae.lab.models.reconstruction import words_nll
-from controlvae.lab.runs.loaded import LoadedRun, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, select_examples
 from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 
 PAPER_PERPLEXITY = (
@@ -66,7 +66,7 @@ def dialog_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[
         "paper_perplexity_of": "the same, as the released code averages it: over batches of "
         f"{_PAPER_BATCH}",
     }
-    generated = generate_responses(run, run.affords(*_CONTEXTS))
+    generated = generate_responses(run, run.example_budget(*_CONTEXTS))
     return {**perplexities, "dialog": text | _response_metrics(generated)}
 
 
@@ -147,7 +147,7 @@ def _response_nll(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
     assert isinstance(run.model, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
     noise, nats = torch.Generator().manual_seed(stream_key(0, 19)), []
-    chosen = some_examples(run, count)
+    chosen = select_examples(run, count)
     for few in chosen.split(_BATCH):
         x = run.examples.batch(few)
         posterior = run.model.encode(x)
@@ -175,7 +175,7 @@ def generate_responses(
     examples = run.examples
     assert isinstance(examples, DialogDataset)
     generated = DialogResponses([], [], [], [])
-    for number, few in enumerate(some_examples(run, contexts).split(_BATCH)):
+    for number, few in enumerate(select_examples(run, contexts).split(_BATCH)):
         x = examples.batch(few)
         generated.responses.extend(respond(run, x, each, seed=stream_key(seed, number)))
         generated.references.extend(examples.words(row) for row in x.response)

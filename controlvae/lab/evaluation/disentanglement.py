@@ -10,7 +10,7 @@ from torch import Tensor
 
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.lab.data.factors import Factors
-from controlvae.lab.runs.loaded import LoadedRun, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, select_examples
 
 Progress = Callable[[float], None]
 
@@ -127,7 +127,7 @@ def score_run(
     if run.model.latents < 2:
         reason = "disentanglement is undefined for a single latent"
         return {score.key: {"skipped": reason} for score in scores}
-    indices = some_examples(run, scored_count(len(examples), run.thorough))
+    indices = select_examples(run, scored_count(len(examples), run.thorough))
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     assert examples.factors is not None
     known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)

@@ -11,7 +11,7 @@ from controlvae.lab.config import describe_likelihood
 from controlvae.lab.data.dataset import stream_key
 from controlvae.lab.models.dataset_elbo import measure_elbo
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import LoadedRun, pixel_variance, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, pixel_variance, select_examples
 from controlvae.metrics import active_units, mutual_information, step_response
 
 #: Examples for the mutual information. Its cost grows with the square of their number.
@@ -35,7 +35,7 @@ def elbo_metrics(
     """
     count = min(examples, run.available)
     noise = torch.Generator().manual_seed(stream_key(0, 11))
-    chosen = some_examples(run, count)
+    chosen = select_examples(run, count)
     if len(chosen) < 2:
         raise UserError(
             f"need at least 2 examples to evaluate {run.folder.path}, got {len(chosen)} "

@@ -16,7 +16,7 @@ from controlvae.lab.evaluation.registry import GROUPS, Evaluation
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.io import finite, write_json
 from controlvae.lab.runs.folder import look_up
-from controlvae.lab.runs.loaded import LoadedRun, best_by_validation, on_test_examples
+from controlvae.lab.runs.loaded import LoadedRun, on_test_examples, with_best_weights
 
 
 def evaluate(
@@ -84,7 +84,7 @@ def _measure_best(evaluation: Evaluation) -> dict[str, Any]:
     """
     run, results = evaluation.measured, evaluation.results
     try:
-        best = best_by_validation(run)
+        best = with_best_weights(run)
     except UserError as error:  # the last weights are measured in any case
         return {"best": {"skipped": str(error)}}
     if best is None:

@@ -13,7 +13,7 @@ from controlvae.lab.config.data import Fit, Images
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.images.decoding import Unreadable, decode
 from controlvae.lab.data.paths import resolve_path
-from controlvae.lab.runs.loaded import LoadedRun, must_have_examples, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, require_examples, select_examples
 
 
 class ImageInput(NamedTuple):
@@ -37,7 +37,7 @@ def resolve_image(
     """
     text = str(image)
     if text.removeprefix("-").isdecimal():
-        must_have_examples(run)
+        require_examples(run)
         index = int(text)
         if not 0 <= index < len(run.examples):
             raise UserError(f"{option} must be in 0..{len(run.examples) - 1}, got {image}")
@@ -92,7 +92,7 @@ def interpolation_endpoints(run: LoadedRun, start: int | None, end: int | None) 
     for option, index in indices.items():
         if index is not None and not 0 <= index < count:
             raise UserError(f"{option} must be in 0..{count - 1}, got {index}")
-    random_indices = iter(some_examples(run, 2, stream=5).tolist())
+    random_indices = iter(select_examples(run, 2, stream=5).tolist())
     first, last = (
         next(random_indices, 0) if index is None else index for index in indices.values()
     )

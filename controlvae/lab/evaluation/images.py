@@ -15,10 +15,10 @@ from controlvae.lab.evaluation.inception_weights import MissingWeightsError, loa
 from controlvae.lab.evaluation.iwae import importance_weighted_bound
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decoded,
+    decode_images,
     pixel_variance,
     prior_codes,
-    some_examples,
+    select_examples,
 )
 from controlvae.metrics import bits_per_dimension, dequantization_offset, fid, psnr, ssim
 from controlvae.metrics.image import kid
@@ -108,7 +108,7 @@ def _reconstruction_quality(run: LoadedRun, most: int, progress: Progress) -> di
     if min(run.examples.shape[1:]) < 11:
         size = f"{run.examples.shape[2]} x {run.examples.shape[1]}"
         return {"skipped": f"SSIM needs images of at least 11 x 11 pixels, got {size}"}
-    count = min(run.affords(*_QUALITY_EXAMPLES), most, run.available)
+    count = min(run.example_budget(*_QUALITY_EXAMPLES), most, run.available)
     sums = torch.zeros(2, dtype=torch.float64)
     for done, (x, rebuilt) in enumerate(_reconstructions(run, count), start=1):
         # Cap at an error of half a grey level, 54 dB: one perfect image would give an infinite mean.
@@ -167,7 +167,7 @@ def _fid_and_kid(
         rebuilt.append(network(copy))
         progress(0.3 + 0.3 * len(rebuilt) * _BATCH / count)
     for z in prior_codes(run, count).split(_BATCH):
-        drawn.append(network(decoded(run, z)))
+        drawn.append(network(decode_images(run, z)))
         progress(0.6 + 0.3 * len(drawn) * _BATCH / count)
     sets = {"samples": torch.cat(drawn), "reconstructions": torch.cat(rebuilt)}
     how = {
@@ -193,7 +193,7 @@ def _reference_features(
     run: LoadedRun, network: Inception, count: int, progress: Progress
 ) -> Tensor:
     """Return features of the examples, (count, 2048), cached for the next run on the same images."""
-    chosen = some_examples(run, count)
+    chosen = select_examples(run, count)
     key = (run.examples.fingerprint(), chosen.cpu().numpy().tobytes(), network.extractor)
     if key not in _last_reference:
         features = []
@@ -235,6 +235,6 @@ def _stored_fid_and_kid(run: LoadedRun) -> dict[str, Any] | None:
 
 def _reconstructions(run: LoadedRun, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of examples and their reconstructions from the posterior mean."""
-    for chosen in some_examples(run, count).split(_BATCH):
+    for chosen in select_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
-        yield x, decoded(run, run.model.encode(x).mean)
+        yield x, decode_images(run, run.model.encode(x).mean)

@@ -9,7 +9,7 @@ from torch import Tensor
 from controlvae.distributions import Posterior
 from controlvae.lab.data.dataset import stream_key
 from controlvae.lab.models.reconstruction import reconstruction_loss
-from controlvae.lab.runs.loaded import LoadedRun, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, select_examples
 from controlvae.metrics import iwae
 
 IMPORTANCE_SAMPLES = 50
@@ -32,10 +32,10 @@ def importance_weighted_bound(
     Returns:
         The entry `iwae` of metrics.json, in nats per example.
     """
-    count = min(run.affords(*_EXAMPLES), most or run.available, run.available)
+    count = min(run.example_budget(*_EXAMPLES), most or run.available, run.available)
     noise = torch.Generator().manual_seed(stream_key(0, 17))
     bound, elbo, done = 0.0, 0.0, 0
-    for chosen in some_examples(run, count).split(_BATCH):
+    for chosen in select_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
         log_weights = importance_log_weights(run, x, run.model.encode(x), samples, noise)
         bound += iwae(log_weights).sum().item()

@@ -14,7 +14,7 @@ from controlvae.lab.data.text.vocabulary import PAD
 from controlvae.lab.evaluation.image_input import interpolation_endpoints
 from controlvae.lab.evaluation.iwae import importance_weighted_bound
 from controlvae.lab.models import TextVAE
-from controlvae.lab.runs.loaded import LoadedRun, prior_codes, some_examples
+from controlvae.lab.runs.loaded import LoadedRun, prior_codes, select_examples
 from controlvae.metrics import distinct_n, perplexity, self_bleu
 
 _BATCH = 50  # sentences generated at once
@@ -33,7 +33,7 @@ def text_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[st
     Returns:
         The entry `text` of metrics.json, and `iwae` unless it is skipped.
     """
-    written = sample_sentences(run, run.affords(*_SAMPLED_SENTENCES))
+    written = sample_sentences(run, run.example_budget(*_SAMPLED_SENTENCES))
     perplexities = bound_perplexities(run, bound, samples)
     perplexities["text"] |= {
         "reconstruction_perplexity": _perplexity(run, bound["reconstruction"], bound["examples"]),
@@ -114,7 +114,7 @@ def count_tokens(run: LoadedRun, count: int) -> int:
     For dialogs only the responses count.
     """
     assert isinstance(run.examples, SentenceDataset | DialogDataset)
-    lengths = run.examples.lengths[some_examples(run, count).cpu()]
+    lengths = run.examples.lengths[select_examples(run, count).cpu()]
     return int(lengths.reshape(len(lengths), -1)[:, -1].sum())
 
 
@@ -159,7 +159,7 @@ def reconstruct_sentences(run: LoadedRun, count: int) -> list[SentenceReconstruc
     """
     assert isinstance(run.model, TextVAE)
     assert isinstance(run.examples, SentenceDataset)
-    x = run.examples.batch(some_examples(run, count))
+    x = run.examples.batch(select_examples(run, count))
     lines = _generate(run, run.model.encode(x).mean, temperature=0.0)
     return [
         SentenceReconstruction(run.examples.words(row), line)

@@ -21,11 +21,11 @@ from controlvae.lab.plots.mutual_information import (
 )
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decoded,
+    decode_images,
     format_count,
+    image_model,
     latent_kl,
-    picture_model,
-    some_examples,
+    select_examples,
 )
 from controlvae.metrics._validation import check_at_least
 
@@ -71,7 +71,7 @@ def rank_latents(run: LoadedRun, rows: int = MAX_LATENTS_SHOWN) -> RankedLatents
         truth = metrics["ground_truth"]
         kl, over = torch.tensor(scored), format_count(truth["examples"], truth["split"])
     else:
-        kl = latent_kl(run, some_examples(run, _RANKING_EXAMPLES))
+        kl = latent_kl(run, select_examples(run, _RANKING_EXAMPLES))
         over = format_count(min(_RANKING_EXAMPLES, run.available), run.examples.split)
     order = torch.argsort(kl, descending=True)[:rows].tolist()
     return RankedLatents(order, kl[order].tolist(), dominant_factors(metrics), len(kl), over)
@@ -97,11 +97,13 @@ def traverse_latents(
     ranking = rank_latents(run, rows)
     names = SEED_IMAGES if has_all_shapes(run) else ()
     start = resolve_image(run, resolve_start_image(run, image), "--image", names)
-    code = picture_model(run).encode(start.pixels.unsqueeze(0)).mean[0]
+    code = image_model(run).encode(start.pixels.unsqueeze(0)).mean[0]
     codes = code.repeat(len(ranking.latents), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(ranking.latents):
         codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
-    images = decoded(run, codes.flatten(0, 1)).unflatten(0, (len(ranking.latents), len(values)))
+    images = decode_images(run, codes.flatten(0, 1)).unflatten(
+        0, (len(ranking.latents), len(values))
+    )
     return Traversal(
         **vars(ranking),
         images=to_channels_last(images),
@@ -131,7 +133,7 @@ def resolve_start_image(run: LoadedRun, image: str | int | None) -> int | str:
         UserError: One of the paper's images was requested from a run without all shapes.
     """
     if image is None:
-        return int(some_examples(run, 1, stream=3))
+        return int(select_examples(run, 1, stream=3))
     if image in SEED_IMAGES and has_all_shapes(run):
         return SEED_IMAGES[str(image)]
     if image in SEED_IMAGES:

@@ -1,6 +1,7 @@
-"""A run folder: the names of its files, the experiment in it, and how its log is read.
+"""Run folders: the names of their files, the experiment in them, and reading of their logs.
 
-Everything that happens to a run is in its folder. Training writes it; evaluation, reports and pages only read it.
+Everything that happens to a run is in its folder. Training writes it. Evaluation, reports and the
+dashboard read it.
 """
 
 import contextlib
@@ -21,14 +22,15 @@ from controlvae.lab.config.experiment import Experiment
 from controlvae.lab.config.serialization import from_dict, to_dict
 from controlvae.lab.io import PART, write_json
 
-_LOGGED = ("step", "kl", "beta", "reconstruction")  # numbers that every line of a log has
-_TAIL = 1 << 16  # bytes: a line of the log is hardly ever longer
-FORMAT = 1  # of experiment.json; a folder of a later format is refused with a word, an earlier one still opens
+# Format of experiment.json. Earlier formats are read, later ones are refused with a message.
+FORMAT = 1
+_LOG_COLUMNS = ("step", "kl", "beta", "reconstruction")  # numbers that every line of a log has
+_TAIL_BYTES = 1 << 16  # longer than nearly every line of a log
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of one run."""
+    """Files of one run."""
 
     path: Path
 
@@ -54,7 +56,7 @@ class RunFolder:
 
     @property
     def best(self) -> Path:
-        """The checkpoint that did best on the validation examples."""
+        """Checkpoint with the best ELBO on the validation examples."""
         return self.path / "best"
 
     @property
@@ -67,39 +69,50 @@ class RunFolder:
 
     @property
     def lock_file(self) -> Path:
-        """Locked by the process that trains the run."""
+        """File that the training process locks."""
         return self.path / "lock"
 
     @property
-    def asked_file(self) -> Path:
-        """What a person asks of a run in training."""
+    def request_file(self) -> Path:
+        """Set-point change request for a run in training."""
+        return self.path / "request.json"
+
+    @property
+    def old_request_file(self) -> Path:
+        """Request file of versions before 0.2."""
         return self.path / "asked.json"
 
     @property
     def report_file(self) -> Path:
         return self.path / "report.html"
 
-    def must_be_free(self, else_do: str = "choose another --run") -> None:
-        """A run never goes into a folder that holds something."""
+    def require_empty(self, advice: str = "choose another --run") -> None:
+        """Raise UserError if the folder holds anything. A run never goes into such a folder."""
         if self.path.is_file():
-            raise UserError(f"{self.path} is a file; {else_do}")
-        if self.path.exists() and any(
-            not inside.name.startswith(PART) for inside in self.path.iterdir()
-        ):
-            there = (
-                f", or: {shell_command('resume', self.path)}"
-                if self.experiment_file.is_file()
-                else ""
-            )
-            raise UserError(f"{self.path} is not empty; {else_do}{there}")
+            raise UserError(f"{self.path} is a file; {advice}")
+        if not self.path.exists():
+            return
+        if any(not inside.name.startswith(PART) for inside in self.path.iterdir()):
+            if self.experiment_file.is_file():
+                advice += f", or: {shell_command('resume', self.path)}"
+            raise UserError(f"{self.path} is not empty; {advice}")
 
     def create(self, experiment: Experiment, command: str, option: str = "--run") -> None:
-        """Makes the folder and writes everything needed to run it again. `option` is how a command takes another."""
-        self.must_be_free(f"choose another {option}")
+        """Create the folder and write everything needed to repeat the run.
+
+        Args:
+            experiment: Experiment of the run.
+            command: Shell command that repeats it.
+            option: Option that selects another folder, for messages.
+
+        Raises:
+            UserError: If the folder holds something.
+        """
+        self.require_empty(f"choose another {option}")
         self.write(experiment, command)
 
     def write(self, experiment: Experiment, command: str) -> None:
-        """The same, in place of what a run that never began has written."""
+        """Write `experiment.json`, replacing that of a run that never started."""
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
@@ -110,39 +123,34 @@ class RunFolder:
         write_json(self.experiment_file, content)
 
     def withdraw(self) -> None:
-        """Takes a run that never began away again, and the folder of its seeds where no other is in it."""
+        """Delete a run that never started, and the folder of its seeds if that is empty."""
+        files = (self.log_file, self.events_file, self.lock_file, self.experiment_file)
         with contextlib.suppress(OSError):
-            for file in (
-                self.log_file,
-                self.events_file,
-                self.lock_file,
-                self.experiment_file,
-            ):  # a run to the last
+            for file in files:  # experiment.json last: it is a run as long as it has one
                 file.unlink(missing_ok=True)
             for folder in (self.path, self.path.parent):
                 folder.rmdir()
 
     def manifest(self) -> dict[str, Any]:
-        """experiment.json as it stands."""
+        """Return the content of `experiment.json`.
+
+        Raises:
+            UserError: If this is not a run folder, or its file is corrupt or of a later version.
+        """
         if not self.path.is_dir():
-            raise UserError(
-                f"no run folder at {self.path}"
-                + (", which is a file" if self.path.exists() else "")
-            )
+            kind = ", which is a file" if self.path.exists() else ""
+            raise UserError(f"no run folder at {self.path}{kind}")
         if not self.experiment_file.is_file():
-            inner = sorted(
-                str(p.parent.relative_to(self.path)) for p in self.path.rglob("experiment.json")
-            )
-            hint = (
-                f"; name one of its runs: {', '.join(inner)}"
-                if inner
-                else "; a run folder holds an experiment.json"
-            )
-            raise UserError(f"{self.path} is not a run folder{hint}")
+            files = self.path.rglob("experiment.json")
+            inner = sorted(str(file.parent.relative_to(self.path)) for file in files)
+            hint = "a run folder holds an experiment.json"
+            if inner:
+                hint = f"name one of its runs: {', '.join(inner)}"
+            raise UserError(f"{self.path} is not a run folder; {hint}")
         try:
             content = json.loads(self.experiment_file.read_text(encoding="utf-8"))
         except (ValueError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.experiment_file} is damaged: {error}") from None
+            raise UserError(f"{self.experiment_file} is corrupt: {error}") from None
         if not isinstance(content, dict) or not isinstance(content.get("format"), int):
             raise UserError(
                 f"{self.experiment_file} is not an experiment file: it has no format number"
@@ -155,6 +163,7 @@ class RunFolder:
         return content
 
     def experiment(self) -> Experiment:
+        """Return the experiment of the run."""
         plain = self.manifest().get("experiment", {})
         try:
             return from_dict(Experiment, plain)
@@ -162,83 +171,97 @@ class RunFolder:
             raise UserError(f"{self.experiment_file}: {error}") from None
 
     def records(self) -> list[dict[str, Any]]:
-        """The log, one record per line; a line torn by a crash is not a record."""
-        return list(_lines(self.log_file, numbers=_LOGGED))
+        """Return the log, one record per line. A line torn by a crash is skipped."""
+        return list(_read_lines(self.log_file, numbers=_LOG_COLUMNS))
 
     def last_record(self) -> dict[str, Any] | None:
-        """The last line of the log, without reading all of it where that can be helped."""
+        """Return the last line of the log, without reading all of it if possible."""
         if not self.log_file.is_file():
             return None
         with self.log_file.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            *_, last, _torn = [
-                b"",
-                *file.read().split(b"\n"),
-            ]  # after the last line break comes what a crash tore
-        record = as_record(last, _LOGGED)
-        if record is None:  # longer than the tail, or damaged: the whole log tells which
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            # After the last line break comes what a crash has torn.
+            *_, last, _torn = [b"", *file.read().split(b"\n")]
+        record = parse_record(last, _LOG_COLUMNS)
+        if record is None:  # longer than the tail, or corrupt: the whole log shows which
             record = next(reversed(self.records()), None)
         return record
 
     def validations(self) -> list[dict[str, Any]]:
-        """Looks at the validation examples, one record per line."""
-        return list(_lines(self.validation_file, numbers=("step", "elbo")))
+        """Return the validation results, one record per line."""
+        return list(_read_lines(self.validation_file, numbers=("step", "elbo")))
 
     def events(self) -> list[dict[str, Any]]:
-        """What happened, but for what a crash took back: later than the step from which training then went on."""
-        standing: list[dict[str, Any]] = []
-        for event in _lines(self.events_file, words=("event",)):
+        """Return the events, without those of steps that a crash took back."""
+        valid: list[dict[str, Any]] = []
+        for event in _read_lines(self.events_file, texts=("event",)):
             if event["event"] in ("started", "resumed"):
                 step = event.get("step", 0)
-                standing = [earlier for earlier in standing if earlier.get("step", 0) <= step]
-            standing.append(event)
-        return standing
+                valid = [earlier for earlier in valid if earlier.get("step", 0) <= step]
+            valid.append(event)
+        return valid
 
     def metrics(self) -> dict[str, Any] | None:
-        """What `evaluate` measured; None where it has not been run."""
+        """Return the results of `evaluate`, or None if the run has not been evaluated."""
         if not self.metrics_file.is_file():
             return None
         try:
             loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
             loaded["step"]
         except (ValueError, TypeError, KeyError) as error:
-            anew = f"delete it, then: {shell_command('evaluate', self.path)}"
-            raise UserError(f"{self.metrics_file} is damaged ({error}); {anew}") from None
+            advice = f"delete it, then: {shell_command('evaluate', self.path)}"
+            raise UserError(f"{self.metrics_file} is corrupt ({error}); {advice}") from None
         return loaded
 
     def evaluated_step(self) -> int | None:
-        """The step whose metrics are in the folder, if any."""
+        """Return the step of the metrics in the folder, or None."""
         metrics = self.metrics()
         return None if metrics is None else int(metrics["step"])
 
     def ended(self) -> bool:
-        """Whether training has nothing more to do here: it came to its end, or the model diverged."""
+        """Return True if training has nothing left to do: it finished, or the model diverged."""
         events = [event["event"] for event in self.events()]
         return bool(events) and events[-1] in ("finished", "diverged")
 
 
 def last_tenth(records: Sequence[Mapping[str, Any]], column: str) -> float:
-    """The mean of a column over the last tenth of the steps; a line of the log is the least there is."""
+    """Return the mean of a column over the last tenth of the steps."""
     return mean_between(records, column, 0.9, 1.0)
 
 
 def mean_between(
     records: Sequence[Mapping[str, Any]], column: str, start: float, end: float
 ) -> float:
-    """The mean of a column between two shares of a log's steps, each line by as many of its steps as lie there."""
+    """Return the mean of a column between two fractions of a log's steps.
+
+    Each line is weighted by the number of its steps inside the interval.
+
+    Args:
+        records: Log records.
+        column: Name of the column.
+        start: Fraction of the steps where the interval starts.
+        end: Fraction of the steps where it ends.
+    """
     steps = [0, *(record["step"] for record in records)]
     first, last = start * steps[-1], end * steps[-1]
-    shared = [min(last, now) - max(first, before) for before, now in pairwise(steps)]
-    there = [
-        (many, record[column]) for many, record in zip(shared, records, strict=True) if many > 0
+    overlaps = [min(last, now) - max(first, before) for before, now in pairwise(steps)]
+    inside = [
+        (weight, record[column])
+        for weight, record in zip(overlaps, records, strict=True)
+        if weight > 0
     ]
-    return math.fsum(many * value for many, value in there) / math.fsum(many for many, _ in there)
+    total = math.fsum(weight for weight, _ in inside)
+    return math.fsum(weight * value for weight, value in inside) / total
 
 
 def find_runs(path: Path) -> list[RunFolder]:
-    """The run at a path, or, for a folder of seeds or of runs, all runs inside it."""
+    """Return the run at a path, or all runs below it.
+
+    Raises:
+        UserError: If there is no run.
+    """
     if path.is_dir() and not (path / "experiment.json").is_file():
-        inner = sorted(_runs_below(path))
+        inner = sorted(_find_run_paths(path))
         if inner:
             return [RunFolder(folder) for folder in inner]
     run = RunFolder(path)
@@ -246,11 +269,11 @@ def find_runs(path: Path) -> list[RunFolder]:
     return [run]
 
 
-def _runs_below(path: Path) -> Iterator[Path]:
-    """Each run once, whether it lies there or is linked to."""
+def _find_run_paths(path: Path) -> Iterator[Path]:
+    """Yield each run folder below a path once, also if it is linked to more than once."""
     seen = set()
     for folder, inner, files in os.walk(path, followlinks=True):
-        if (real := os.path.realpath(folder)) in seen:  # links may go round
+        if (real := os.path.realpath(folder)) in seen:  # links may form a cycle
             inner.clear()
             continue
         seen.add(real)
@@ -260,42 +283,51 @@ def _runs_below(path: Path) -> Iterator[Path]:
 
 
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
-    """A number in nested metrics by its dotted path; None where it was not measured."""
+    """Return a number in nested metrics by its dotted path, or None if it was not measured."""
     value = entry(metrics, path)
     return value if value is None or isinstance(value, int) else float(value)
 
 
 def entry(metrics: Mapping[str, Any], path: str) -> Any:
-    """Whatever stands in nested metrics at a dotted path; None where nothing does."""
+    """Return a value in nested metrics by its dotted path, or None if it is missing."""
     value: Any = metrics
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def as_record(
-    line: bytes, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()
+def parse_record(
+    line: bytes, numbers: tuple[str, ...] = (), texts: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """A line of JSON with the numbers and words it must have; None where it is not that."""
+    """Parse a line of JSON, or return None if it lacks a required field.
+
+    Args:
+        line: One line of a log.
+        numbers: Fields that must be numbers.
+        texts: Fields that must be strings.
+    """
     try:
         record: dict[str, Any] = json.loads(line)
-        good = all(isinstance(record[name], int | float) for name in numbers)
-        return record if good and all(isinstance(record[name], str) for name in words) else None
+        valid = all(isinstance(record[name], int | float) for name in numbers)
+        return record if valid and all(isinstance(record[name], str) for name in texts) else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _lines(
-    path: Path, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()
+def _read_lines(
+    path: Path, numbers: tuple[str, ...] = (), texts: tuple[str, ...] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The records of a file of JSON lines. A torn last line is passed over; any other bad line is an error."""
+    """Yield the records of a JSON lines file. A torn last line is skipped.
+
+    Any other invalid line raises UserError.
+    """
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
     for number, line in enumerate(lines, start=1):
-        record = as_record(line, numbers, words)
+        record = parse_record(line, numbers, texts)
         if record is None and number == len(lines) and not line.endswith(b"\n"):
             return
         if record is None:
-            raise UserError(f"{path} line {number} is not a record; was the file edited?")
+            raise UserError(f"{path} line {number} is not a valid record; was the file edited?")
         yield record
 
 

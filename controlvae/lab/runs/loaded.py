@@ -1,20 +1,23 @@
-"""A trained run opened for looking at: its experiment, its data, and its model at the last good checkpoint."""
+"""Loaded runs: the experiment, the data, and the model at the last intact checkpoint."""
 
 import contextlib
+import html
+import importlib
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from controlvae.distributions import gaussian_kl
 from controlvae.errors import FactorsError, UserError, shell_command
-from controlvae.lab.config import DialogVAEConfig, Experiment, Gaussian, Images, TextVAEConfig
+from controlvae.lab.config import Experiment, Gaussian, Images
 from controlvae.lab.config.digest import config_digest
-from controlvae.lab.data.dataset import Dataset, ImageDataset, stream_key
+from controlvae.lab.data.dataset import Dataset, stream_key
 from controlvae.lab.data.registry import held_out_settings, load_dataset
-from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.validation_split import training_indices
 from controlvae.lab.engines.base import strip_prefix
@@ -22,12 +25,13 @@ from controlvae.lab.engines.fast_layers import optimise_layers
 from controlvae.lab.models import DialogVAE, Model, build
 from controlvae.lab.models.base import VAE
 from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.data import MissingDataWarning, load_run_data
 from controlvae.lab.runs.folder import RunFolder
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedRun:
-    """What pictures and metrics need of a run."""
+    """Trained run: its model, data, log and metrics."""
 
     folder: RunFolder
     experiment: Experiment
@@ -35,76 +39,150 @@ class LoadedRun:
     examples: Dataset
     step: int
     device: torch.device
-    root: Path | None = None  # where data files are looked for first
-    among: Tensor | None = (
-        None  # the examples it was trained on, where some were kept for validation
-    )
-    changed: bool = False  # its data is not what it was when training began
-    shape: tuple[
-        int, ...
-    ] = ()  # of an example it was trained on: sentences are written up to this length
-    thorough: bool = False  # on as many examples as a GPU takes, however long it takes elsewhere
+    root: Path | None = None  # data folder that is searched first
+    among: Tensor | None = None  # indices of the training split, if some examples are held out
+    changed: bool = False  # the data has changed since training started
+    shape: tuple[int, ...] = ()  # of a training example: the maximum length of sentences
+    thorough: bool = False  # measure as many examples as on a GPU, even if it takes minutes
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """Log records, one per line of `log.jsonl`."""
+        return self.folder.records()
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """Results of the last evaluation, or None."""
+        return self.folder.metrics()
 
     @property
     def available(self) -> int:
-        """How many examples may be measured: those kept for validation are not among them."""
+        """Number of examples to measure, without those held out for validation."""
         return len(self.examples) if self.among is None else len(self.among)
 
-    def affords(self, on_a_gpu: int, elsewhere: int) -> int:
-        """How many examples a measurement takes: what is a second on a GPU is minutes on a CPU."""
-        return on_a_gpu if self.thorough else elsewhere
+    def example_budget(self, on_gpu: int, on_cpu: int) -> int:
+        """Return how many examples a measurement takes: seconds on a GPU are minutes on a CPU."""
+        return on_gpu if self.thorough else on_cpu
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure of the controlled term and its target over training."""
+        # Plots are in a layer above runs, so they are imported when they are needed.
+        curves = importlib.import_module("controlvae.lab.plots.curves")
+        trace = curves.Trace.of(self.experiment.name, self.folder)
+        return curves.plot_controlled_term([trace], self.experiment.objective.controlled_quantity)
+
+    def sample(self, count: int = 64, *, seed: int = 0) -> Any:
+        """Decode draws from the prior N(0, I).
+
+        Args:
+            count: Number of samples.
+            seed: Seed of the draws. The first samples are the same for any count.
+
+        Returns:
+            Images in [0, 1], (count, channels, height, width), or a list of sentences.
+        """
+        if isinstance(self.examples, SentenceDataset):
+            text = importlib.import_module("controlvae.lab.evaluation.text")
+            return text.sample_sentences(self, count, seed=seed)
+        return decode_images(self, prior_codes(self, count, seed))
+
+    @torch.no_grad()
+    def reconstruct(self, x: Tensor | None = None, *, count: int = 12) -> Tensor:
+        """Decode the posterior means of images.
+
+        Args:
+            x: Images in [0, 1], (n, channels, height, width). The default is `count` examples.
+            count: Number of examples, if `x` is not given.
+
+        Returns:
+            Images in [0, 1], of the same shape as `x`.
+        """
+        model = image_model(self)
+        if x is None:
+            x = self.examples.batch(select_examples(self, count))
+        if x.ndim != 4 or x.shape[1:] != tuple(self.shape) or not x.is_floating_point():
+            raise UserError(
+                f"expected float images in [0, 1] of shape (n, {', '.join(map(str, self.shape))}), "
+                f"got {x.dtype} {tuple(x.shape)}"
+            )
+        return decode_images(self, model.encode(x.to(self.device)).mean)
+
+    def __repr__(self) -> str:
+        steps = self.experiment.training.steps
+        path, name = str(self.folder.path), self.experiment.name
+        return f"LoadedRun({path!r}, {name!r}, step {self.step:,} of {steps:,}, {self.device})"
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        last, metrics = self.folder.last_record() or {}, self.metrics or {}
+        rows = {
+            "run": self.folder.path,
+            "experiment": self.experiment.name,
+            "step": f"{self.step:,} of {self.experiment.training.steps:,}",
+            "data": self.examples.source,
+            "law": self.experiment.control,
+        }
+        if last:
+            target = "" if last.get("target") is None else f" (target {last['target']:.2f})"
+            rows["KL"] = f"{last['kl']:.2f} nats{target}"
+        if "elbo" in metrics:
+            rows["ELBO"] = f"{metrics['elbo']:.2f} nats"
+        cells = ((name, html.escape(str(value))) for name, value in rows.items())
+        lines = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in cells)
+        return f"<table>{''.join(lines)}</table>"
 
 
 def load_run(
     folder: RunFolder | Path | str,
     *,
     root: Path | None = None,
-    device: torch.device | None = None,
+    device: torch.device | str | None = None,
     factors: str | None = None,
 ) -> LoadedRun:
-    """Loads the newest good checkpoint of a run. `root` is where data files are looked for first.
+    """Load the newest intact checkpoint of a run.
 
-    `factors` is a table of them, in the place of the run's own `data.factors`: training never looks at it. One that is
-    given must be readable; a run whose own is not is opened without.
+    Data files are looked for as in training. If that fails, they are looked for next to the run
+    folder and its parents, so a run can be loaded from any working directory. Without its data the
+    model is still loaded, with a warning.
+
+    Args:
+        folder: Run folder.
+        root: Data folder that is searched first.
+        device: Device of the model. The default is the CPU.
+        factors: Table of factors, instead of `data.factors`. Training does not use it. A run whose
+            own table is missing is loaded without one.
+
+    Raises:
+        UserError: If there is no intact checkpoint, or it does not fit the run.
     """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
-    device = device or torch.device("cpu")
+    device = torch.device(device or "cpu")
     experiment = folder.experiment()
-    saved, damaged = checkpoint.load(folder.checkpoints)
-    if saved is None:
-        first = "in training, its first is half a minute away; else train it"
-        raise UserError(
-            f"{folder.path} has no checkpoint yet: {first}: {shell_command('resume', folder.path)}"
-        )
-    if saved.numbers.get("experiment", config_digest(experiment)) != config_digest(experiment):
-        raise UserError(
-            f"the checkpoint in {folder.path} was written by other settings than its experiment.json has now; "
-            "put those back that its command names, or train in another folder"
-        )
-    for line in damaged:
-        warnings.warn(f"{folder.path}: {line}; that of step {saved.step:,} is taken", stacklevel=2)
+    saved = _load_checkpoint(folder, experiment)
     if factors is not None:
         experiment = _with_factors(experiment, factors, folder)
-    known = saved.numbers.get("data", "")
+    fingerprint = saved.numbers.get("data", "")
     try:
-        examples, changed = _examples(folder, experiment, known, root)
+        data = load_run_data(folder, experiment, fingerprint, root)
     except FactorsError as error:
         if factors is not None:
             raise
-        warnings.warn(f"{folder.path}: without its factors: {error}", stacklevel=2)
+        warnings.warn(f"{folder.path}: loaded without its factors: {error}", stacklevel=2)
         experiment = _with_factors(experiment, None, folder)
-        examples, changed = _examples(folder, experiment, known, root)
-    examples = examples.to(device)
+        data = load_run_data(folder, experiment, fingerprint, root)
+    examples = data.examples.to(device)
+    if not len(examples):
+        message = f"{folder.path}: loaded without its data: {examples.source}"
+        warnings.warn(message, MissingDataWarning, stacklevel=2)
     model = build(experiment, examples)
     optimise_layers(model)
     try:
         model.load_state_dict(strip_prefix(saved.tensors, "model."))
     except RuntimeError:
         raise UserError(
-            f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited? Put back what was "
-            "there, or train in another folder"
+            f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited? "
+            "Restore the file, or train in another folder"
         ) from None
-    among = training_indices(experiment, len(examples)) if len(examples) else None
     return LoadedRun(
         folder,
         experiment,
@@ -112,67 +190,180 @@ def load_run(
         examples,
         saved.step,
         device,
-        root,
-        among,
-        changed,
+        data.root,
+        training_indices(experiment, len(examples)) if len(examples) else None,
+        data.changed,
         examples.shape,
         thorough=device.type == "cuda",
     )
 
 
-def _with_factors(experiment: Experiment, table: str | None, folder: RunFolder) -> Experiment:
-    if not isinstance(experiment.data, Images):
-        raise UserError(
-            f"a table of factors is for pictures of one's own; {folder.path} is of {experiment.data}"
-        )
-    return replace(experiment, data=replace(experiment.data, factors=table))
-
-
-def _examples(
-    folder: RunFolder, experiment: Experiment, known: str, root: Path | None
-) -> tuple[Dataset, bool]:
-    """What a run was trained on, and whether it has changed since; where that is gone, what was kept of it."""
-    try:
-        examples = load_dataset(experiment.data, root)
-        changed = known not in ("", examples.fingerprint())
-        if changed and isinstance(examples, SentenceDataset | DialogDataset):
-            raise UserError(
-                f"the text of {folder.path} is not what it was when training began: words would be mistaken"
-            )
-    except FactorsError:  # the data itself is there
-        raise
-    except UserError as error:
-        kind = _KINDS.get(type(experiment.model), ImageDataset)
-        file = folder.path / kind.metadata_file
-        if not file.is_file():
-            raise
-        return _kept(kind, file, str(error)), False
-    return examples, changed
-
-
-_KINDS: dict[type, type[SentenceDataset] | type[DialogDataset]] = {
-    TextVAEConfig: SentenceDataset,
-    DialogVAEConfig: DialogDataset,
-}
-
-
-def _kept(
-    kind: type[SentenceDataset] | type[DialogDataset] | type[ImageDataset], file: Path, reason: str
-) -> Dataset:
-    try:
-        return kind.from_metadata(file.read_text(encoding="utf-8"), reason)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise UserError(f"{file} cannot be read: {error}; and {reason}") from None
-
-
-def best_by_validation(run: LoadedRun) -> LoadedRun | None:
-    """The same run with the weights that did best on its validation examples; None where none were kept."""
+def with_best_weights(run: LoadedRun) -> LoadedRun | None:
+    """Return the run with its best weights by validation, or None if none were kept."""
     return _with_weights(run, run.folder.best)
 
 
-def newest(run: LoadedRun) -> LoadedRun:
-    """The same run with the weights of the newest good checkpoint."""
+def with_newest_weights(run: LoadedRun) -> LoadedRun:
+    """Return the run with the weights of the newest intact checkpoint."""
     return _with_weights(run, run.folder.checkpoints) or run
+
+
+def on_test_examples(run: LoadedRun) -> LoadedRun | None:
+    """Return the run with its test set, or None if the data has none.
+
+    Raises:
+        UserError: If the test set is missing, too small, or may contain training examples.
+    """
+    require_examples(run)
+    settings = held_out_settings(run.experiment.data, run.root)
+    # The splits of the user's images depend on the number of images.
+    if run.changed and isinstance(settings, Images):
+        raise UserError(
+            f"the images of {run.folder.path} have changed since training started, so its test set "
+            "may contain training examples"
+        )
+    if settings is None:
+        return None
+    examples = load_dataset(settings, run.root)
+    if len(examples) < 2:
+        raise UserError(f"the test set of {run.folder.path} has a single example; 2 are needed")
+    return replace(run, examples=examples.to(run.device), among=None)
+
+
+def on_unseen_examples(run: LoadedRun) -> LoadedRun:
+    """Return the run with its test set if that is available, else unchanged."""
+    with contextlib.suppress(UserError):
+        return on_test_examples(run) or run
+    return run
+
+
+def require_examples(run: LoadedRun) -> None:
+    """Raise UserError if the run was loaded without its data."""
+    if not len(run.examples):
+        raise UserError(run.examples.source)  # the reason why they are missing
+
+
+def format_count(count: int, split: str) -> str:
+    """Return a text such as `10,000 examples (the test set)`."""
+    return f"{count:,} examples" + ("" if split == "all" else f" ({split})")
+
+
+def select_examples(run: LoadedRun, count: int, stream: int = 7) -> Tensor:
+    """Return the indices (count,) of a fixed random selection of examples.
+
+    Args:
+        run: Loaded run.
+        count: Number of examples.
+        stream: Random stream. Each gives another selection.
+    """
+    require_examples(run)
+    generator = torch.Generator().manual_seed(stream_key(0, stream))
+    among = torch.arange(len(run.examples)) if run.among is None else run.among
+    return among[torch.randperm(len(among), generator=generator)[:count]].to(run.device)
+
+
+@torch.no_grad()
+def decode_images(run: LoadedRun, z: Tensor, batch: int = 250) -> Tensor:
+    """Return the mean of p(x|z), images in [0, 1]: (n, *shape).
+
+    Args:
+        run: Run over images.
+        z: Codes (n, latents).
+        batch: Number of codes to decode at once.
+    """
+    model = image_model(run)
+    return torch.cat([torch.sigmoid(model.decode(part)) for part in z.split(batch)])
+
+
+def image_model(run: LoadedRun) -> VAE:
+    """Return the model of a run over images.
+
+    Raises:
+        UserError: If the run is over sentences or dialogs.
+    """
+    if not isinstance(run.model, VAE):
+        dialogs = isinstance(run.model, DialogVAE)
+        kind, command = ("dialogs", "chat") if dialogs else ("sentences", "sample")
+        raise UserError(
+            f"{run.folder.path} is a model of {kind}, not of images; see controlvae {command}"
+        )
+    return run.model
+
+
+def pixel_variance(run: LoadedRun) -> dict[str, float]:
+    """Return the variance of a Gaussian p(x|z), set or learnt. Other likelihoods give nothing."""
+    likelihood = run.experiment.objective.likelihood
+    learnt = getattr(run.model, "pixel_log_variance", None)
+    if not isinstance(likelihood, Gaussian):
+        return {}
+    return {"pixel_variance": likelihood.variance if learnt is None else learnt.exp().item()}
+
+
+def prior_codes(run: LoadedRun, count: int, seed: int = 0) -> Tensor:
+    """Draw z from N(0, I): (count, latents). The first codes are the same for any count.
+
+    Args:
+        run: Loaded run.
+        count: Number of codes.
+        seed: Seed of the draws.
+    """
+    generator = torch.Generator().manual_seed(stream_key(seed, 13))
+    padded = count + -count % 16  # torch fills sixteen at a time, and a remainder differently
+    return torch.randn(padded, run.model.latents, generator=generator)[:count].to(run.device)
+
+
+@torch.no_grad()
+def latent_kl(run: LoadedRun, indices: Tensor) -> Tensor:
+    """Return the mean KL of each latent over these examples: (latents,)."""
+    return gaussian_kl(run.model.encode(run.examples.batch(indices))).mean(0)
+
+
+def as_folder(run: LoadedRun | RunFolder | Path | str) -> RunFolder:
+    """Return the folder of a run given in any form."""
+    if isinstance(run, LoadedRun):
+        return run.folder
+    return run if isinstance(run, RunFolder) else RunFolder(Path(run))
+
+
+def load_runs(
+    folders: Sequence[RunFolder], *, root: Path | None = None, device: torch.device | None = None
+) -> LoadedRun | list[LoadedRun]:
+    """Load runs. A single folder gives one run, several give a list.
+
+    Args:
+        folders: Run folders.
+        root: Data folder that is searched first.
+        device: Device of the models.
+    """
+    loaded = [load_run(folder, root=root, device=device) for folder in folders]
+    return loaded[0] if len(loaded) == 1 else loaded
+
+
+def _load_checkpoint(folder: RunFolder, experiment: Experiment) -> checkpoint.Checkpoint:
+    saved, corrupt = checkpoint.load(folder.checkpoints)
+    if saved is None:
+        resume = shell_command("resume", folder.path)
+        raise UserError(
+            f"{folder.path} has no checkpoint yet; a run in training writes its first within half "
+            f"a minute, otherwise train it: {resume}"
+        )
+    if saved.numbers.get("experiment", config_digest(experiment)) != config_digest(experiment):
+        raise UserError(
+            f"the checkpoint in {folder.path} was written with other settings than its "
+            "experiment.json has now; restore the settings, or train in another folder"
+        )
+    for line in corrupt:
+        message = f"{folder.path}: {line}; using that of step {saved.step:,}"
+        warnings.warn(message, stacklevel=3)
+    return saved
+
+
+def _with_factors(experiment: Experiment, table: str | None, folder: RunFolder) -> Experiment:
+    if not isinstance(experiment.data, Images):
+        raise UserError(
+            f"a table of factors needs user-supplied images; {folder.path} uses {experiment.data}"
+        )
+    return replace(experiment, data=replace(experiment.data, factors=table))
 
 
 def _with_weights(run: LoadedRun, path: Path) -> LoadedRun | None:
@@ -183,92 +374,3 @@ def _with_weights(run: LoadedRun, path: Path) -> LoadedRun | None:
     optimise_layers(model)
     model.load_state_dict(strip_prefix(saved.tensors, "model."))
     return replace(run, model=model.to(run.device).eval(), step=saved.step)
-
-
-def on_test_examples(run: LoadedRun) -> LoadedRun | None:
-    """The same run over the held-out part of its data; None where there is none."""
-    must_have_examples(run)
-    settings = held_out_settings(run.experiment.data, run.root)
-    if run.changed and isinstance(
-        settings, Images
-    ):  # its parts are drawn by the number of pictures
-        raise UserError(
-            f"the pictures of {run.folder.path} are not what they were when training began, so it may have been "
-            f"trained on some that would be its test part now"
-        )
-    if settings is None:
-        return None
-    examples = load_dataset(settings, run.root)
-    if len(examples) < 2:
-        raise UserError(
-            f"the test part of {run.folder.path} is a single example, which says little"
-        )
-    return replace(run, examples=examples.to(run.device), among=None)
-
-
-def on_unseen_examples(run: LoadedRun) -> LoadedRun:
-    """The same run over its test part where that is at hand, and as it is elsewhere."""
-    with contextlib.suppress(UserError):
-        return on_test_examples(run) or run
-    return run
-
-
-def must_have_examples(run: LoadedRun) -> None:
-    if not len(run.examples):  # what was kept of them alone is here, and why
-        raise UserError(run.examples.source)
-
-
-def format_count(count: int, split: str) -> str:
-    """`10,000 examples (the test set)`"""
-    return f"{count:,} examples" + ("" if split == "all" else f" ({split})")
-
-
-def some_examples(run: LoadedRun, count: int, stream: int = 7) -> Tensor:
-    """A fixed random choice of examples, the same at every call: indices (count,)."""
-    must_have_examples(run)
-    generator = torch.Generator().manual_seed(stream_key(0, stream))
-    among = torch.arange(len(run.examples)) if run.among is None else run.among
-    return among[torch.randperm(len(among), generator=generator)[:count]].to(run.device)
-
-
-@torch.no_grad()
-def decoded(run: LoadedRun, z: Tensor, batch: int = 250) -> Tensor:
-    """The decoder's mean of p(x|z), pictures in [0, 1]: (n, *shape)."""
-    model = picture_model(run)
-    return torch.cat([torch.sigmoid(model.decode(part)) for part in z.split(batch)])
-
-
-def picture_model(run: LoadedRun) -> VAE:
-    """The model of a run over pictures; a run over sentences or dialogs has none to show."""
-    if not isinstance(run.model, VAE):
-        what, instead = (
-            ("dialogs", "chat") if isinstance(run.model, DialogVAE) else ("sentences", "sample")
-        )
-        raise UserError(
-            f"{run.folder.path} is a model of {what}, not of pictures; see controlvae {instead}"
-        )
-    return run.model
-
-
-def pixel_variance(run: LoadedRun) -> dict[str, float]:
-    """The variance of p(x|z) under a Gaussian likelihood, as it was set or learnt; nothing under another."""
-    likelihood, learnt = (
-        run.experiment.objective.likelihood,
-        getattr(run.model, "pixel_log_variance", None),
-    )
-    if not isinstance(likelihood, Gaussian):
-        return {}
-    return {"pixel_variance": likelihood.variance if learnt is None else learnt.exp().item()}
-
-
-def prior_codes(run: LoadedRun, count: int, seed: int = 0) -> Tensor:
-    """z from N(0, I), a function of the seed alone: the first ones are the same for any count. (count, latents)"""
-    generator = torch.Generator().manual_seed(stream_key(seed, 13))
-    whole = count + -count % 16  # torch fills sixteen at a time, and a remainder differently
-    return torch.randn(whole, run.model.latents, generator=generator)[:count].to(run.device)
-
-
-@torch.no_grad()
-def latent_kl(run: LoadedRun, indices: Tensor) -> Tensor:
-    """Mean KL of each latent over these examples: (latents,)."""
-    return gaussian_kl(run.model.encode(run.examples.batch(indices))).mean(0)

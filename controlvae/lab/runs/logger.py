@@ -1,4 +1,7 @@
-"""What a run writes down as it goes: the log, a function of the experiment alone; and events, with the time of day."""
+"""Writing the log and the events of a run.
+
+The log is a function of the experiment alone. Events carry the time of day.
+"""
 
 import contextlib
 import fcntl
@@ -15,67 +18,73 @@ from controlvae.lab.runs.folder import RunFolder
 
 
 class RunLogger:
-    """The open log of a run. The log itself holds no clock, so that a resumed run's equals an uninterrupted one's."""
+    """Open log of a run, which locks its folder.
+
+    The log holds no clock times, so the log of a resumed run equals that of an uninterrupted one.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self._lock = _guarded(folder, lambda: folder.lock_file.open("a"))
-        for last in (False, False, True):
+        self._lock = _write_safely(folder, lambda: folder.lock_file.open("a"))
+        for last_attempt in (False, False, True):
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if last:
+                if last_attempt:
                     raise UserError(f"{folder.path} is being trained by another process") from None
-                time.sleep(0.05)  # someone may only have looked whether it is
+                time.sleep(0.05)  # another process may just be testing the lock
             except OSError as error:
-                why = f"cannot lock {folder.lock_file}: {error.strerror}"
-                raise RunError(f"{why}; train on a file system that has locks") from None
-        _guarded(folder, lambda: _cut_torn_line(folder.events_file))
-        self._log: IO[bytes] = _guarded(folder, lambda: folder.log_file.open("ab"))
+                raise RunError(
+                    f"cannot lock {folder.lock_file}: {error.strerror}; "
+                    "train on a file system that has locks"
+                ) from None
+        _write_safely(folder, lambda: _cut_torn_line(folder.events_file))
+        self._log: IO[bytes] = _write_safely(folder, lambda: folder.log_file.open("ab"))
 
     @property
     def position(self) -> int:
-        """Bytes of log so far; a checkpoint keeps it."""
+        """Length of the log in bytes, saved in checkpoints."""
         return self._log.tell()
 
     def rewind(self, position: int) -> None:
-        """Cuts off what was logged after the checkpoint that training goes on from."""
+        """Cut the log at the position of the checkpoint from which training resumes."""
         if self.folder.log_file.stat().st_size < position:
             raise UserError(
-                f"{self.folder.log_file} is shorter than its checkpoint says; was it edited? Put back what was "
-                "there, or train in another folder"
+                f"{self.folder.log_file} is shorter than its checkpoint says; was it edited? "
+                "Restore the file, or train in another folder"
             )
-        _guarded(self.folder, lambda: self._log.truncate(position))
+        _write_safely(self.folder, lambda: self._log.truncate(position))
         self._log.seek(position)
 
     def record(self, record: dict[str, Any]) -> None:
+        """Append a line to the log."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        _guarded(self.folder, lambda: (self._log.write(line), self._log.flush()))
+        _write_safely(self.folder, lambda: (self._log.write(line), self._log.flush()))
 
     def event(self, kind: str, **details: Any) -> None:
+        """Append an event with the current time."""
         entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": kind, **details}
 
         def append() -> None:
             with self.folder.events_file.open("a") as file:
                 file.write(json.dumps(entry) + "\n")
 
-        _guarded(self.folder, append)
+        _write_safely(self.folder, append)
 
     def sync(self) -> None:
-        """The log reaches the disk before a checkpoint that counts its bytes."""
-        _guarded(self.folder, lambda: os.fsync(self._log.fileno()))
+        """Sync the log to disk, before a checkpoint that counts its bytes."""
+        _write_safely(self.folder, lambda: os.fsync(self._log.fileno()))
 
     def close(self) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # a line that the disk has no room for, of which `record` has told
+        """Close the log and unlock the folder."""
+        with contextlib.suppress(OSError):  # a full disk: `record` has reported it
             self._log.close()
         self._lock.close()
 
 
 def in_training(folder: RunFolder) -> bool:
-    """Whether a process is training a run now."""
+    """Return True if a process is training the run."""
     try:
         with folder.lock_file.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -87,19 +96,19 @@ def in_training(folder: RunFolder) -> bool:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """What a crash or a full disk left of a line: the next one would be written onto it."""
+    """Delete a line that a crash or a full disk left incomplete, before the next is appended."""
     content = path.read_bytes() if path.is_file() else b""
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
+    complete = content.rfind(b"\n") + 1
+    if complete < len(content):
+        os.truncate(path, complete)
 
 
-def _guarded(folder: RunFolder, write: Callable[[], Any]) -> Any:
-    """A full disk or a read-only folder is an error a person can act on."""
+def _write_safely(folder: RunFolder, write: Callable[[], Any]) -> Any:
+    """Call `write`, and report a full disk or a read-only folder as a RunError."""
     try:
         return write()
     except OSError as error:
         raise RunError(
-            f"cannot write in {folder.path}: {error.strerror}; earlier checkpoints are intact, "
-            f"make it writable and resume"
+            f"cannot write in {folder.path}: {error.strerror}; earlier checkpoints are intact; "
+            "make it writable and resume"
         ) from None

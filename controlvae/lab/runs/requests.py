@@ -1,6 +1,7 @@
-"""What a person asks of a run while it trains: a file in its folder, taken up by training and answered by an event."""
+"""Set-point change requests for a run in training, passed through `request.json` in its folder."""
 
 import json
+from pathlib import Path
 
 from controlvae.errors import UserError
 from controlvae.lab.io import write_text
@@ -9,32 +10,44 @@ from controlvae.laws import Law
 from controlvae.laws.base import Feedback
 
 
-def ask_target(folder: RunFolder, target: object) -> None:
-    """Asks for another set point; a run that is not in training takes it up when it is resumed."""
+def request_target(folder: RunFolder, target: object) -> None:
+    """Request another set point. A run that is not in training applies it when it is resumed.
+
+    Raises:
+        UserError: If the run has ended, or its law cannot take this target.
+    """
     if folder.ended():
-        raise UserError(f"{folder.path} has ended; there is no training left to move its target in")
+        raise UserError(f"{folder.path} has ended, so its target cannot be moved; branch it first")
     try:
-        target_in(_request(target), folder.experiment().control)
+        parse_target(_format_request(target), folder.experiment().control)
     except ValueError as error:
         raise UserError(str(error)) from None
-    ask_again(folder, target)
+    write_request(folder, target)
 
 
-def ask_again(folder: RunFolder, target: object) -> None:
-    """Asks for a set point that training has taken up before."""
-    write_text(folder.asked_file, _request(target))
+def write_request(folder: RunFolder, target: object) -> None:
+    """Write a request without checking it."""
+    write_text(folder.request_file, _format_request(target))
+    folder.old_request_file.unlink(missing_ok=True)
 
 
-def asked(folder: RunFolder) -> str | None:
-    """What is asked and not answered yet, as it was written."""
+def pending_request(folder: RunFolder) -> str | None:
+    """Return the text of the request that has not been applied yet, or None.
+
+    Versions before 0.2 wrote `asked.json`, which is still read.
+    """
     try:
-        return folder.asked_file.read_text(encoding="utf-8", errors="replace")
+        return _request_path(folder).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
 
 
-def target_in(text: str, law: Law) -> float:
-    """The set point that is asked for; ValueError where it is none for this law."""
+def parse_target(text: str, law: Law) -> float:
+    """Return the requested set point.
+
+    Raises:
+        ValueError: If the text is not a valid target of this law.
+    """
     if not isinstance(law, Feedback):
         raise ValueError(f"{law} is open-loop: it has no target to move")
     content = json.loads(text, parse_int=float)
@@ -45,11 +58,16 @@ def target_in(text: str, law: Law) -> float:
     return target
 
 
-def _request(target: object) -> str:
+def clear_request(folder: RunFolder, text: str) -> None:
+    """Delete the request that was just applied, unless a newer one has replaced it."""
+    if pending_request(folder) == text:
+        _request_path(folder).unlink(missing_ok=True)
+
+
+def _request_path(folder: RunFolder) -> Path:
+    old = folder.old_request_file
+    return old if old.is_file() and not folder.request_file.is_file() else folder.request_file
+
+
+def _format_request(target: object) -> str:
     return json.dumps({"target": target}) + "\n"
-
-
-def answer(folder: RunFolder, text: str) -> None:
-    """It was taken up; what has been asked since stays."""
-    if asked(folder) == text:
-        folder.asked_file.unlink(missing_ok=True)

@@ -1,37 +1,74 @@
-"""What a command asks to train, with the likelihood that suits one's own pictures."""
+"""Resolving what to train: a preset or an experiment, with overrides."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from controlvae.lab.config import Elbo, Experiment, Images, override, preset
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.registry import load_dataset
 
-
-def resolve_experiment(name: str, sets: Sequence[str], root: Path | None) -> Experiment:
-    """The preset of that name with `sets`, suited to its pictures."""
-    return infer_likelihood(override(preset(name), list(sets)), sets, root)
+Overrides = Mapping[str, Any] | Sequence[str] | None
 
 
-def infer_likelihood(experiment: Experiment, sets: Sequence[str], root: Path | None) -> Experiment:
-    """Pictures of one's own that are black and white have Bernoulli's likelihood, unless `sets` names another."""
-    given = any(
-        text.partition("=")[0].strip() in ("objective", "objective.likelihood") for text in sets
-    )
-    if (
-        given
-        or not isinstance(experiment.data, Images)
-        or not isinstance(experiment.objective, Elbo)
+def as_assignments(overrides: Overrides) -> list[str]:
+    """Return overrides as `part.field=value` texts.
+
+    Args:
+        overrides: Mapping such as `{"control.target": 20}`, or texts such as `control.target=20`.
+    """
+    if isinstance(overrides, Mapping):
+        values = {path: v if isinstance(v, str) else repr(v) for path, v in overrides.items()}
+        return [f"{path}={value}" for path, value in values.items()]
+    return list(overrides or [])
+
+
+def resolve_experiment(
+    source: str | Experiment,
+    overrides: Overrides,
+    root: Path | None,
+    note: Callable[[str], None],
+) -> Experiment:
+    """Return a preset or experiment with overrides, and the likelihood that fits its images.
+
+    Args:
+        source: Name of a preset, or an experiment.
+        overrides: Settings to change.
+        root: Data folder that is searched first.
+        note: Receives a message if the likelihood is changed.
+    """
+    experiment = preset(source) if isinstance(source, str) else source
+    assignments = as_assignments(overrides)
+    return infer_likelihood(override(experiment, assignments), assignments, root, note)
+
+
+def infer_likelihood(
+    experiment: Experiment,
+    assignments: Sequence[str],
+    root: Path | None,
+    note: Callable[[str], None],
+) -> Experiment:
+    """Return the experiment with a Bernoulli likelihood if the user's images are black and white.
+
+    Args:
+        experiment: Experiment with its overrides applied.
+        assignments: The overrides. A likelihood among them is kept.
+        root: Data folder that is searched first.
+        note: Receives a message if the likelihood is changed.
+    """
+    paths = {text.partition("=")[0].strip() for text in assignments}
+    data, objective = experiment.data, experiment.objective
+    if paths & {"objective", "objective.likelihood"}:
+        return experiment
+    if not isinstance(data, Images) or not isinstance(objective, Elbo):
+        return experiment
+    if objective.likelihood == "bernoulli" or not isinstance(
+        load_dataset(data, root), BinaryImages
     ):
         return experiment
-    kept = experiment.objective.likelihood
-    if kept == "bernoulli" or not isinstance(load_dataset(experiment.data, root), BinaryImages):
-        return experiment
-    print(
-        f"controlvae: likelihood: bernoulli, since these pictures are black and white; "
-        f"--set objective.likelihood={kept} keeps the preset's",
-        file=sys.stderr,
+    note(
+        "likelihood: bernoulli, because these images are black and white; "
+        f"--set objective.likelihood={objective.likelihood} keeps the preset's"
     )
-    return replace(experiment, objective=replace(experiment.objective, likelihood="bernoulli"))
+    return replace(experiment, objective=replace(objective, likelihood="bernoulli"))

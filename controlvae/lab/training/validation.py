@@ -1,4 +1,4 @@
-"""Looks at examples kept out of training while it goes on, and keeps the model that did best on them."""
+"""Validation during training: measures held-out examples and keeps the best model."""
 
 import json
 import math
@@ -23,9 +23,15 @@ from controlvae.lab.runs.folder import RunFolder
 
 
 class Validator:
-    """The held-out examples of runs side by side, on the device they train on.
+    """Validation examples of runs that train side by side, on their device.
 
-    They are of the data's own validation part where it has one, else some of those a run would be trained on.
+    They come from the data's own validation split if it has one, else from the training set.
+
+    Args:
+        experiments: Experiments that share data and training settings.
+        examples: Training examples.
+        device: Device of the models.
+        root: Data folder that is searched first.
     """
 
     def __init__(
@@ -35,51 +41,62 @@ class Validator:
         device: torch.device,
         root: Path | None = None,
     ) -> None:
-        training, own = experiments[0].training, validation_settings(experiments[0].data)
+        training, split = experiments[0].training, validation_settings(experiments[0].data)
         self.every, self.trained, self.device = training.validate_every, examples, device
-        self.examples = examples if own is None else load_dataset(own, root).to(device)
-        if own is not None and count_validation_examples(
-            len(self.examples), training.validation
-        ) >= len(self.examples):
-            self.indices = torch.arange(len(self.examples), device=device)
+        self.examples = examples if split is None else load_dataset(split, root).to(device)
+        count = len(self.examples)
+        if split is not None and count_validation_examples(count, training.validation) >= count:
+            self.indices = torch.arange(count, device=device)
         else:
-            self.indices = split_indices(len(self.examples), training.validation)[1].to(device)
+            self.indices = split_indices(count, training.validation)[1].to(device)
 
     def due(self, step: int) -> bool:
+        """Return True if this step is validated."""
         return step % self.every == 0
 
     def look(
         self, folder: RunFolder, experiment: Experiment, step: int, tensors: dict[str, Tensor]
     ) -> None:
-        """Measures a snapshot, writes a line into `validation.jsonl`, and keeps the model if it is the best so far."""
-        before = [record for record in folder.validations() if record["step"] < step]
+        """Measure a snapshot, append it to `validation.jsonl`, and keep it if it is the best.
+
+        Args:
+            folder: Run folder.
+            experiment: Experiment of the run.
+            step: Step of the snapshot.
+            tensors: Snapshot of the model.
+        """
+        earlier = [record for record in folder.validations() if record["step"] < step]
         record = {"step": step, **self.measure(experiment, strip_prefix(tensors, "model."))}
-        write_text(
-            folder.validation_file, "".join(json.dumps(line) + "\n" for line in [*before, record])
-        )
-        if record["elbo"] >= _kept(folder, step):
+        lines = [json.dumps(line) + "\n" for line in [*earlier, record]]
+        write_text(folder.validation_file, "".join(lines))
+        if record["elbo"] >= _best_elbo(folder, step):
             model = {name: value for name, value in tensors.items() if name.startswith("model.")}
-            # The one before stays: this look may be of steps that a crash takes back.
-            checkpoint.save(
-                folder.best, checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]})
-            )
+            # The previous best is kept too: a crash may take these steps back.
+            best = checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]})
+            checkpoint.save(folder.best, best)
 
     def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
-        """ELBO and its parts in nats per example, one sample of z each, the same noise at every look."""
-        model = build(experiment, self.trained).to(self.device).eval()
+        """Return ELBO, reconstruction and KL in nats per example.
+
+        Each example has one sample of z, with the same noise at every call.
+        """
+        model = build(experiment, self.trained)
         optimise_layers(model)
+        model = model.to(self.device).eval()
         model.load_state_dict(weights)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
-        bound = measure_elbo(
-            model, experiment.objective.likelihood, self.examples.batches(self.indices), noise
-        )
+        batches = self.examples.batches(self.indices)
+        bound = measure_elbo(model, experiment.objective.likelihood, batches, noise)
         return {"elbo": bound.elbo, "reconstruction": bound.reconstruction, "kl": bound.kl}
 
 
-def _kept(folder: RunFolder, step: int) -> float:
-    """The ELBO of the best weights from before that are there; a line whose weights are gone counts for nothing."""
+def _best_elbo(folder: RunFolder, step: int) -> float:
+    """Return the ELBO of the best weights on disk from before a step.
+
+    A validation record whose weights are gone does not count.
+    """
     try:
         saved, _ = checkpoint.load(folder.best, at_most=step - 1)
-    except UserError:  # all of them are damaged
+    except UserError:  # all of them are corrupt
         return -math.inf
     return -math.inf if saved is None else float(saved.numbers["elbo"])

@@ -132,8 +132,6 @@ def _describe(a: Moments, b: Moments) -> str:
     counts = " and ".join(
         "stored moments" if each.examples is None else f"{each.examples:,}" for each in (a, b)
     )
-    is_singular = any(
-        each.examples is not None and each.examples <= len(a.mean) for each in (a, b)
-    )
+    is_singular = any(each.examples is not None and each.examples <= len(a.mean) for each in (a, b))
     remark = "; fewer examples than features, so a covariance is singular and the bias large"
     return f"FID, {len(a.mean):,} features, {counts} examples{remark if is_singular else ''}"

@@ -162,7 +162,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         fail()
-    folder.must_be_free()
+    folder.require_empty()
     with writing(figure) as beside:
         beside.write_text("old")
     with pytest.raises(KeyboardInterrupt):

@@ -28,7 +28,7 @@ from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import decoded, load_run
-from controlvae.lab.runs.requests import ask_target
+from controlvae.lab.runs.requests import request_target
 from controlvae.lab.training.loop import Run, restore, train
 
 SMALL = [
@@ -328,12 +328,12 @@ def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a
     runs, engine = two_runs(tmp_path)
     for glance in train(runs, engine, checkpoint_every=1e9):
         if glance.step == 20:
-            ask_target(runs[0].folder, 5)
+            request_target(runs[0].folder, 5)
         if glance.step == 40:
             break  # as a kill does: nothing more is written
     for run in runs:
         run.journal.close()
-    assert not runs[0].folder.asked_file.exists()
+    assert not runs[0].folder.request_file.exists()
     (moved,) = [event for event in runs[0].folder.events() if event["event"] == "target moved"]
     assert (moved["step"], moved["target"]) == (20, 5.0)
 
@@ -354,7 +354,7 @@ def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_pa
     runs, engine = two_runs(tmp_path)
     for glance in train(runs, engine):
         if glance.step == 60:
-            ask_target(runs[0].folder, 5)
+            request_target(runs[0].folder, 5)
     assert [event["event"] for event in runs[0].folder.events()] == ["saved"]
 
 
@@ -364,7 +364,7 @@ def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_pa
 )
 def test_a_request_that_makes_no_sense_is_refused_and_training_goes_on(tmp_path, text, law):
     runs, engine = two_runs(tmp_path, law)
-    runs[0].folder.asked_file.write_text(text)
+    runs[0].folder.request_file.write_text(text)
     assert [glance.step for glance in train(runs, engine)][-1] == 60
     assert "request refused" in [event["event"] for event in runs[0].folder.events()]
-    assert not runs[0].folder.asked_file.exists()
+    assert not runs[0].folder.request_file.exists()

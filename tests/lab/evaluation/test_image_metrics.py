@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from controlvae.lab.cli.runs import evaluate_new, evaluate_run
 from PIL import Image
 from scipy import stats
 from torch.distributions import Bernoulli, Normal
@@ -24,7 +25,6 @@ from controlvae.distributions import gaussian_kl
 from controlvae.errors import UserError
 from controlvae.lab.cli import training
 from controlvae.lab.cli.main import app
-from controlvae.lab.cli.runs import evaluate_new, evaluate_run
 from controlvae.lab.config import Images
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.evaluation import images
@@ -40,7 +40,7 @@ from controlvae.lab.plots.traversal import traverse_latents
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import load_run, on_test_examples, prior_codes, some_examples
+from controlvae.lab.runs.loaded import load_run, on_test_examples, prior_codes, select_examples
 from controlvae.lab.training.resolve import resolve_experiment
 from controlvae.metrics import (
     Moments,
@@ -316,7 +316,9 @@ def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
     torch.save(stored, path)
     with pytest.raises(UserError, match=r"expected SHA-256 7ff4a85c or 6726825d"):
         weights.load_inception(path)
-    monkeypatch.setattr(weights, "_STATE_DICT_DIGEST_PREFIX", hashlib.sha256(path.read_bytes()).hexdigest()[:8])
+    monkeypatch.setattr(
+        weights, "_STATE_DICT_DIGEST_PREFIX", hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    )
     first = weights.load_inception(root=tmp_path)  # found in the data folder
     layer = "Mixed_6b.branch7x7_2"
     x, kernel = torch.randn(1, 128, 7, 7), stored[f"{layer}.conv.weight"]
@@ -537,7 +539,9 @@ def test_log_weights_are_those_of_the_densities(kind, request):
     x = run.examples.batch(torch.arange(4))
     with torch.no_grad():
         posterior = run.model.encode(x)
-        ours = importance.importance_log_weights(run, x, posterior, 5, torch.Generator().manual_seed(3))
+        ours = importance.importance_log_weights(
+            run, x, posterior, 5, torch.Generator().manual_seed(3)
+        )
         z = posterior.sample(torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(3)))
         logits = run.model.decode(z.flatten(0, 1)).view(5, *x.shape)
     if kind == "photographs":  # a Gaussian of variance 1/2 without its constant
@@ -584,7 +588,7 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
     metrics = evaluate(photographs, 10_000, fid_images=12)
     test = on_test_examples(photographs)
-    x = test.examples.batch(some_examples(test, 12))
+    x = test.examples.batch(select_examples(test, 12))
     with torch.no_grad():
         drawn = torch.sigmoid(test.model.decode(prior_codes(test, 12)))
         rebuilt = torch.sigmoid(test.model.decode(test.model.encode(x).mean))
@@ -796,7 +800,7 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
     alone = load_run(run.folder)
     assert type(alone.examples) is type(run.examples)
     np.testing.assert_array_equal(make_sample_grid(alone, 4), expected)
-    for needs_them in (evaluate, some_examples):
+    for needs_them in (evaluate, select_examples):
         with pytest.raises(UserError, match="they have moved"):
             needs_them(alone, 10)
 

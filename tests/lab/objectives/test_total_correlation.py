@@ -5,10 +5,10 @@ import math
 
 import pytest
 import torch
+from controlvae.lab.cli.progress import describe
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 from controlvae.distributions import Posterior
-from controlvae.lab.cli.progress import describe
 from controlvae.lab.config import override, preset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.measurements import row_columns

@@ -10,15 +10,15 @@ import time
 import numpy as np
 import pytest
 from command import ONE_THREAD, command, controlvae, ended_after, within
+from controlvae.lab.cli.runs import show_metrics
 from tiny import TINY, assert_same_run, newest, stopped_run
 
 from controlvae.errors import UserError
-from controlvae.lab.cli.runs import show_metrics
 from controlvae.lab.config import preset
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import RunLogger
-from controlvae.lab.runs.replay import recorded_weight, replayed
+from controlvae.lab.runs.replay import recorded_weight, replay_weight
 
 
 @pytest.fixture(scope="module")
@@ -467,12 +467,12 @@ def test_a_recording_that_ends_early_is_noted_and_one_of_something_else_refused(
     with pytest.warns(
         UserWarning, match=r"ends at step 1,000; its last weight, 2, is held .* to step 3,000"
     ):
-        assert replayed(kl, [short]).control.values == (3.0, 2.0)
+        assert replay_weight(kl, [short]).control.values == (3.0, 2.0)
     with pytest.raises(
         UserError,
         match="recorded the weight of its total correlation, and shapes2d-quick weighs its KL",
     ):
-        replayed(kl, [recording(tmp_path / "tc", tc, [3.0, 2.0])])
+        replay_weight(kl, [recording(tmp_path / "tc", tc, [3.0, 2.0])])
 
 
 def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):

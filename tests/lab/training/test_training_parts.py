@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from controlvae.lab.training.session import Session
 from scipy import stats
 from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
@@ -32,7 +33,6 @@ from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
 from controlvae.lab.training.loop import Run, train
-from controlvae.lab.training.session import Session
 from controlvae.laws import Points
 
 TINY = ["data.images=128", "training.batch=8", "model.channels=(4,4,4)", "model.hidden=16"]

@@ -10,7 +10,7 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from controlvae.errors import UserError, unknown
+from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.data.cache import cached_array
 from controlvae.lab.data.images.decoding import Encoded
 
@@ -67,7 +67,7 @@ def read(path: Path, key: str | None, stamp: str) -> np.ndarray | Encoded:
             return channels_last(array, layout_of(array.shape, array.dtype, path))
         members = _members(path)
         if key is not None and key not in members:
-            raise unknown(f"array in {path}", key, members)
+            raise unknown_name_error(f"array in {path}", key, members)
         if key is None and "offsets" in members:
             for name in set(_ENCODED).intersection(members):
                 files, offsets = (

@@ -1,12 +1,18 @@
-"""Which device a command works on."""
+"""Choice of the device that models train on."""
 
 import torch
 
 from controlvae.errors import UserError
 
 
-def pick_device(name: str) -> torch.device:
-    """The device of that name; for `auto` a GPU where there is one."""
+def pick_device(name: str | torch.device) -> torch.device:
+    """Return an available device by name. `auto` is the GPU if there is one, else the CPU.
+
+    Raises:
+        UserError: If the device is not a CPU or a CUDA GPU, or is not available.
+    """
+    if isinstance(name, torch.device):
+        return name
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -16,7 +22,5 @@ def pick_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0][:100]
-        raise UserError(
-            f"device {name!r} is not available here ({reason}); try --device auto"
-        ) from None
+        raise UserError(f"device {name!r} is not available ({reason}); try --device auto") from None
     return device

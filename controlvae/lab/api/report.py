@@ -1,0 +1,83 @@
+"""Reports from Python: one HTML file about one or several runs."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from controlvae.errors import UserError
+from controlvae.lab.api.evaluate import evaluate_run
+from controlvae.lab.engines.device import pick_device
+from controlvae.lab.evaluation.cache import DEFAULT_EXAMPLES
+from controlvae.lab.reports.page import write_report
+from controlvae.lab.runs.checkpoint import latest_step
+from controlvae.lab.runs.folder import RunFolder, find_runs
+from controlvae.lab.runs.loaded import LoadedRun, as_folder
+from controlvae.lab.training.display import make_display
+
+RunSource = LoadedRun | RunFolder | str | Path
+
+
+def report(
+    runs: RunSource | Sequence[RunSource],
+    out: str | Path | None = None,
+    *,
+    examples: int = DEFAULT_EXAMPLES,
+    fid: int | None = None,
+    device: str = "auto",
+    data_root: str | Path | None = None,
+    progress: bool | Callable[[float], None] = True,
+) -> Path:
+    """Write an HTML report with curves, images, numbers and the commands that repeat the runs.
+
+    Runs that have not been evaluated are evaluated first.
+
+    Args:
+        runs: Run, run folder, folder of runs, or a list of them.
+        out: HTML file to write. The default is `report.html` in the folder of the runs.
+        examples: Number of examples to measure.
+        fid: Number of images for FID and KID. The default is 10,000 on a GPU and none on a CPU.
+        device: `auto`, `cpu`, `cuda` or `cuda:1`.
+        data_root: Data folder that is searched first.
+        progress: True prints progress, False is silent, a function receives the done fraction.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        UserError: If a run cannot be read, or its data is missing.
+    """
+    sources = [runs] if isinstance(runs, LoadedRun | RunFolder | str | Path) else list(runs)
+    if not sources:
+        raise UserError("a report needs at least one run, got none")
+    if out is not None:
+        _check_html_path(Path(out))
+    paths = [as_folder(source).path for source in sources]
+    folders = list(dict.fromkeys(folder for path in paths for folder in find_runs(path)))
+    for folder in folders:
+        folder.records()  # a corrupt log is refused before anything is measured
+    display, chosen = make_display(progress), pick_device(device)
+    root = None if data_root is None else Path(data_root)
+    for number, folder in enumerate(folders, start=1):
+        if latest_step(folder.checkpoints) is not None:
+            position = f"{number} of {len(folders)}" if len(folders) > 1 else ""
+            evaluate_run(
+                folder, chosen, root, display, examples=examples, fid=fid, position=position
+            )
+        elif folder.metrics() is None:
+            display.note(f"{folder.path} has no checkpoint, so it is not evaluated")
+    return write_report(folders, _default_path(paths, folders) if out is None else Path(out))
+
+
+def _check_html_path(path: Path) -> None:
+    """Raise UserError before any work is done if the file cannot be a report."""
+    if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--out takes an HTML file such as report.html, got {path}")
+
+
+def _default_path(paths: Sequence[Path], folders: Sequence[RunFolder]) -> Path:
+    """Return `report.html` in the run folder, or in the common folder of several runs."""
+    if len(folders) == 1:
+        return folders[0].report_file
+    common, here = Path(os.path.commonpath([path.resolve() for path in paths])), Path.cwd()
+    home = here if common in here.parents else common  # not above the working directory
+    return Path(os.path.relpath(home)) / "report.html"

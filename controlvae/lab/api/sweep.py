@@ -1,0 +1,199 @@
+"""Sweeps: one preset at several values of a setting and several seeds, side by side."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from controlvae.errors import UserError, shell_command
+from controlvae.lab.api.evaluate import evaluate_pending
+from controlvae.lab.config import Experiment, override
+from controlvae.lab.config.data import ImageSettings, Shapes2D
+from controlvae.lab.reports.sweep import write_sweep
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
+from controlvae.lab.training.runner import RunOptions
+from controlvae.lab.training.scheduler import seed_folders, train_all
+from controlvae.laws import Constant
+
+PLAIN_VAE = "plain VAE"
+
+
+class SweepResult(NamedTuple):
+    """Runs and summary of a sweep."""
+
+    path: Path
+    runs: dict[str, list[RunFolder]]  # by label, such as `target=14`
+    summary: list[str]  # human-readable lines
+    report_command: str  # shows the curves and images of all runs
+
+
+def sweep(
+    preset: str,
+    vary: Mapping[str, Sequence[Any]] | Sequence[str],
+    *,
+    overrides: Overrides = None,
+    run: str | Path | None = None,
+    seeds: int = 1,
+    vae: bool = False,
+    evaluate: bool = False,
+    fid: int | None = None,
+    device: str = "auto",
+    time_limit: str | float | None = None,
+    checkpoint_every: str | float = 30.0,
+    data_root: str | Path | None = None,
+    progress: bool | Callable[[Any], None] = True,
+) -> SweepResult:
+    """Train every combination of some values, and draw rate against distortion.
+
+    Runs that differ in seed and law alone train side by side. Calling the function again resumes
+    the sweep.
+
+    Args:
+        preset: Name of a preset.
+        vary: Values by setting, such as `{"control.target": [14, 16]}`, or texts such as
+            `control.target=14,16`. All combinations are trained.
+        overrides: Settings to change in every run.
+        run: Folder of the sweep. The default is `runs/PRESET-sweep`.
+        seeds: Number of seeds per combination.
+        vae: Train the plain VAE too, and compare with it.
+        evaluate: Evaluate every run, and show these numbers instead of the log's.
+        fid: Number of images for FID and KID.
+        device: `auto`, `cpu`, `cuda` or `cuda:1`.
+        time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
+        checkpoint_every: Time between checkpoints, in the same form.
+        data_root: Data folder that is searched first.
+        progress: True prints progress, False is silent, a function receives `Progress` updates.
+
+    Returns:
+        The runs by label, and a summary.
+    """
+    options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
+    return run_sweep(
+        preset,
+        vary,
+        overrides,
+        options,
+        path=Path(run) if run is not None else Path("runs") / f"{preset}-sweep",
+        seeds=seeds,
+        vae=vae,
+        evaluate=evaluate,
+        fid=fid,
+    )
+
+
+def run_sweep(
+    preset: str,
+    vary: Mapping[str, Sequence[Any]] | Sequence[str],
+    overrides: Overrides,
+    options: RunOptions,
+    *,
+    path: Path,
+    seeds: int = 1,
+    vae: bool = False,
+    evaluate: bool = False,
+    fid: int | None = None,
+    command: str | None = None,
+) -> SweepResult:
+    """Run a sweep with parsed options.
+
+    Args:
+        preset: Name of a preset.
+        vary: Values by setting.
+        overrides: Settings to change in every run.
+        options: How to execute the runs.
+        path: Folder of the sweep.
+        seeds: Number of seeds per combination.
+        vae: Train the plain VAE too.
+        evaluate: Evaluate every run.
+        fid: Number of images for FID and KID.
+        command: Shell command that repeats the sweep.
+    """
+    base = resolve_experiment(preset, overrides, options.data_root, options.display.note)
+    # All experiments are built before any folder is created: a wrong value leaves nothing behind.
+    experiments = _build_experiments(preset, base, vary, vae)
+    names = {label: re.sub(r"[^\w=.,()+-]", "_", label) for label in experiments}
+    if len(set(names.values())) < len(names):
+        listed = ", ".join(names.values())
+        raise UserError(f"two values give the same folder name, of {listed}; rename one")
+    command = command or shell_command("sweep", preset, *_vary_options(vary))
+    runs = {
+        label: seed_folders(experiment, path / names[label], seeds, command)
+        for label, experiment in experiments.items()
+    }
+    folders = [folder for group in runs.values() for folder in group]
+    train_all(folders, options)
+    if evaluate or fid:
+        evaluate_pending(folders, options.device, options.data_root, options.display, fid=fid)
+    summary = write_sweep(runs, path, PLAIN_VAE if vae else None)
+    photographs = isinstance(base.data, ImageSettings) and not isinstance(base.data, Shapes2D)
+    # On a CPU, FID is measured only on request.
+    fid_option = ["--fid", fid or 1_000] if photographs and options.device.type == "cpu" else []
+    report = shell_command("report", path, *fid_option, *options.data_root_arguments)
+    return SweepResult(path, runs, summary, report)
+
+
+def split_values(text: str) -> list[str]:
+    """Split `control.target=14,16.5` into its two assignments.
+
+    Commas inside parentheses or quotes belong to a value.
+    """
+    path, equals, values = text.partition("=")
+    pieces, depth, quote = [""], 0, ""
+    for character in values:
+        quote = "" if character == quote else quote or (character if character in "'\"" else "")
+        depth += (character in "([") - (character in ")]") if not quote else 0
+        if character == "," and depth == 0 and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    stripped = [piece.strip() for piece in pieces if piece.strip()]
+    if not equals or not path.strip() or not stripped:
+        raise UserError(f"--vary takes part.field=value,value,..., got {text!r}")
+    return [f"{path.strip()}={value}" for value in stripped]
+
+
+def _build_experiments(
+    preset: str, base: Experiment, vary: Mapping[str, Sequence[Any]] | Sequence[str], vae: bool
+) -> dict[str, Experiment]:
+    """Return the experiments of a sweep by label."""
+    settings = _varied_settings(vary)
+    paths = [assignments[0].partition("=")[0] for assignments in settings]
+    if len(set(paths)) < len(paths):
+        raise UserError(f"--vary names a setting twice: {', '.join(paths)}")
+    if vae and any(path.split(".")[0] != "control" for path in paths):
+        raise UserError(
+            "--vae compares with a single plain VAE, so --vary may change settings of control only"
+        )
+    experiments = {_label(chosen): override(base, list(chosen)) for chosen in product(*settings)}
+    if vae:
+        experiments = {PLAIN_VAE: replace(base, control=Constant(1.0)), **experiments}
+    return {
+        label: replace(one, name=f"{preset} ({label})", about=f"{label}, in a sweep of {preset}")
+        for label, one in experiments.items()
+    }
+
+
+def _varied_settings(vary: Mapping[str, Sequence[Any]] | Sequence[str]) -> list[list[str]]:
+    """Return the assignments of each varied setting."""
+    if isinstance(vary, Mapping):
+        return [
+            [text for value in values for text in as_assignments({path: value})]
+            for path, values in vary.items()
+        ]
+    return [split_values(text) for text in vary]
+
+
+def _vary_options(vary: Mapping[str, Sequence[Any]] | Sequence[str]) -> list[str]:
+    texts = vary
+    if isinstance(vary, Mapping):
+        texts = [f"{path}={','.join(map(str, values))}" for path, values in vary.items()]
+    return [word for text in texts for word in ("--vary", text)]
+
+
+def _label(assignments: tuple[str, ...]) -> str:
+    """Return a label such as `target=14.5, ki=0.001`, with the last name of each path."""
+    pairs = (assignment.partition("=") for assignment in assignments)
+    return ", ".join(f"{path.rsplit('.', 1)[-1]}={value}" for path, _, value in pairs)

@@ -1,0 +1,212 @@
+"""Measuring a target: the plain VAE's KL, the reachable range, and a recommended set point."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+from controlvae.errors import RunError, UserError, shell_command
+from controlvae.lab.config import Experiment
+from controlvae.lab.runs.folder import RunFolder, last_tenth, mean_between
+from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
+from controlvae.lab.training.runner import RunOptions
+from controlvae.lab.training.scheduler import seed_folders, train_all
+from controlvae.laws import Capacity, Constant, Feedback
+from controlvae.tuning.rules import Advice
+from controlvae.tuning.target_search import ProbeResult, advise_from, doubts, probe_weights
+
+
+class TargetResult(NamedTuple):
+    """Measured KLs, and the advice that follows from them."""
+
+    advice: Advice
+    readings: dict[float, ProbeResult]  # by fixed weight β
+    runs: dict[float, RunFolder]
+    summary: list[str]  # human-readable lines
+
+
+def measure_preset_target(
+    preset: str,
+    *,
+    overrides: Overrides = None,
+    steps: int = 5_000,
+    run: str | Path | None = None,
+    device: str = "auto",
+    time_limit: str | float | None = None,
+    checkpoint_every: str | float = 30.0,
+    data_root: str | Path | None = None,
+    progress: bool | Callable[[Any], None] = True,
+) -> TargetResult:
+    """Train the plain VAE and the law's two bounds briefly, and recommend a set point.
+
+    Exported as `lab.measure_target`.
+
+    Args:
+        preset: Name of a preset.
+        overrides: Settings to change.
+        steps: Number of steps before the KL is read.
+        run: Folder of the runs. The default is `runs/PRESET-target`.
+        device: `auto`, `cpu`, `cuda` or `cuda:1`.
+        time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
+        checkpoint_every: Time between checkpoints, in the same form.
+        data_root: Data folder that is searched first.
+        progress: True prints progress, False is silent, a function receives `Progress` updates.
+
+    Returns:
+        The advice and the measurements behind it.
+    """
+    options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
+    path = Path(run) if run is not None else Path("runs") / f"{preset}-target"
+    return run_target_search(preset, overrides, options, path=path, steps=steps)
+
+
+def run_target_search(
+    preset: str,
+    overrides: Overrides,
+    options: RunOptions,
+    *,
+    path: Path,
+    steps: int,
+    command: str | None = None,
+) -> TargetResult:
+    """Measure a target with parsed options.
+
+    Args:
+        preset: Name of a preset.
+        overrides: Settings to change.
+        options: How to execute the runs.
+        path: Folder of the runs.
+        steps: Number of steps before the KL is read.
+        command: Shell command that repeats the measurement.
+    """
+    assignments = as_assignments(overrides)
+    settings = [*assignments, f"training.steps={steps}"]
+    base = _with_frequent_log(
+        resolve_experiment(preset, settings, options.data_root, options.display.note)
+    )
+    low, high = _check_bounds(preset, base)
+    try:
+        weights = probe_weights(low, high)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    command = command or shell_command("target", preset, "--steps", steps)
+    runs = {
+        weight: seed_folders(
+            replace(base, control=Constant(weight)), path / f"beta-{weight:g}", 1, command
+        )[0]
+        for weight in weights
+    }
+    train_all(list(runs.values()), options)
+    _check_logs(runs.values())
+    readings = {weight: _read_kl(folder) for weight, folder in runs.items()}
+    summary = _describe_readings(runs, readings, steps, base.training.log_every)
+    try:
+        advice = advise_from(readings, high)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    reached = _last_common_step(runs)
+    summary += _describe_advice(readings, advice, steps, finished=reached >= steps)
+    summary += _next_commands(preset, base, advice, assignments, options)
+    return TargetResult(advice, readings, runs, summary)
+
+
+def _check_bounds(preset: str, experiment: Experiment) -> tuple[float, float]:
+    """Return the bounds of the weight. A schedule or a capacity counts as a law from 0 to 1."""
+    if experiment.controlled_quantity != "kl":
+        raise UserError(
+            f"{preset} controls {experiment.controlled_quantity}, but the paper's band is about the KL"
+        )
+    law, (low, high) = experiment.control, (0.0, 1.0)
+    if isinstance(law, Feedback) and not isinstance(law, Capacity):
+        low, high = law.bounds
+    if low >= 1:
+        raise UserError(
+            f"the weight of {preset} never falls below {low:g}, so its KL stays below the plain "
+            "VAE's and the paper's band does not apply; measure the plain VAE with: "
+            "--set 'control=PI(1)'"
+        )
+    return low, high
+
+
+def _with_frequent_log(experiment: Experiment) -> Experiment:
+    """Return the experiment with at least 20 log lines, so that a tenth of the steps is whole lines.
+
+    The interval divides the preset's, so settings that count log lines keep their meaning.
+    """
+    interval, steps = experiment.training.log_every, experiment.training.steps
+    limit = max(1, min(interval, steps // 20))
+    every = max(n for n in range(1, limit + 1) if interval % n == 0)
+    return replace(experiment, training=replace(experiment.training, log_every=every))
+
+
+def _check_logs(folders: Any) -> None:
+    for folder in folders:
+        if any(event["event"] == "diverged" for event in folder.events()):
+            raise RunError(
+                f"{folder.path} diverged, so its KL means nothing; try a smaller optimiser.rate"
+            )
+        if not folder.records():
+            raise UserError(f"{folder.path} has no log yet; allow more time")
+
+
+def _read_kl(folder: RunFolder) -> ProbeResult:
+    records = folder.records()
+    return ProbeResult(last_tenth(records, "kl"), mean_between(records, "kl", 0.4, 0.5))
+
+
+def _last_common_step(runs: dict[float, RunFolder]) -> int:
+    return min(folder.records()[-1]["step"] for folder in runs.values())
+
+
+def _describe_readings(
+    runs: dict[float, RunFolder], readings: dict[float, ProbeResult], steps: int, log_every: int
+) -> list[str]:
+    reached = _last_common_step(runs)
+    budget = "" if reached >= steps else f" of {steps:,}"
+    tail = max(reached // 10, log_every)
+    lines = [
+        f"after {reached:,} steps{budget}, nats per example, "
+        f"means over the last {tail:,} training batches:"
+    ]
+    for weight, folder in runs.items():
+        name = "plain VAE"
+        if weight != 1:
+            name = "at the lower bound" if weight < 1 else "at the upper bound"
+        reconstruction = last_tenth(folder.records(), "reconstruction")
+        lines.append(
+            f"  {name:24s} β {weight:<6g} KL {readings[weight].kl:9.2f}   "
+            f"reconstruction {reconstruction:10.2f}"
+        )
+    return lines
+
+
+def _describe_advice(
+    readings: dict[float, ProbeResult], advice: Advice, steps: int, finished: bool
+) -> list[str]:
+    longer = "the same command resumes"
+    if finished:
+        longer = f"train longer, with another --run: --steps {4 * steps}"
+    return [
+        *(f"{doubt}; {longer}" for doubt in doubts(readings, advice)),
+        f"reachable: {advice.reachable.low:.1f} to {advice.reachable.high:.1f} nats",
+        f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats",
+        f"recommended set point: {advice.target:.3g} nats ({advice.words})",
+    ]
+
+
+def _next_commands(
+    preset: str, base: Experiment, advice: Advice, assignments: list[str], options: RunOptions
+) -> list[str]:
+    """Return the commands that train at the recommended set point."""
+    has_target = isinstance(base.control, Feedback) and not isinstance(base.control, Capacity)
+    setting = f"'control=PI({advice.target:.3g})'"
+    if has_target:
+        setting = f"control.target={advice.target:.3g}"
+    shared = [f"--set {quote(text)}" for text in assignments]
+    shared += map(quote, options.data_root_arguments)
+    lines = [" ".join(["train with: controlvae train", preset, *shared, "--set", setting])]
+    if has_target:
+        words = ["compare with the plain VAE: controlvae sweep", preset, *shared]
+        lines.append(" ".join([*words, "--vary", setting, "--vae"]))
+    return lines

@@ -1,0 +1,185 @@
+"""Training from Python: start, resume and branch runs, and move their targets."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from controlvae.errors import UserError, shell_command
+from controlvae.lab.config import Experiment
+from controlvae.lab.runs.branch import branch_runs
+from controlvae.lab.runs.folder import RunFolder, find_runs
+from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_runs
+from controlvae.lab.runs.requests import request_target
+from controlvae.lab.training import runner, scheduler
+from controlvae.lab.training.plan import plan_training
+from controlvae.lab.training.resolve import Overrides, as_assignments
+from controlvae.lab.training.runner import RunOptions, TrainingResult
+
+
+def train(
+    preset: str | Experiment,
+    *,
+    run: str | Path | None = None,
+    overrides: Overrides = None,
+    seeds: int = 1,
+    replay: str | Path | None = None,
+    device: str = "auto",
+    time_limit: str | float | None = None,
+    checkpoint_every: str | float = 30.0,
+    tensorboard: bool = False,
+    data_root: str | Path | None = None,
+    progress: bool | Callable[[Any], None] = True,
+) -> LoadedRun | list[LoadedRun]:
+    """Train a preset or an experiment.
+
+    Args:
+        preset: Name from `controlvae presets`, or an experiment.
+        run: Run folder. The default is `runs/PRESET`, or `runs/PRESET-2` and so on if it exists.
+        overrides: Settings to change, such as `{"control.target": 20}`.
+        seeds: Number of seeds. They train side by side, each in a folder of its own.
+        replay: Run whose recorded weight is replayed open-loop.
+        device: `auto`, `cpu`, `cuda` or `cuda:1`.
+        time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
+        checkpoint_every: Time between checkpoints, in the same form.
+        tensorboard: Write TensorBoard files.
+        data_root: Data folder that is searched first.
+        progress: True prints progress, False is silent, a function receives `Progress` updates.
+
+    Returns:
+        The trained run, or a list of runs if there are several seeds.
+
+    Raises:
+        UserError: If a name, value, file or data set is wrong or missing.
+        RunError: If training fails, for example because the loss diverges.
+        Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
+    """
+    options = RunOptions.parse(
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+    )
+    result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
+    return load_runs(result.folders, root=options.data_root, device=options.device)
+
+
+def start_training(
+    preset: str | Experiment,
+    overrides: Overrides = None,
+    *,
+    options: RunOptions,
+    run: str | Path | None = None,
+    seeds: int = 1,
+    replay: str | Path | None = None,
+    command: str | None = None,
+) -> TrainingResult:
+    """Train a preset or an experiment without loading the result.
+
+    Args:
+        preset: Name of a preset, or an experiment.
+        overrides: Settings to change.
+        options: How to execute the runs.
+        run: Run folder.
+        seeds: Number of seeds.
+        replay: Run whose recorded weight is replayed open-loop.
+        command: Shell command that repeats the training, for `experiment.json`.
+    """
+    if seeds < 1:
+        raise UserError(f"seeds must be at least 1, got {seeds}")
+    plan = plan_training(
+        preset,
+        overrides,
+        run=None if run is None else Path(run),
+        seeds=seeds,
+        replay=None if replay is None else Path(replay),
+        root=options.data_root,
+        note=options.display.note,
+    )
+    command = command or _train_command(preset, as_assignments(overrides), seeds)
+    return runner.start_runs(plan, options, command)
+
+
+def resume(
+    run: LoadedRun | RunFolder | str | Path,
+    *,
+    device: str = "auto",
+    time_limit: str | float | None = None,
+    checkpoint_every: str | float = 30.0,
+    tensorboard: bool = False,
+    data_root: str | Path | None = None,
+    progress: bool | Callable[[Any], None] = True,
+) -> LoadedRun | list[LoadedRun]:
+    """Resume a run, or all runs in a folder, from the last intact checkpoint.
+
+    The result is the same as that of an uninterrupted run.
+
+    Args:
+        run: Run, run folder, or folder of runs.
+        device: `auto`, `cpu`, `cuda` or `cuda:1`.
+        time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
+        checkpoint_every: Time between checkpoints, in the same form.
+        tensorboard: Write TensorBoard files.
+        data_root: Data folder that is searched first.
+        progress: True prints progress, False is silent, a function receives `Progress` updates.
+
+    Returns:
+        The run, or a list of runs.
+
+    Raises:
+        UserError: If a run cannot be read, or its data is missing.
+        RunError: If training fails.
+        Interrupted: After Ctrl-C. The runs are saved.
+    """
+    if data_root is None and isinstance(run, LoadedRun):
+        data_root = run.root
+    options = RunOptions.parse(
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+    )
+    folders = scheduler.resume_all(as_folder(run).path, options)
+    return load_runs(folders, root=options.data_root, device=options.device)
+
+
+def branch(
+    run: LoadedRun | RunFolder | str | Path, to: str | Path, overrides: Overrides = None
+) -> LoadedRun | list[LoadedRun]:
+    """Create a run that continues from another run's checkpoint with other settings.
+
+    Weights, optimiser, controller and log are those of the parent. `resume` trains the new run.
+
+    Args:
+        run: Run, run folder, or folder of runs.
+        to: Folder of the new run, or of one run per seed.
+        overrides: Settings to change, such as `{"control.target": 20}`.
+    """
+    source, assignments = as_folder(run).path, as_assignments(overrides)
+    options = [word for text in assignments for word in ("--set", text)]
+    command = shell_command("branch", source, to, *options)
+    return load_runs(branch_runs(find_runs(source), source, Path(to), assignments, command))
+
+
+def set_target(run: LoadedRun | RunFolder | str | Path, target: float) -> list[RunFolder]:
+    """Request another set point for a run, without a jump in β.
+
+    A run in training applies it within a second, a stopped run when it is resumed. In a folder of
+    runs, those that have ended are skipped.
+
+    Args:
+        run: Run, run folder, or folder of runs.
+        target: New set point in nats per example.
+
+    Returns:
+        The run folders with a request.
+
+    Raises:
+        UserError: If every run has ended, or a law cannot take this target.
+    """
+    folders = find_runs(as_folder(run).path)
+    active = [folder for folder in folders if not folder.ended()] or folders[:1]
+    for folder in active:
+        request_target(folder, target)
+    return active
+
+
+def _train_command(preset: str | Experiment, assignments: list[str], seeds: int) -> str:
+    """Return the shell command that repeats a training from Python."""
+    if isinstance(preset, Experiment):
+        return f"lab.train({preset.name!r}, ...) in Python, with an experiment of the user"
+    options = [word for text in assignments for word in ("--set", text)]
+    return shell_command("train", preset, *options, *(["--seeds", seeds] if seeds > 1 else []))

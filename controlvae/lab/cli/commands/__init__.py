@@ -1,0 +1,11 @@
+"""Commands of `controlvae`. Importing this package registers all of them."""
+
+import importlib
+
+from controlvae.lab.cli.options import app
+
+_MODULES = ("presets", "train", "bench", "tune", "reproduce", "evaluate", "dashboard")
+for _name in (*_MODULES, "media", "chat"):  # the order in `--help`
+    importlib.import_module(f"controlvae.lab.cli.commands.{_name}")
+
+__all__ = ["app"]

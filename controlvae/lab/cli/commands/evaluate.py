@@ -1,0 +1,92 @@
+"""Commands `evaluate`, `score` and `report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controlvae.lab.cli import options as cli
+
+
+@cli.app.command("report", rich_help_panel=cli.LOOK)
+def report_command(
+    runs: Annotated[list[Path], cli.argument("Run folders, or folders of runs.")],
+    out: Annotated[
+        Path | None, cli.option("HTML file to write. Default: report.html in their folder.")
+    ] = None,
+    examples: cli.Examples = 10_000,
+    fid: cli.Fid = None,
+    device: cli.Device = "auto",
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Write an HTML report: curves, images, numbers, and the commands that repeat the runs."""
+    from controlvae.lab.api.report import report
+
+    typer.echo(report(runs, out, examples=examples, fid=fid, device=device, data_root=data_root))
+
+
+@cli.app.command("evaluate", rich_help_panel=cli.LOOK)
+def evaluate_command(
+    run: cli.RunsArgument,
+    examples: cli.Examples = 10_000,
+    fid: cli.Fid = None,
+    iwae: Annotated[
+        int, cli.option("Importance samples per example for the tighter bound. 0: none.", 0)
+    ] = 50,
+    factors: cli.Factors = None,
+    thorough: cli.Thorough = False,
+    device: cli.Device = "auto",
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Measure every metric that applies, and write metrics.json.
+
+    The test set is measured if there is one. Disentanglement scores need factors
+    and use the training set, which is larger.
+    """
+    from controlvae.lab.api.evaluate import evaluate_each, make_display
+    from controlvae.lab.cli.format import print_metrics
+
+    results = evaluate_each(
+        run,
+        examples=examples,
+        fid=fid,
+        iwae=iwae,
+        factors=factors,
+        thorough=thorough,
+        device=device,
+        data_root=data_root,
+        display=make_display(True),
+    )
+    for folder, metrics in results:
+        print_metrics(str(folder.path), metrics)
+        typer.echo(f"written to {folder.metrics_file}")
+
+
+@cli.app.command("score", rich_help_panel=cli.LOOK)
+def score_command(
+    codes: Annotated[list[Path], cli.argument("Files written by numpy.savez.")],
+    factors: cli.Factors = None,
+    thorough: cli.Thorough = False,
+    device: cli.Device = "auto",
+) -> None:
+    """Measure every disentanglement score of codes from any model.
+
+    The scores of NAME.npz are written to NAME.scores.json.
+
+    A file holds `means`, (examples, latents), and may hold `log_variances`. It
+    also holds `factors`, (examples, factors), as whole numbers or words, and
+    `factor_names`. cli.Factors in `unordered` are categories. A CSV file with a
+    header can hold the factors instead: `--factors table.csv`. Codes of all
+    737,280 images of 2D Shapes, in their order, need no factors. Without
+    factors only KL, mutual information and active units are measured.
+    `reconstruction` is one number in nats. A CPU takes 20,000 examples, a GPU
+    all of them, and so does a CPU with --thorough. `reproduce --method` puts
+    the scores in a table.
+    """
+    from controlvae.lab.api.evaluate import score
+    from controlvae.lab.cli.format import print_metrics
+
+    for path in codes:
+        file, metrics = score(path, factors=factors, thorough=thorough, device=device)
+        print_metrics(str(path), metrics)
+        typer.echo(f"written to {file.path}")

@@ -1,0 +1,43 @@
+"""Commands `presets` and `data`: what can be trained, and what it needs."""
+
+from typing import Annotated
+
+import typer
+
+from controlvae.lab.cli import options as cli
+
+_PARTS = ("data", "model", "objective", "control", "optimiser", "training")  # settings of --set
+
+
+@cli.app.command("presets", rich_help_panel=cli.TRAIN)
+def presets_command(
+    name: Annotated[str | None, cli.argument("Show every setting of this preset.")] = None,
+) -> None:
+    """List the presets with their table or figure of the paper, or the settings of one."""
+    from controlvae.lab.cli.format import print_columns
+    from controlvae.lab.config import PRESETS, iter_settings, preset
+
+    if name is not None:
+        pairs = iter_settings(preset(name))
+        settings = [(path, value) for path, value in pairs if "." in path or path in _PARTS]
+        width = max(len(path) for path, _ in settings)
+        typer.echo("\n".join(f"{path:{width}}  {value}" for path, value in settings))
+        return
+    rows = [(one.name, one.about, f"{one.training.steps:,}", one.paper) for one in PRESETS.values()]
+    print_columns(("preset", "what", "steps", "paper"), rows, right="steps", fixed="preset")
+
+
+@cli.app.command("data", rich_help_panel=cli.TRAIN)
+def data_command(
+    name: Annotated[str | None, cli.argument("Data set. Default: all.")] = None,
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Show the files that data sets need, where they are looked for, and what was found."""
+    from controlvae.lab.data.registry import DATASETS, describe_dataset
+
+    for each in [name] if name else DATASETS:
+        source = describe_dataset(each, data_root)
+        typer.echo(f"{source.name}: {source.about}")
+        typer.echo(f"  needs      {source.needs}")
+        typer.echo(f"  looked in  {', '.join(str(path) for path in source.looked_in)}")
+        typer.echo(f"  found      {source.found}")

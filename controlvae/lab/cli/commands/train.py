@@ -1,0 +1,93 @@
+"""Commands `train`, `resume`, `branch` and `steer`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controlvae.lab.cli import options as cli
+
+
+@cli.app.command("train", rich_help_panel=cli.TRAIN)
+def train_command(
+    preset: cli.Preset,
+    sets: cli.Sets = None,
+    run: Annotated[Path | None, cli.option("Run folder. Default: runs/PRESET.")] = None,
+    seeds: cli.Seeds = 1,
+    replay: Annotated[
+        Path | None,
+        cli.option(
+            "Replay the weight of a run open-loop. Of several seeds, their mean.", metavar="RUN"
+        ),
+    ] = None,
+    device: cli.Device = "auto",
+    time_limit: cli.TimeLimit = None,
+    checkpoint_every: cli.CheckpointEvery = "30s",
+    tensorboard: cli.TensorBoard = False,
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Train a preset, with a live view of the KL and its target."""
+    from controlvae.lab.api.train import RunOptions, start_training
+
+    options = RunOptions.parse(device, time_limit, checkpoint_every, tensorboard, data_root)
+    chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay}
+    start_training(preset, sets, **chosen, options=options, command=cli.recorded_command())
+
+
+@cli.app.command("resume", rich_help_panel=cli.TRAIN)
+def resume_command(
+    run: cli.RunsArgument,
+    device: cli.Device = "auto",
+    time_limit: cli.TimeLimit = None,
+    checkpoint_every: cli.CheckpointEvery = "30s",
+    tensorboard: cli.TensorBoard = False,
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Resume from the last intact checkpoint. The result equals that of an uninterrupted run.
+
+    Runs in a folder train side by side if they share their step and all settings but seed and law.
+    """
+    from controlvae.lab.training.scheduler import resume_all, runner
+
+    options = runner.RunOptions.parse(device, time_limit, checkpoint_every, tensorboard, data_root)
+    resume_all(run, options)
+
+
+@cli.app.command("branch", rich_help_panel=cli.TRAIN)
+def branch_command(
+    run: cli.RunsArgument,
+    to: Annotated[Path, cli.argument("Folder of the new run, or of one per seed.")],
+    sets: cli.Sets = None,
+) -> None:
+    """Create a run that continues from another run's checkpoint with other settings.
+
+    Weights, optimiser, controller and log are those of the other run. `resume` trains it.
+    """
+    from controlvae.errors import shell_command
+    from controlvae.lab.runs.branch import branch_runs
+    from controlvae.lab.runs.checkpoint import latest_step
+    from controlvae.lab.runs.folder import find_runs
+
+    def note(line: str) -> None:
+        typer.echo(f"controlvae: {line}", err=True)
+
+    children = branch_runs(find_runs(run), run, to, sets or [], cli.recorded_command(), note)
+    step, resume = latest_step(children[0].checkpoints), shell_command("resume", to)
+    typer.echo(f"{to} continues from {run} at step {step:,}; train it with: {resume}")
+
+
+# Unknown options are ignored, because -40 is a valid set point of Geco.
+@cli.app.command(
+    "steer", rich_help_panel=cli.TRAIN, context_settings={"ignore_unknown_options": True}
+)
+def steer_command(
+    run: cli.RunsArgument,
+    target: Annotated[float, cli.argument("New set point, in nats per example.")],
+) -> None:
+    """Move the set point of a run without a jump in β. A stopped run applies it when resumed."""
+    from controlvae.lab.api.train import set_target
+    from controlvae.lab.runs.logger import in_training
+
+    for folder in set_target(run, target):
+        later = "" if in_training(folder) else ", applied when it is resumed"
+        typer.echo(f"requested for {folder.path}: {target:g} nats{later}")

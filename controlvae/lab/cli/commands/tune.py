@@ -1,0 +1,87 @@
+"""Commands `target`, `simulate` and `sweep`, which help to choose settings."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controlvae.lab.cli import options as cli
+
+
+@cli.app.command("target", rich_help_panel=cli.CHOOSE)
+def target_command(
+    preset: cli.Preset,
+    sets: cli.Sets = None,
+    steps: Annotated[int, cli.option("Steps to train before the KL is read.", 10)] = 5_000,
+    run: Annotated[
+        Path | None, cli.option("Folder of its runs. Default: runs/PRESET-target.")
+    ] = None,
+    device: cli.Device = "auto",
+    time_limit: cli.TimeLimit = None,
+    checkpoint_every: cli.CheckpointEvery = "30s",
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Recommend a set point from the plain VAE's KL and the range that the law can reach."""
+    from controlvae.lab.api.target import RunOptions, run_target_search
+
+    options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
+    path, command = run or Path("runs") / f"{preset}-target", cli.recorded_command()
+    result = run_target_search(preset, sets, options, path=path, steps=steps, command=command)
+    typer.echo("\n".join(result.summary))
+
+
+@cli.app.command("simulate", rich_help_panel=cli.CHOOSE)
+def simulate_command(
+    run: cli.RunArgument,
+    laws: Annotated[
+        list[str],
+        cli.option("Law to try, e.g. 'Auto(18)'. Repeatable.", name="--law", metavar="LAW"),
+    ],
+    steps: Annotated[
+        int | None, cli.option("Steps. Default: as many as the run has.", 1, max=10_000_000)
+    ] = None,
+    out: Annotated[
+        Path | None, cli.option("Image to write. Default: figures/simulation.png of the run.")
+    ] = None,
+) -> None:
+    """Try laws and gains within a second, on a model of the KL's response fitted to a run's log."""
+    from controlvae.lab.api.simulate import simulate_run
+
+    result = simulate_run(run, laws, steps=steps, out=out)
+    for line in result.warnings:
+        typer.echo(f"controlvae: {line}", err=True)
+    typer.echo("\n".join([*result.summary, str(result.figure)]))
+
+
+@cli.app.command("sweep", rich_help_panel=cli.CHOOSE)
+def sweep_command(
+    preset: cli.Preset,
+    vary: Annotated[
+        list[str], cli.option("Setting and its values. Repeatable.", metavar="PART.FIELD=V,V,...")
+    ],
+    sets: cli.Sets = None,
+    run: Annotated[
+        Path | None, cli.option("Folder of the sweep. Default: runs/PRESET-sweep.")
+    ] = None,
+    seeds: cli.Seeds = 1,
+    vae: Annotated[
+        bool, cli.flag("--vae", "Compare with the plain VAE and with the paper's bound.")
+    ] = False,
+    evaluate: Annotated[
+        bool, cli.flag("--evaluate", "Evaluate every run, and show that instead of the log.")
+    ] = False,
+    fid: cli.Fid = None,
+    device: cli.Device = "auto",
+    time_limit: cli.TimeLimit = None,
+    checkpoint_every: cli.CheckpointEvery = "30s",
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Train all combinations of settings and seeds side by side. The same command resumes."""
+    from controlvae.lab.api.sweep import RunOptions, run_sweep
+
+    options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
+    chosen: dict[str, Any] = {"seeds": seeds, "vae": vae, "evaluate": evaluate, "fid": fid}
+    path, command = run or Path("runs") / f"{preset}-sweep", cli.recorded_command()
+    result = run_sweep(preset, vary, sets, options, path=path, **chosen, command=command)
+    typer.echo("\n".join(result.summary))
+    typer.echo(f"compare their curves and images with: {result.report_command}")

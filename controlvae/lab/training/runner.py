@@ -1,0 +1,361 @@
+"""Running training: options, data and engine, signals, progress and the final status."""
+
+import math
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from controlvae.errors import Interrupted, UserError, shell_command
+from controlvae.lab.config import Experiment
+from controlvae.lab.data.paths import data_roots
+from controlvae.lab.data.registry import load_dataset
+from controlvae.lab.engines.base import Engine
+from controlvae.lab.engines.device import pick_device
+from controlvae.lab.engines.select import check_compatible, make_engine
+from controlvae.lab.io import write_text
+from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.training.display import Display, make_display
+from controlvae.lab.training.loop import Run, divergence_message, train_runs
+from controlvae.lab.training.plan import Plan
+from controlvae.lab.training.restore import Session
+from controlvae.lab.training.summary import describe_end, describe_setup
+from controlvae.lab.training.trackers import TensorBoard, require_tensorboard
+from controlvae.lab.training.validation import Validator
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options that affect how a run is executed but not what it computes."""
+
+    device: torch.device
+    time_limit: float = math.inf  # seconds
+    checkpoint_every: float = 30.0  # seconds
+    tensorboard: bool = False
+    data_root: Path | None = None
+    display: Display = Display()
+
+    @classmethod
+    def parse(
+        cls,
+        device: str | torch.device = "auto",
+        time_limit: str | float | None = None,
+        checkpoint_every: str | float = 30.0,
+        tensorboard: bool = False,
+        data_root: str | Path | None = None,
+        progress: bool | Callable[[Any], None] | Display = True,
+    ) -> "RunOptions":
+        """Check options before any run folder is created.
+
+        Args:
+            device: `auto`, `cpu`, `cuda` or `cuda:1`.
+            time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
+            checkpoint_every: Time between checkpoints, in the same form.
+            tensorboard: Write TensorBoard files.
+            data_root: Data folder that is searched first.
+            progress: True prints progress, False is silent, a function receives the updates.
+
+        Raises:
+            UserError: If an option is not usable.
+        """
+        display, root = make_display(progress), None if data_root is None else Path(data_root)
+        data_roots(root)
+        if tensorboard:
+            require_tensorboard()
+        limit = math.inf
+        if time_limit is not None:
+            limit = parse_duration("--time-limit", time_limit, display.note)
+        every = parse_duration("--checkpoint-every", checkpoint_every, display.note)
+        return cls(pick_device(device), limit, every, tensorboard, root, display)
+
+    @property
+    def data_root_arguments(self) -> list[str]:
+        """Arguments that let another command find the same data."""
+        return [] if self.data_root is None else ["--data-root", str(self.data_root)]
+
+
+def parse_duration(name: str, value: str | float, note: Callable[[str], None]) -> float:
+    """Return a duration in seconds.
+
+    Args:
+        name: Name of the option, for messages.
+        value: Seconds, or a text such as `90s`, `9m` or `1.5h`.
+        note: Receives a message if a text has no unit.
+
+    Raises:
+        UserError: If the text is not a duration.
+    """
+    if isinstance(value, int | float):
+        return float(value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value.strip())
+    if match is None:
+        raise UserError(f"{name} takes a duration such as 90s, 9m or 1.5h, got {value!r}")
+    if not match[2]:
+        note(f"{name} {value} has no unit and is taken as seconds; write {match[1]}m for minutes")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+class TrainingResult(NamedTuple):
+    """Outcome of training runs side by side."""
+
+    folders: list[RunFolder]
+    step: int
+    steps: int
+
+    @property
+    def finished(self) -> bool:
+        """True if no step is left to train."""
+        return self.step >= self.steps
+
+
+class TrainingSetup(NamedTuple):
+    """Engine, validator and data of runs that train side by side."""
+
+    engine: Engine
+    validator: Validator | None
+    fingerprint: str  # of the data
+    description: list[str]  # human-readable lines about the data
+    metadata: tuple[str, str]  # name and text of the file that lets models work without their data
+
+
+def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
+    """Train planned runs from the beginning.
+
+    The engine is created first, so that settings that do not fit together leave no folder behind.
+
+    Args:
+        plan: Experiments and their folders.
+        options: How to execute the runs.
+        command: Shell command that repeats them, for `experiment.json`.
+
+    Raises:
+        Interrupted: After Ctrl-C or SIGTERM. The runs can be resumed.
+    """
+    try:
+        setup = _prepare(plan.experiments, options)
+    except BaseException:
+        if plan.reserved is not None:
+            with suppress(OSError):
+                plan.reserved.rmdir()
+        raise
+    for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
+        try:
+            folder.create(experiment, command)
+        except OSError as error:
+            raise UserError(
+                f"cannot create the run folder {folder.path}: {error.strerror}"
+            ) from None
+    runs = [Run.open(folder, setup.fingerprint) for folder in plan.folders]
+    for run, experiment in zip(runs, plan.experiments, strict=True):
+        if run.experiment != experiment:
+            raise UserError(
+                f"another process started a run in {run.folder.path} at the same time; "
+                "choose another --run"
+            )
+    return _train(runs, setup, options)
+
+
+def resume_runs(
+    folders: Sequence[RunFolder],
+    options: RunOptions,
+    resume_command: str | None = None,
+    withdraw: bool = False,
+) -> TrainingResult | None:
+    """Resume runs side by side from their last intact checkpoints.
+
+    Args:
+        folders: Runs that one engine can train. Of several, those that have ended are left alone.
+        options: How to execute the runs.
+        resume_command: Command to print if they are stopped. The default resumes these runs.
+        withdraw: Delete run folders that cannot start, because their data is missing.
+
+    Returns:
+        The outcome, or None if every run had ended.
+
+    Raises:
+        Interrupted: After Ctrl-C or SIGTERM. The runs can be resumed.
+    """
+    parent = _common_path(folders)
+    # Other processes may have trained some of several runs since they were chosen.
+    if len(folders) > 1:
+        folders = [folder for folder in folders if resume_step(folder) is not None]
+    if not folders:
+        report = shell_command("report", parent, *options.data_root_arguments)
+        options.display.status(f"every run in {parent} has ended. See them with: {report}")
+        return None
+    runs = [Run.open(folder) for folder in folders]  # locks them
+    try:
+        setup = _prepare([run.experiment for run in runs], options)
+    except BaseException:
+        for folder in folders if withdraw else ():
+            if not folder.events():
+                folder.withdraw()
+        raise
+    for run in runs:
+        run.data = setup.fingerprint
+    return _train(runs, setup, options, resume_command)
+
+
+def resume_step(folder: RunFolder) -> int | None:
+    """Return the step of the newest intact checkpoint, or None if no training is left.
+
+    A finished run that has lost its last checkpoint resumes from the previous one. A finished run
+    without any checkpoint has ended all the same: runs may be archived without their weights.
+    """
+    ended = folder.ended()
+    try:
+        step = checkpoint.latest_intact_step(folder.checkpoints) or 0
+    except UserError:
+        if ended:  # no checkpoint is intact: the metrics on disk are all that is left
+            return None
+        raise
+    if not ended:
+        return step
+    finished = folder.events()[-1]["event"] == "finished"
+    return step if finished and 0 < step < folder.experiment().training.steps else None
+
+
+def _prepare(experiments: Sequence[Experiment], options: RunOptions) -> TrainingSetup:
+    """Load the data and create the engine of experiments that train side by side."""
+    check_compatible(experiments)
+    first, device = experiments[0], options.device
+    examples = load_dataset(first.data, options.data_root).to(device)
+    engine = make_engine(experiments, examples, device)
+    validator = None
+    if first.training.validate_every > 0:
+        validator = Validator(experiments, examples, device, options.data_root)
+    description = describe_setup(first, examples, validator)
+    metadata = examples.metadata_file, examples.metadata()
+    return TrainingSetup(engine, validator, examples.fingerprint(), description, metadata)
+
+
+def _train(
+    runs: Sequence[Run],
+    setup: TrainingSetup,
+    options: RunOptions,
+    resume_command: str | None = None,
+) -> TrainingResult:
+    """Train opened runs from their newest checkpoints to the end."""
+    engine, parent = setup.engine, _common_path([run.folder for run in runs])
+    session, display = Session(runs, engine, str(options.device)), options.display
+    report = shell_command("report", parent, *options.data_root_arguments)
+    for line in session.warnings:
+        display.note(line)
+    result = TrainingResult([run.folder for run in runs], engine.step, session.steps)
+    if session.finished:
+        with session:
+            display.status(f"{parent} is finished: step {session.steps:,}. See it with: {report}")
+        return result
+    with session, _catch_stop_signals(display) as stop:
+        for line in setup.description:
+            display.note(line)
+        name, text = setup.metadata
+        for run in runs:
+            write_text(run.folder.path / name, text)
+        _show_training(runs, setup, options, stop.is_set)
+    resume = resume_command or shell_command("resume", parent, *options.data_root_arguments)
+    result = result._replace(step=engine.step)
+    _report_end(runs, result, display, resume=resume, report=report, interrupted=stop.is_set())
+    return result
+
+
+def _show_training(
+    runs: Sequence[Run], setup: TrainingSetup, options: RunOptions, stop: Callable[[], bool]
+) -> None:
+    """Train with a progress display, and with TensorBoard files if requested."""
+    experiments = [run.experiment for run in runs]
+    updates = train_runs(
+        runs,
+        setup.engine,
+        time_limit=options.time_limit,
+        checkpoint_every=options.checkpoint_every,
+        stop=stop,
+        validator=setup.validator,
+    )
+    display = options.display.training(experiments, setup.engine.step)
+    with ExitStack() as open_files, display as show:
+        boards = []
+        if options.tensorboard:
+            boards = [open_files.enter_context(closing(TensorBoard(run.folder))) for run in runs]
+        for progress in updates:
+            show(progress)
+            for board, record in zip(boards, progress.records, strict=False):
+                if record is not None:
+                    board.write(record)
+
+
+def _report_end(
+    runs: Sequence[Run],
+    result: TrainingResult,
+    display: Display,
+    *,
+    resume: str,
+    report: str,
+    interrupted: bool,
+) -> None:
+    """Show the final status and the commands that resume or report the runs."""
+    for run in runs:
+        if run.diverged_at is not None:
+            display.note(divergence_message(run))
+        elif run.monitor.out_of_reach:
+            display.note(
+                f"{run.folder.path}: the target stayed out of reach, with β at its bound; "
+                "see the report"
+            )
+        elif run.monitor.collapsed:
+            display.note(f"{run.folder.path}: the code stayed collapsed; see the report")
+    step, steps = result.step, result.steps
+    if not result.finished:
+        line = f"stopped at step {step:,} of {steps:,}; resume with: {resume}"
+    else:
+        end = f": {describe_end(runs[0])}" if len(runs) == 1 else ""
+        line = f"finished at step {step:,}{end}; see it with: {report}"
+    display.status(line)
+    if interrupted and result.finished:
+        # Ctrl-C in the last steps: whatever the caller would do next must not start.
+        display.status(f"do the rest with: {resume}")
+    if interrupted:
+        raise Interrupted(line)
+
+
+def _common_path(folders: Sequence[RunFolder]) -> Path:
+    """Return the run folder itself, or the nearest folder that contains all of them."""
+    return Path(os.path.commonpath([folder.path for folder in folders]))
+
+
+@contextmanager
+def _catch_stop_signals(display: Display) -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C or SIGTERM sets. A second signal interrupts at once.
+
+    Python delivers signals to the main thread alone. In other threads the event is never set.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def request_stop(number: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        print(file=sys.stderr)  # the terminal has echoed ^C
+        display.note("stopping after this step; press Ctrl-C again to leave at once")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, request_stop) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
