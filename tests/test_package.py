@@ -44,7 +44,7 @@ LAB = [
     "reports",
     "dashboard",
 ]
-ROWS = [*CORE, *(f"lab.{room}" for room in LAB), "paper", "lab.bench", "lab.cli"]
+ROWS = [*CORE, *(f"lab.{room}" for room in LAB), "lab.api", "paper", "lab.bench", "lab.cli"]
 FRAMEWORKS = {
     "accelerate",
     "diffusers",

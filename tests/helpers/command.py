@@ -28,21 +28,20 @@ def ended_after(step):
 
     A limit in seconds ends it at another step on every machine, and on a slow one before there is any to speak of.
     """
-    from controlvae.lab.cli import training
-    from controlvae.lab.training import loop
+    from controlvae.lab.training import loop, runner
 
     ended = []
 
-    def train(runs, engine, **how):
+    def train_runs(runs, engine, **options):
         def stop():
             ended.extend([engine] if engine.step >= step else [])
             return engine.step >= step
 
-        return loop.train(runs, engine, **{**how, "stop": stop})
+        return loop.train_runs(runs, engine, **{**options, "stop": stop})
 
     with (
-        mock.patch.object(training, "train", train),
-        mock.patch.object(loop._Saving, "due", return_value=True),
+        mock.patch.object(runner, "train_runs", train_runs),
+        mock.patch.object(loop._CheckpointTimer, "due", return_value=True),
     ):
         yield
     assert ended

@@ -1,7 +1,6 @@
 """Dialogs: contexts and responses as numbers, the conditional VAE, and a run from training to chat."""
 
 import gzip
-import io
 import json
 import math
 
@@ -9,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from command import controlvae, within
-from controlvae.lab.cli.chat import chat
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import controlvae as cv
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError
+from controlvae.lab.api.chat import chat
 from controlvae.lab.config import Adam, override, preset
 from controlvae.lab.data.bucketing import BucketOrder
 from controlvae.lab.data.registry import load_dataset
@@ -423,23 +422,20 @@ def test_a_run_over_dialogs_is_evaluated_with_every_perplexity_by_name(run):
     assert "falls as the KL rises" in page
 
 
-def test_chat_answers_every_line_the_same_way_each_time(run, monkeypatch, capsys):
+def test_chat_is_deterministic(run):
     done = controlvae(
         "chat", run.folder.path, "--device", "cpu", input="does the cook stir the soup ?\n\nzzz\n"
     )
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 10)
-    assert "unknown to it: zzz" in done.stderr
-    monkeypatch.setattr("sys.stdin", io.StringIO("does the cook stir the soup ?\n\nzzz\n"))
-    chat(run, count=5, temperature=0.0, topic="", seed=0)
-    assert capsys.readouterr().out == done.stdout
-    heard = []
-    for count in (2, 18):
-        monkeypatch.setattr("sys.stdin", io.StringIO("does the cook stir the soup ?\n"))
-        chat(run, count=count, temperature=1.0, topic="", seed=0)
-        heard.append(capsys.readouterr().out.splitlines())
-    assert (heard[0], len(heard[1])) == (heard[1][:2], 18)
-    with pytest.raises(UserError, match="no topic 'kitchn'; did you mean 'kitchen'"):
-        chat(run, count=5, temperature=0.0, topic="kitchn", seed=0)
+    assert "unknown words: zzz" in done.stderr
+    question = "does the cook stir the soup ?"
+    replies = [reply.responses for reply in chat(run, [question, "", "zzz"])]
+    numbered = [f"{n:3d}  {text or '...'}" for reply in replies for n, text in enumerate(reply, 1)]
+    assert numbered == done.stdout.splitlines()
+    (few,), (many,) = (list(chat(run, [question], count=n, temperature=1.0)) for n in (2, 18))
+    assert (few.responses, len(many.responses)) == (many.responses[:2], 18)
+    with pytest.raises(UserError, match="'kitchen'"):
+        next(chat(run, [question], topic="kitchn"))
     with pytest.raises(UserError, match="see controlvae chat"):
         make_sample_grid(run)
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from controlvae.lab.cli.runs import show_metrics
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mutual_info_score
@@ -19,6 +18,7 @@ from controlvae.lab.data.factors import Factors, read_factors
 from controlvae.lab.evaluation.disentanglement import LabelledCodes, compute_scores, score_run
 from controlvae.lab.evaluation.external_codes import score_codes
 from controlvae.lab.evaluation.registry import DISENTANGLEMENT_SCORES
+from controlvae.lab.reports.metrics_table import print_metrics
 from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram
 from controlvae.metrics._validation import split_train_test
 from controlvae.metrics.disentanglement import dci, modularity, sap
@@ -531,7 +531,7 @@ def test_scores_are_shown_with_the_part_they_are_of(capsys):
     found = evaluated(600)
     found["ground_truth"]["split"] = "train: 600 pictures"
     parts = {"split": "test: 60 pictures", "train": {"split": "train: 600 pictures"}}
-    show_metrics("run", parts | found)
+    print_metrics("run", parts | found)
     shown = capsys.readouterr().out
     assert "by factor (train: 600 pictures)" in shown
     assert shown.index("ground truth") < shown.index(

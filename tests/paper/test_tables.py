@@ -15,25 +15,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import typer
 from command import controlvae, ended_after, within
-from controlvae.lab.cli.many import group_compatible, seed_folders, train_all
-from controlvae.lab.cli.runs import show_metrics
-from controlvae.lab.cli.sweeping import assignments
-from controlvae.lab.cli.training import options
 from PIL import Image
 from scipy import stats
 
-from controlvae.errors import UserError
-from controlvae.lab.cli import runs, training
+from controlvae.errors import Interrupted, UserError
+from controlvae.lab.api import evaluate as evaluation
+from controlvae.lab.api.sweep import split_values
 from controlvae.lab.config import PRESETS, override, preset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import shared_settings
 from controlvae.lab.evaluation.statistics import compare_means
+from controlvae.lab.reports.metrics_table import print_metrics
 from controlvae.lab.runs.checkpoint import Checkpoint, save
 from controlvae.lab.runs.checkpoint import load as load_checkpoint
 from controlvae.lab.runs.folder import RunFolder, last_tenth
-from controlvae.lab.training.loop import Run, train
+from controlvae.lab.training import runner
+from controlvae.lab.training.display import ConsoleDisplay
+from controlvae.lab.training.loop import Run, train_runs
+from controlvae.lab.training.runner import RunOptions
+from controlvae.lab.training.scheduler import group_compatible, seed_folders, train_all
 from controlvae.metrics import mig_histogram
 from controlvae.metrics.disentanglement import rmig
 from controlvae.paper.printed import TABLES, Row
@@ -104,8 +105,8 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
         "model.hidden=16",
     ]
     folders = seed_folders(override(preset("shapes2d-quick"), sets), tmp_path, 3, "")
-    how = options("cpu", None, "0s", False, None)
-    train_all(folders, how)
+    options = RunOptions.parse("cpu", checkpoint_every="0s")
+    train_all(folders, options)
     assert list(group_compatible(folders)) == []
     damaged, lost, packed = folders
     (damaged.checkpoints / "step-0000000060" / "state.json").write_text("{}")
@@ -115,7 +116,7 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
     )  # as runs are packed: without weights there is nothing to go on from
     logs = [folder.log_file.read_bytes() for folder in folders]
     assert [together for _, together in group_compatible(folders)] == [[damaged, lost]]
-    train_all(folders, how)
+    train_all(folders, options)
     assert [load_checkpoint(folder.checkpoints)[0].step for folder in (damaged, lost)] == [60, 60]
     assert [folder.log_file.read_bytes() for folder in folders] == logs
     assert list(group_compatible(folders)) == []
@@ -130,11 +131,11 @@ def test_runs_that_others_finish_while_a_command_is_at_work_are_left_alone(tmp_p
         "model.hidden=16",
     ]
     first, second = seed_folders(override(preset("shapes2d-quick"), sets), tmp_path, 2, "")
-    how = options("cpu", None, "0s", False, None)
+    options = RunOptions.parse("cpu", checkpoint_every="0s")
     ((_, together),) = group_compatible([first, second])  # chosen when the command begins
-    train_all([first], how)
+    train_all([first], options)
     before = first.events_file.read_bytes()
-    training.resume(together, how, again="the same command", made=True)
+    runner.resume_runs(together, options, "the same command", withdraw=True)
     assert first.events_file.read_bytes() == before
     assert second.ended()
 
@@ -146,14 +147,13 @@ def test_a_stop_asked_for_in_the_last_step_of_a_group_is_one_of_the_command(tmp_
         experiment = override(preset("shapes2d-quick"), [*sets, f"training.batch={batch}"])
         folders += seed_folders(experiment, tmp_path / str(batch), 1, "")
 
-    def to_the_end(*runs, **how):
-        yield from train(*runs, **how)
+    def interrupt_at_the_end(*runs, **options):
+        yield from train_runs(*runs, **options)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(training, "train", to_the_end)
-    with pytest.raises(typer.Exit) as leave:
-        train_all(folders, options("cpu", None, "1m", False, None))
-    assert leave.value.exit_code == 130
+    monkeypatch.setattr(runner, "train_runs", interrupt_at_the_end)
+    with pytest.raises(Interrupted):
+        train_all(folders, RunOptions.parse("cpu"))
     assert [bool(folder.ended()) for folder in folders] == [True, False]
 
 
@@ -192,20 +192,16 @@ def test_ctrl_c_while_evaluating_says_what_is_done_and_how_to_go_on(tmp_path, mo
         save(folder.checkpoints, Checkpoint(1, {"a": torch.zeros(1)}, {}))
     seen = []
 
-    def interrupted(path, *_, place, **__):
-        seen.append((path.name, place))
+    def interrupted(folder, *_, position, **__):
+        seen.append((folder.path.name, position))
         if len(seen) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "evaluate_run", interrupted)
-    with pytest.raises(typer.Exit) as leave:
-        runs.evaluate_new(folders, torch.device("cpu"), None)
-    assert leave.value.exit_code == 130
+    monkeypatch.setattr(evaluation, "evaluate_run", interrupted)
+    with pytest.raises(Interrupted):
+        evaluation.evaluate_pending(folders, torch.device("cpu"), None, ConsoleDisplay())
     assert seen == [("1", "1 of 2"), ("2", "2 of 2")]
-    assert (
-        "stopped while evaluating, 1 of 2 done; go on with: the same command"
-        in capsys.readouterr().out
-    )
+    assert "stopped while evaluating, 1 of 2 done" in capsys.readouterr().out
 
 
 def test_what_was_measured_thoroughly_is_not_measured_anew_for_a_bound_that_no_table_shows(
@@ -236,7 +232,7 @@ def test_what_was_measured_thoroughly_is_not_measured_anew_for_a_bound_that_no_t
     )
     assert tabulated.returncode == 0, tabulated.stderr
     assert folder.metrics_file.read_bytes() == before
-    runs.evaluate_run(folder.path, torch.device("cpu"), None)
+    evaluation.evaluate_run(folder, torch.device("cpu"), None, ConsoleDisplay())
     assert "iwae" in folder.metrics()
     assert folder.metrics()["thorough"]
 
@@ -405,7 +401,7 @@ def test_data_of_ones_own_are_named_and_so_is_why_a_score_is_missing(tmp_path):
         tmp_path / "paper",
         "--device",
         "cpu",
-        "--beside",
+        "--method",
         f"mine={folder.path}",
     ]
     drawn = within("reproduce", "figure-mig", *words, cwd=tmp_path)
@@ -497,7 +493,7 @@ def test_codes_from_elsewhere_are_scored(tmp_path, elsewhere, capsys):
         rmig(means, log_variances, factors).score, abs=1e-6
     )
     assert list(found["mig_sampled"]["per_factor"]) == ["size"]
-    show_metrics("codes", found)
+    print_metrics("codes", found)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     scores = [found[name]["per_factor"] for name in ("rmig", "mig_histogram", "dci", "sap")]
     assert ["kind", "–", *(f"{score['kind']:.3f}" for score in scores), "–"] in lines
@@ -529,7 +525,7 @@ def test_codes_without_factors_have_what_needs_none(tmp_path, elsewhere):
     told = alone["mutual_information"]
     assert 0 < told["lower"] <= told["upper"] <= alone["kl"]
     assert "dci" not in alone
-    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--beside", "theirs=alone.npz"]
+    words = ["--runs", "paper", "--no-train", "--device", "cpu", "--method", "theirs=alone.npz"]
     beside = within("reproduce", "table-mig", *words, cwd=tmp_path)
     assert "theirs: the codes in alone.npz, 300 of 300 examples, factors none" in beside.stdout, (
         beside.stderr
@@ -601,9 +597,9 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
         "--no-train",
         "--device",
         "cpu",
-        "--beside",
+        "--method",
         "theirs=codes",
-        "--beside",
+        "--method",
         "my own=runs",
     ]
     done = within("reproduce", "table-mig", *words, cwd=tmp_path)
@@ -678,7 +674,7 @@ def test_what_is_no_seed_of_one_method_is_not_taken_for_one(tmp_path, others, me
         "--no-train",
         "--device",
         "cpu",
-        "--beside",
+        "--method",
     ]
     done = within(*words, "mine=sweep", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -848,15 +844,15 @@ def test_the_bench_counts_sentences_in_tokens(tmp_path):
         (["reproduce", "table-mgi"], "did you mean 'table-mig'"),
         (["reproduce", "table-mig", "--only", "shapes2d-vae"], "has no preset 'shapes2d-vae'"),
         (
-            ["reproduce", "table-mig", "--no-train", "--beside", "mine"],
+            ["reproduce", "table-mig", "--no-train", "--method", "mine"],
             "--beside takes NAME=FOLDER",
         ),
         (
-            ["reproduce", "table-mig", "--no-train", "--beside", "a|b=runs"],
+            ["reproduce", "table-mig", "--no-train", "--method", "a|b=runs"],
             "has no |, $ or line break",
         ),
         (
-            ["reproduce", "table-mig", "--no-train", "--beside", "Control-FactorVAE=."],
+            ["reproduce", "table-mig", "--no-train", "--method", "Control-FactorVAE=."],
             "is taken; give your method another name",
         ),
         (["reproduce", "table-mig", "--no-train", "--runs", "nowhere"], "no folder nowhere"),
@@ -940,8 +936,8 @@ def test_a_sweep_trains_its_targets_and_goes_on_where_it_stopped(tmp_path):
 
 
 def test_values_of_a_sweep_may_hold_dots_and_commas():
-    assert assignments("control.target=14.5,16") == ["control.target=14.5", "control.target=16"]
-    assert assignments('data=Images("a,b", size=8), PI(6, ki=0.1)') == [
+    assert split_values("control.target=14.5,16") == ["control.target=14.5", "control.target=16"]
+    assert split_values('data=Images("a,b", size=8), PI(6, ki=0.1)') == [
         'data=Images("a,b", size=8)',
         "data=PI(6, ki=0.1)",
     ]
@@ -981,7 +977,7 @@ def test_a_command_put_right_takes_up_folders_that_never_began(tmp_path):
     done = within(*words, "--set", "data.unreadable=skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 25 left out as unreadable (torn.png)" in done.stderr
-    assert "22 examples of 3x16x16, 19 of them to train on and 3 for validation" in done.stderr
+    assert "22 examples of 3x16x16, 19 for training and 3 for validation" in done.stderr
     assert "controlvae sweep pictures --set data.path=photos" in done.stdout
 
 
@@ -990,7 +986,7 @@ def test_a_run_that_another_process_begins_is_left_to_it(tmp_path):
     (folder,) = seed_folders(experiment, tmp_path / "run", 1, "")
     beginning = Run.open(folder)  # its data is being made: no event yet
     with pytest.raises(UserError, match="trained by another process"):
-        train_all([folder], options("cpu", None, "1m", False, None))
+        train_all([folder], RunOptions.parse("cpu"))
     assert folder.experiment() == beginning.experiment
 
 

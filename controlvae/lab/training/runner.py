@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class RunOptions:
     checkpoint_every: float = 30.0  # seconds
     tensorboard: bool = False
     data_root: Path | None = None
-    display: Display = Display()
+    display: Display = field(default_factory=Display)
 
     @classmethod
     def parse(

@@ -80,9 +80,8 @@ class Validator:
 
         Each example has one sample of z, with the same noise at every call.
         """
-        model = build(experiment, self.trained)
+        model = build(experiment, self.trained).to(self.device).eval()
         optimise_layers(model)
-        model = model.to(self.device).eval()
         model.load_state_dict(weights)
         noise = torch.Generator().manual_seed(stream_key(0, 17))
         batches = self.examples.batches(self.indices)

@@ -29,7 +29,8 @@ from controlvae.lab.engines.select import make_engine
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import decoded, load_run
 from controlvae.lab.runs.requests import request_target
-from controlvae.lab.training.loop import Run, restore, train
+from controlvae.lab.training.loop import Run, train_runs
+from controlvae.lab.training.restore import restore
 
 SMALL = [
     "training.steps=60",
@@ -326,13 +327,13 @@ def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):
 
 def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a_kill(tmp_path):
     runs, engine = two_runs(tmp_path)
-    for glance in train(runs, engine, checkpoint_every=1e9):
-        if glance.step == 20:
+    for progress in train_runs(runs, engine, checkpoint_every=1e9):
+        if progress.step == 20:
             request_target(runs[0].folder, 5)
-        if glance.step == 40:
+        if progress.step == 40:
             break  # as a kill does: nothing more is written
     for run in runs:
-        run.journal.close()
+        run.logger.close()
     assert not runs[0].folder.request_file.exists()
     (moved,) = [event for event in runs[0].folder.events() if event["event"] == "target moved"]
     assert (moved["step"], moved["target"]) == (20, 5.0)
@@ -341,7 +342,7 @@ def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a
     _, engine = two_runs(tmp_path / "anew")
     restore(again, engine)
     assert engine.step == 20
-    assert len(list(train(again, engine))) > 0
+    assert len(list(train_runs(again, engine))) > 0
     steered, other = (run.folder.records() for run in again)
     assert [record["target"] for record in steered if record["step"] > 20] == [5.0] * 8
     assert [record["target"] for record in other] == pytest.approx(
@@ -352,8 +353,8 @@ def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a
 
 def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_path):
     runs, engine = two_runs(tmp_path)
-    for glance in train(runs, engine):
-        if glance.step == 60:
+    for progress in train_runs(runs, engine):
+        if progress.step == 60:
             request_target(runs[0].folder, 5)
     assert [event["event"] for event in runs[0].folder.events()] == ["saved"]
 
@@ -365,6 +366,6 @@ def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_pa
 def test_a_request_that_makes_no_sense_is_refused_and_training_goes_on(tmp_path, text, law):
     runs, engine = two_runs(tmp_path, law)
     runs[0].folder.request_file.write_text(text)
-    assert [glance.step for glance in train(runs, engine)][-1] == 60
+    assert [progress.step for progress in train_runs(runs, engine)][-1] == 60
     assert "request refused" in [event["event"] for event in runs[0].folder.events()]
     assert not runs[0].folder.request_file.exists()

@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,15 +17,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from controlvae.lab.cli.runs import evaluate_new, evaluate_run
 from PIL import Image
 from scipy import stats
 from torch.distributions import Bernoulli, Normal
 
 from controlvae.distributions import gaussian_kl
 from controlvae.errors import UserError
-from controlvae.lab.cli import training
-from controlvae.lab.cli.main import app
+from controlvae.lab.api.evaluate import evaluate_pending, evaluate_run
+from controlvae.lab.api.train import start_training
+from controlvae.lab.cli.commands import app
 from controlvae.lab.config import Images
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.evaluation import images
@@ -41,7 +42,9 @@ from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run, on_test_examples, prior_codes, select_examples
+from controlvae.lab.training.display import ConsoleDisplay
 from controlvae.lab.training.resolve import resolve_experiment
+from controlvae.lab.training.runner import RunOptions
 from controlvae.metrics import (
     Moments,
     bits_per_dimension,
@@ -372,10 +375,7 @@ def small_run(folder, array, *sets):
         "training.log_every=1",
         *sets,
     ]
-    how = training.options("cpu", None, "30s", False, None)
-    training.start(
-        training.plan("cifar10-vae", sets, folder / "run", 1), how, "controlvae train ..."
-    )
+    start_training("cifar10-vae", sets, run=folder / "run", options=RunOptions.parse("cpu"))
     return load_run(RunFolder(folder / "run"))
 
 
@@ -461,7 +461,7 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     measured = run.folder.metrics_file.read_bytes()
     table.unlink()
     with pytest.warns(UserWarning, match="without its factors"):
-        evaluate_run(run.folder.path, torch.device("cpu"), None)
+        evaluate_run(run.folder, torch.device("cpu"), None, ConsoleDisplay())
     assert run.folder.metrics_file.read_bytes() == measured  # what it has is kept
     assert read_step(run.folder.figures / "traversal.png") == run.step
     with pytest.warns(UserWarning, match=r"without its factors: no file or folder .*factors\.csv"):
@@ -473,10 +473,10 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
 def test_pictures_that_a_kill_left_out_are_made_up_for(photographs, tmp_path):
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(photographs.folder.path, folder.path)
-    evaluate_new([folder], torch.device("cpu"), None)
+    evaluate_pending([folder], torch.device("cpu"), None, ConsoleDisplay())
     measured, last = folder.metrics_file.read_bytes(), folder.figures / "traversal.png"
     last.unlink()  # which is drawn when all else is done
-    evaluate_new([folder], torch.device("cpu"), None)
+    evaluate_pending([folder], torch.device("cpu"), None, ConsoleDisplay())
     assert (read_step(last), folder.metrics_file.read_bytes()) == (photographs.step, measured)
 
 
@@ -525,11 +525,11 @@ def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
     run = small_run(tmp_path, np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8))
     (tmp_path / "x.npy").rename(tmp_path / "y.npy")
     with pytest.raises(UserError, match=r"no .*x.npy' here"):
-        evaluate_run(run.folder.path, run.device, None)
+        evaluate_run(run.folder, run.device, None, ConsoleDisplay())
     (tmp_path / "y.npy").rename(tmp_path / "x.npy")
     before = evaluate(run, 10_000, importance_samples=0)
     (tmp_path / "x.npy").unlink()
-    evaluate_run(run.folder.path, run.device, None)
+    evaluate_run(run.folder, run.device, None, ConsoleDisplay())
     assert run.folder.metrics() == before
 
 
@@ -658,19 +658,19 @@ def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, cap
     cpu, path = torch.device("cpu"), photographs.folder.metrics_file
     evaluate(photographs, 10_000, fid_images=12, importance_samples=3)
     richer = path.read_bytes()
-    evaluate_run(photographs.folder.path, cpu, None, examples=10)
-    evaluate_run(photographs.folder.path, cpu, None, fid=12)
+    evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), examples=10)
+    evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), fid=12)
     assert path.read_bytes() == richer
-    evaluate_run(photographs.folder.path, cpu, None, fid=15)
+    evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), fid=15)
     assert json.loads(path.read_text())["fid"]["pictures"] == 15
     assert "note: FID" not in capsys.readouterr().err
-    evaluate_run(photographs.folder.path, cpu, None, fid=1_000)
+    evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), fid=1_000)
     assert "note: FID is of 20 pictures, all there are" in capsys.readouterr().err
     evaluate(photographs, 10, importance_samples=0)
-    evaluate_run(photographs.folder.path, cpu, None)
+    evaluate_run(photographs.folder, cpu, None, ConsoleDisplay())
     assert json.loads(path.read_text())["examples"] == 20
     path.write_text(path.read_text().replace('"step": 3,', '"step": 2,', 1))
-    evaluate_run(photographs.folder.path, cpu, None, examples=10)
+    evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), examples=10)
     assert json.loads(path.read_text())["step"] == 3
 
 
@@ -812,19 +812,14 @@ def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_pa
     ):
         np.save(tmp_path / f"{name}.npy", array)
     sets = {name: [f"data=Images('{tmp_path / name}.npy', size=16)"] for name in ("drawn", "grey")}
-    assert resolve_experiment("pictures", sets["drawn"], None).objective.likelihood == "bernoulli"
-    assert "--set objective.likelihood=squared-error keeps the preset's" in capsys.readouterr().err
-    assert (
-        resolve_experiment("pictures", sets["grey"], None).objective.likelihood == "squared-error"
-    )
+    notes = []
+    wanted = partial(resolve_experiment, root=None, note=notes.append)
+    assert wanted("pictures", sets["drawn"]).objective.likelihood == "bernoulli"
+    assert "objective.likelihood=squared-error" in notes.pop()
+    assert wanted("pictures", sets["grey"]).objective.likelihood == "squared-error"
     asked = [*sets["drawn"], "objective.likelihood=squared-error"]
-    assert resolve_experiment("pictures", asked, None).objective.likelihood == "squared-error"
-    assert (
-        resolve_experiment("shapes2d-quick", sets["drawn"], None).objective.likelihood
-        == "bernoulli"
-    )  # as it is
-    assert capsys.readouterr().err == ""
-    priced = resolve_experiment(
-        "pictures", [*sets["drawn"], "objective.kl_weights=(1,2)"], None
-    ).objective
+    assert wanted("pictures", asked).objective.likelihood == "squared-error"
+    assert wanted("shapes2d-quick", sets["drawn"]).objective.likelihood == "bernoulli"
+    assert notes == []
+    priced = wanted("pictures", [*sets["drawn"], "objective.kl_weights=(1,2)"]).objective
     assert (priced.likelihood, priced.kl_weights) == ("bernoulli", (1, 2))

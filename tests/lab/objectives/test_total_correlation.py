@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from controlvae.lab.cli.progress import describe
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 from controlvae.distributions import Posterior
@@ -30,6 +29,7 @@ from controlvae.lab.objectives.total_correlation import (
 )
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.training.display import describe_progress
 from controlvae.lab.training.loop import Progress
 
 
@@ -157,7 +157,7 @@ SHOWN = {
 def test_while_it_trains_an_estimate_stands_with_its_critic_or_its_bias(name):
     measured, words = SHOWN[name]
     row = torch.tensor([[measured.get(column, 1.0) for column in row_columns(preset(name))]])
-    assert f"  {words}  β" in describe(Progress(5, row, [None], 1.0, []), [preset(name)])
+    assert f"  {words}  β" in describe_progress(Progress(5, row, [None], 1.0, []), [preset(name)])
 
 
 def test_a_report_has_the_critics_accuracy_and_names_the_bias(tmp_path):

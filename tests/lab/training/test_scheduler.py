@@ -8,11 +8,10 @@ import pytest
 from command import ended_after, within
 from tiny import TINY, assert_same_run, newest
 
-from controlvae.lab.cli import many, training
 from controlvae.lab.config import override, preset
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder, find_runs
-from controlvae.lab.training import loop
+from controlvae.lab.training import loop, runner, scheduler
 
 SHORT, WIDER = ["shapes2d-quick", *TINY, "--set", "training.steps=60"], ["--set", "model.hidden=24"]
 
@@ -47,7 +46,7 @@ def test_runs_that_stand_apart_go_on_group_by_group_and_end_the_same(three, apar
     said = [line for line in done.stderr.splitlines() if " of 3: " in line]
     groups = ("2 runs side by side", "1 run", "1 run")
     assert said == [
-        f"{place} of 3: shapes2d-quick: {group}, from step {step}"
+        f"controlvae: {place} of 3: shapes2d-quick: {group}, from step {step}"
         for place, (group, step) in enumerate(zip(groups, steps, strict=True), start=1)
     ]
     for name in ("seed-1", "seed-2", "seed-3", "wider"):
@@ -66,7 +65,7 @@ def test_seeds_killed_between_two_saves_go_on_together_where_they_have_a_step_in
             raise KeyboardInterrupt  # at once: nothing is put on record
         return save(folder, saved)
 
-    monkeypatch.setattr(loop._Saving, "due", lambda _: True)
+    monkeypatch.setattr(loop._CheckpointTimer, "due", lambda _: True)
     monkeypatch.setattr(checkpoint, "save", killed)
     assert within("train", *SHORT, "--seeds", 2, "--run", home, cwd=tmp_path).returncode == 130
     monkeypatch.undo()
@@ -89,15 +88,15 @@ def test_seeds_killed_between_two_saves_go_on_together_where_they_have_a_step_in
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_in_one_group_is_one_of_all_and_they_end_the_same(three, apart, monkeypatch, number):
     def interrupted(*runs, **how):
-        for glance in loop.train(*runs, **how):
+        for progress in loop.train_runs(*runs, **how):
             os.kill(os.getpid(), number)
-            yield glance
+            yield progress
 
-    monkeypatch.setattr(training, "train", interrupted)
+    monkeypatch.setattr(runner, "train_runs", interrupted)
     later = [(apart / name / "events.jsonl").read_bytes() for name in ("seed-3", "wider")]
     done = within("resume", apart, "--device", "cpu", cwd=apart)
     assert done.returncode == 130, done.stderr
-    assert f"of 60; go on with: controlvae resume {apart}\n" in done.stdout
+    assert f"of 60; resume with: controlvae resume {apart}\n" in done.stdout
     assert [(apart / name / "events.jsonl").read_bytes() for name in ("seed-3", "wider")] == later
     monkeypatch.undo()
     assert within("resume", apart, "--device", "cpu", cwd=apart).returncode == 0
@@ -110,15 +109,14 @@ def test_groups_share_the_time_there_is(apart, monkeypatch):
 
     def limited(*runs, **how):
         limits.append(how["time_limit"])
-        return loop.train(*runs, **how)
+        return loop.train_runs(*runs, **how)
 
-    monkeypatch.setattr(training, "train", limited)
-    monkeypatch.setattr(many, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(runner, "train_runs", limited)
+    monkeypatch.setattr(scheduler, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     done = within("resume", apart, "--time-limit", "1h", "--device", "cpu", cwd=apart)
     assert (done.returncode, limits) == (0, [3600, 1200]), done.stderr
-    assert (
-        f"no time for 1 of 3 groups of runs; go on with: controlvae resume {apart}\n" in done.stdout
-    )
+    assert "no time left for 1 of 3 groups" in done.stdout
+    assert f"resume with: controlvae resume {apart}\n" in done.stdout
     assert [
         RunFolder(apart / name).ended() for name in ("seed-1", "seed-2", "seed-3", "wider")
     ] == [True] * 3 + [False]
@@ -160,7 +158,7 @@ def test_a_run_that_cannot_be_read_leaves_the_others_to_go_on(three, apart):
     assert done.returncode == 2
     assert all(
         f"controlvae: {words}" in done.stderr
-        for words in ("no good checkpoint in", f"{apart / 'wider'}")
+        for words in ("no intact checkpoint in", f"{apart / 'wider'}")
     )
     for name in ("seed-1", "seed-2"):
         assert_same_run(three / name, apart / name)
@@ -186,15 +184,15 @@ def test_a_run_that_was_stopped_ahead_of_others_is_not_put_back(three, tmp_path)
 
 
 def test_runs_that_others_train_on_meanwhile_are_grouped_anew(three, apart, monkeypatch):
-    resume = training.resume
+    resume = runner.resume_runs
 
     def meanwhile(folders, *words):
-        monkeypatch.setattr(training, "resume", resume)
+        monkeypatch.setattr(runner, "resume_runs", resume)
         with ended_after(50):
             assert within("resume", apart / "seed-3", "--device", "cpu", cwd=apart).returncode == 0
         resume(folders, *words)
 
-    monkeypatch.setattr(training, "resume", meanwhile)
+    monkeypatch.setattr(runner, "resume_runs", meanwhile)
     done = within("resume", apart, "--device", "cpu", cwd=apart)
     assert done.returncode == 0, done.stderr
     for name in ("seed-1", "seed-2", "seed-3", "wider"):

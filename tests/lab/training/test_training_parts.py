@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from controlvae.lab.training.session import Session
 from scipy import stats
 from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
@@ -32,7 +31,8 @@ from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
-from controlvae.lab.training.loop import Run, train
+from controlvae.lab.training.loop import Run, train_runs
+from controlvae.lab.training.restore import Session
 from controlvae.laws import Points
 
 TINY = ["data.images=128", "training.batch=8", "model.channels=(4,4,4)", "model.hidden=16"]
@@ -241,7 +241,9 @@ def test_asked_to_stop_at_its_last_step_a_run_still_leaves_a_checkpoint_of_it(tm
     folder = RunFolder(tmp_path / "run")
     folder.create(experiment, "by hand")
     engine = EagerEngine([experiment], load_dataset(experiment.data), torch.device("cpu"))
-    assert list(train([Run.open(folder)], engine, stop=lambda: engine.step == 12))[-1].step == 12
+    assert (
+        list(train_runs([Run.open(folder)], engine, stop=lambda: engine.step == 12))[-1].step == 12
+    )
     assert latest_step(folder.checkpoints) == 12
 
 
@@ -252,8 +254,8 @@ def test_a_weight_that_noise_frees_for_moments_is_still_at_its_bound(tmp_path):
     line = {"saturated": 0.85, "target": 155.0}
     for step in range(1, 61):  # swings from bound to bound, then is at one of them, then arrives
         beta, kl = (0.4, 160.9) if step < 21 else (0.9997, 160.9 if step < 41 else 156.0)
-        run.watch.see({**line, "step": step, "beta": beta, "kl": kl})
-    run.journal.close()
+        run.monitor.check({**line, "step": step, "beta": beta, "kl": kl})
+    run.logger.close()
     events = [(event["event"], event["step"]) for event in folder.events()]
     assert events == [("target out of reach", 30), ("target in reach again", 41)]
     assert folder.events()[0]["bound"] == 1.0
@@ -268,11 +270,13 @@ def test_a_session_says_how_it_ended_and_frees_its_folders_whatever_happens(tmp_
     for left_by in ("an error", "a break", "a request", "its end"):
         engine, runs = EagerEngine([experiment], examples, torch.device("cpu")), [Run.open(folder)]
         with suppress(KeyboardInterrupt), Session(runs, engine, "cpu"):
-            for glance in train(runs, engine, stop=lambda left_by=left_by: left_by == "a request"):
+            for progress in train_runs(
+                runs, engine, stop=lambda left_by=left_by: left_by == "a request"
+            ):
                 if left_by == "an error":
                     raise KeyboardInterrupt
                 if (
-                    left_by == "a break" and glance.step == 4
+                    left_by == "a break" and progress.step == 4
                 ):  # a line of the log, and no checkpoint
                     break
         assert not in_training(folder)
@@ -288,13 +292,13 @@ def test_a_target_within_the_noise_of_what_is_held_is_said_once(tmp_path):
     for step in range(
         1, 13
     ):  # scatters for two lines, not at the third, then to the end: said once
-        run.watch.see({**line, "step": step, "tc_sd": 0.001 if step == 3 else 0.08})
-    run.journal.close()
+        run.monitor.check({**line, "step": step, "tc_sd": 0.001 if step == 3 else 0.08})
+    run.logger.close()
     assert [(event["event"], event["step"]) for event in folder.events()] == [
         ("target within noise", 6)
     ]
-    assert "the total correlation scatters by 0.08 nats" in run.watch.news[0]
-    assert len(run.watch.news) == 1
+    assert "the total correlation scatters by 0.08 nats" in run.monitor.messages[0]
+    assert len(run.monitor.messages) == 1
 
 
 def test_a_critic_that_is_right_more_often_than_its_estimate_allows_is_behind(tmp_path):
@@ -316,15 +320,15 @@ def test_a_critic_that_is_right_more_often_than_its_estimate_allows_is_behind(tm
     for step, estimate in enumerate(
         [0.05] * 12 + [truth] * 12 + [0.05] * 2, start=1
     ):  # nor is it in reach again then
-        run.watch.see({**line, "step": step, "tc": estimate, "critic_accuracy": right})
+        run.monitor.check({**line, "step": step, "tc": estimate, "critic_accuracy": right})
         if step == 12:  # not out of reach, though the weight is at its bound: nobody knows yet
             assert "the estimate of the total correlation is too small" in " ".join(
                 run_warnings(folder, is_training=True)
             )
-    run.journal.close()
+    run.logger.close()
     events = [(event["event"], event["step"]) for event in folder.events()]
     assert events == [("critic behind", 3), ("critic up again", 13), ("target out of reach", 22)]
-    assert "it is behind; a larger objective.critic_optimiser.rate helps" in run.watch.news[0]
+    assert "it is behind; a larger objective.critic_optimiser.rate helps" in run.monitor.messages[0]
 
 
 @pytest.mark.parametrize("delayed", [False, True])

@@ -15,16 +15,18 @@ def presets_command(
 ) -> None:
     """List the presets with their table or figure of the paper, or the settings of one."""
     from controlvae.lab.cli.format import print_columns
-    from controlvae.lab.config import PRESETS, iter_settings, preset
+    from controlvae.lab.config import PRESETS, describe_settings, preset
 
     if name is not None:
-        pairs = iter_settings(preset(name))
-        settings = [(path, value) for path, value in pairs if "." in path or path in _PARTS]
-        width = max(len(path) for path, _ in settings)
-        typer.echo("\n".join(f"{path:{width}}  {value}" for path, value in settings))
+        settings = [tuple(one) for one in describe_settings(preset(name)) if _is_setting(one.path)]
+        print_columns(("setting", "value", "meaning"), settings, right="", fixed="setting")
         return
     rows = [(one.name, one.about, f"{one.training.steps:,}", one.paper) for one in PRESETS.values()]
     print_columns(("preset", "what", "steps", "paper"), rows, right="steps", fixed="preset")
+
+
+def _is_setting(path: str) -> bool:
+    return "." in path or path in _PARTS
 
 
 @cli.app.command("data", rich_help_panel=cli.TRAIN)
