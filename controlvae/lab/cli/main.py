@@ -5,7 +5,7 @@ import signal
 import sys
 import warnings
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from controlvae.errors import RunError, UserError
 
@@ -78,9 +78,17 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _show_warnings_as_lines() -> None:
-    """Print each warning once, as one line without its source."""
-    show = cache(lambda line: print(line, file=sys.stderr))
-    warnings.showwarning = lambda message, *_: show(f"controlvae: {message}".splitlines()[0])
+    """Print each warning once, as one line without its source.
+
+    A run without its data is no problem for some commands, and an error in the others.
+    """
+    print_once = cache(lambda line: print(line, file=sys.stderr))
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if category.__name__ != "MissingDataWarning":
+            print_once(f"controlvae: {message}".splitlines()[0])
+
+    warnings.showwarning = show
 
 
 def _shorten_spinning() -> None:
