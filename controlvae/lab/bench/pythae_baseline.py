@@ -1,6 +1,7 @@
-"""The same network and data under pythae's own trainer (https://github.com/clementchadebec/benchmark_VAE).
+"""Baseline for `bench`: the same network and data under the trainer of pythae.
 
-Imported only where pythae is installed: `pip install 'controlvae[bench]'`.
+Needs pythae (https://github.com/clementchadebec/benchmark_VAE):
+`pip install 'controlvae[bench]'`.
 """
 
 import logging
@@ -22,7 +23,8 @@ from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.models import build
 from controlvae.lab.models.base import VAE
 
-SUBSET = 4_096  # pictures held as floats; the trainer fetches them one by one, so more would cost the same
+# Images held as floats. The trainer fetches them one by one, so more would not be slower.
+_SUBSET = 4_096
 
 
 class _Encoder(BaseEncoder):
@@ -41,18 +43,17 @@ class _Decoder(BaseDecoder):
         self.layers = layers
 
     def forward(self, z: Tensor) -> ModelOutput:
-        return ModelOutput(
-            reconstruction=torch.sigmoid(self.layers(z))
-        )  # its losses take probabilities
+        # The losses of pythae take probabilities.
+        return ModelOutput(reconstruction=torch.sigmoid(self.layers(z)))
 
 
 class _Trainer(BaseTrainer):
     def _setup_callbacks(self) -> None:
-        """None of its progress bars, which would cost it time."""
+        """Skip the progress bars, which would cost time."""
         self.callback_handler = CallbackHandler(callbacks=[TrainingCallback()], model=self.model)
 
     def advance(self, steps: int) -> None:
-        """So many steps of its own `train_step`, on its own kind of loader: no checkpoints, no evaluation."""
+        """Train with the trainer's `train_step` and loader, without checkpoints and evaluation."""
         batch = self.training_config.per_device_train_batch_size
         sampler = RandomSampler(self.train_dataset, replacement=True, num_samples=steps * batch)
         self.train_loader = DataLoader(
@@ -64,7 +65,15 @@ class _Trainer(BaseTrainer):
 def pythae_loop(
     experiment: Experiment, examples: Dataset, device: torch.device
 ) -> Callable[[int], None]:
-    """pythae's trainer over its β-VAE with our network in torch's layers: a constant weight, no controller."""
+    """Return a function that trains steps of pythae's β-VAE with our network.
+
+    The weight is constant and there is no controller.
+
+    Args:
+        experiment: Experiment whose network and optimiser are used.
+        examples: Training set.
+        device: Device to train on.
+    """
     logging.getLogger("pythae.trainers.base_trainer.base_trainer").setLevel(logging.WARNING)
     model = build(experiment, examples)
     assert isinstance(model, VAE)
@@ -73,23 +82,19 @@ def pythae_loop(
         input_dim=examples.shape, latent_dim=model.latents, reconstruction_loss=loss, beta=4.0
     )
     vae = BetaVAE(config, _Encoder(model.encoder), _Decoder(model.decoder))
-    chosen = torch.randperm(len(examples))[:SUBSET].to(device)
-    data = BaseDataset(examples.batch(chosen).cpu(), torch.zeros(len(chosen)))
+    indices = torch.randperm(len(examples))[:_SUBSET].to(device)
+    data = BaseDataset(examples.batch(indices).cpu(), torch.zeros(len(indices)))
     adam, batch = experiment.optimiser, experiment.training.batch
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # it makes a folder for checkpoints, which are never written
-        trainer = _Trainer(
-            vae,
-            data,
-            training_config=BaseTrainerConfig(
-                folder,
-                per_device_train_batch_size=batch,
-                learning_rate=adam.at(1.0),
-                optimizer_cls="Adam",
-                optimizer_params={"betas": (adam.beta1, adam.beta2)},
-                no_cuda=device.type != "cuda",
-            ),
+    # The trainer creates a folder for checkpoints, which are never written.
+    with tempfile.TemporaryDirectory() as folder:
+        settings = BaseTrainerConfig(
+            folder,
+            per_device_train_batch_size=batch,
+            learning_rate=adam.at(1.0),
+            optimizer_cls="Adam",
+            optimizer_params={"betas": (adam.beta1, adam.beta2)},
+            no_cuda=device.type != "cuda",
         )
+        trainer = _Trainer(vae, data, training_config=settings)
         trainer.prepare_training()
     return trainer.advance

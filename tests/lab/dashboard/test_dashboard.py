@@ -27,7 +27,7 @@ from controlvae.lab.dashboard.run_list import RunList
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import decoded, load_run
+from controlvae.lab.runs.loaded import decode_images, load_run
 from controlvae.lab.runs.requests import request_target
 from controlvae.lab.training.loop import Run, train_runs
 from controlvae.lab.training.restore import restore
@@ -183,7 +183,7 @@ def test_the_picture_of_a_code_is_the_decoders(trained, page):
     with get(page, "/picture", run="some/ended", code=",".join(map(str, code))) as answer:
         shown = np.asarray(Image.open(io.BytesIO(answer.read())))
     run = load_run(RunFolder(trained / "some" / "ended"))
-    wanted = decoded(run, torch.tensor([code]))[0, 0].numpy()
+    wanted = decode_images(run, torch.tensor([code]))[0, 0].numpy()
     assert np.abs(shown[..., 0] / 255 - wanted).max() <= 0.5 / 255 + 1e-6
     assert [each["kl"] for each in found["latents"]] == sorted(
         (each["kl"] for each in found["latents"]), reverse=True
@@ -235,7 +235,7 @@ def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):
     shutil.copytree(trained / "some" / "stopped", tmp_path / "outside")
     assert status(post(f"../{tmp_path.name}/outside", b'{"target": 9}', **json_kind)) == 404
     assert status(f"{page}/picture?run=some/ended&code=1,2") == 400
-    assert not (trained / "some" / "stopped" / "asked.json").exists()
+    assert not (trained / "some" / "stopped" / "request.json").exists()
 
 
 def test_ctrl_c_ends_it_though_someone_is_watching(trained):
@@ -307,7 +307,7 @@ def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(
         )
         tab.wait("document.querySelector('.steer output').innerText.includes('when it is resumed')")
         assert tab.complaints == []
-    asked = trained / "some" / "stopped" / "asked.json"
+    asked = trained / "some" / "stopped" / "request.json"
     assert json.loads(asked.read_text()) == {"target": 7}
     asked.unlink()
 
