@@ -1,7 +1,7 @@
-"""Whether a loss is in nats per example: which sum or mean its reconstruction and its KL are.
+"""Units of a loss: finds which sum or mean the reconstruction and the KL of a VAE are.
 
-The commonest mistake with a VAE is a reconstruction averaged over pixels beside a KL summed over latents. It is found
-by computing both terms again and looking at the ratios.
+The most common mistake with a VAE is a reconstruction averaged over pixels next to a KL summed over
+latents. Both terms are computed again here, and the ratios show what was done.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from controlvae.distributions import Posterior, bernoulli, gaussian_kl, squared_error
 
-_ALIKE = 0.01  # relative
-_NOTHING = 1e-6  # nats, of which no units can be told
-_ERRORS = (
+_RELATIVE_TOLERANCE = 0.01
+_MIN_KL = 1e-6  # nats; the units of a smaller KL cannot be identified
+_ERROR_NAMES = (
     "squared error",
     "halved squared error",
     "squared error of sigmoid(output)",
@@ -22,165 +22,191 @@ _ERRORS = (
     "cross-entropy of probabilities",
     "absolute error",
 )
-_TOKEN_ERRORS = (
+_TOKEN_ERROR_NAMES = (
     "cross-entropy of tokens",
     "cross-entropy of tokens other than 0",
     "cross-entropy of tokens from 0 up",
 )
 
-_Known = tuple[
-    float | None, float, str
-]  # a factor, as in Found; what the term would then be; in words
-
 
 class TermCheck(NamedTuple):
-    """A term of the loss as it was recognised."""
+    """Result of the unit check of one term of the loss."""
 
     name: str
-    factor: (
-        float | None
-    )  # what it is as a multiple of nats per example; None where it was not recognised
-    words: str
+    factor: float | None  # the term as a multiple of nats per example; None if unknown
+    description: str
 
 
 class Sizes(NamedTuple):
-    """What a term may have been divided or multiplied by."""
+    """Sizes that a term may have been divided or multiplied by."""
 
     batch: int
     latents: int
-    values: int | None  # of one example of the data
+    values: int | None  # per example of the data
 
 
-class Errors(NamedTuple):
-    """What a reconstruction may be: each summed over an example's values and averaged over the batch."""
+class ReconstructionErrors(NamedTuple):
+    """Candidates for a reconstruction, summed over values and averaged over the batch."""
 
     names: tuple[str, ...]
     totals: Tensor  # (names,)
-    values: Tensor  # (names,), that the sum of an example is over, on average
+    values: Tensor  # (names,), mean number of values per example in each sum
 
 
-def errors_of(output: Tensor, x: Tensor) -> Errors:
-    """The errors of a decoder's output; `x` are values like it, or tokens, whose logits it holds."""
+class _Candidate(NamedTuple):
+    factor: float | None  # as in TermCheck
+    value: float
+    description: str
+
+
+def reconstruction_errors(output: Tensor, x: Tensor) -> ReconstructionErrors:
+    """Compute all usual reconstruction errors of a decoder's output.
+
+    Args:
+        output: Output of the decoder.
+        x: Data of the same shape, or tokens whose logits `output` holds.
+    """
     if output.shape == x.shape:
         totals = _value_errors(output, x)
-        return Errors(_ERRORS, totals, torch.full_like(totals, x[0].numel()))
-    logits = _logits_of(output, x)
-    each = functional.cross_entropy(logits.float(), x.clamp(min=0), reduction="none")
-    masks = torch.stack(
-        [torch.ones_like(each), (x >= 0) & (x != 0), x >= 0]
-    )  # PAD is often 0; -100 is torch's
-    return Errors(
-        _TOKEN_ERRORS, (each * masks).flatten(1).sum(1) / len(x), masks.flatten(1).sum(1) / len(x)
-    )
+        return ReconstructionErrors(_ERROR_NAMES, totals, torch.full_like(totals, x[0].numel()))
+    logits = _token_logits(output, x)
+    errors = functional.cross_entropy(logits.float(), x.clamp(min=0), reduction="none")
+    # Padding is often token 0; torch's default ignore_index is -100.
+    masks = torch.stack([torch.ones_like(errors), (x >= 0) & (x != 0), x >= 0])
+    totals = (errors * masks).flatten(1).sum(1) / len(x)
+    return ReconstructionErrors(_TOKEN_ERROR_NAMES, totals, masks.flatten(1).sum(1) / len(x))
 
 
-def _logits_of(output: Tensor, x: Tensor) -> Tensor:
-    """(batch, words, ...), as torch's cross-entropy takes them."""
+def _token_logits(output: Tensor, x: Tensor) -> Tensor:
+    """Return logits (batch, words, ...), as torch's cross-entropy takes them."""
     if not x.is_floating_point() and output.ndim == x.ndim + 1:
         if output.shape[:-1] == x.shape:
             return output.detach().movedim(-1, 1)
         if output.shape[:1] + output.shape[2:] == x.shape:
             return output.detach()
     raise ValueError(
-        f"x and output must have one shape, or be tokens and their logits, got {tuple(x.shape)} and "
-        f"{tuple(output.shape)}; leave them out where the reconstruction is another comparison"
+        f"x and output must have equal shapes, or be tokens and logits, got {tuple(x.shape)} and "
+        f"{tuple(output.shape)}; omit both if the reconstruction is another comparison"
     )
 
 
 def _value_errors(output: Tensor, x: Tensor) -> Tensor:
-    """As `_ERRORS`."""
+    """Return the errors of `_ERROR_NAMES`, in that order."""
     output, x = output.detach().float().flatten(1), x.detach().float().flatten(1)
     squared = (output - x).square().sum(1)
     probability = output.clamp(1e-7, 1 - 1e-7)
-    # Written out: torch's own refuses what is no probability, which logits are not, and all of it under autocast.
+    # torch's cross-entropy rejects values outside [0, 1], which logits are, and does not run under
+    # autocast. So it is written out here.
     cross_entropy = -(x * probability.log() + (1 - x) * torch.log1p(-probability)).sum(1)
-    as_pictures = output[:, None, None], x[:, None, None]  # of one row of pixels
-    each = (
+    as_images = output[:, None, None], x[:, None, None]  # images with one row of pixels
+    errors = (
         squared,
         squared / 2,
-        squared_error(*as_pictures),
-        bernoulli(*as_pictures),
+        squared_error(*as_images),
+        bernoulli(*as_images),
         cross_entropy,
         (output - x).abs().sum(1),
     )
-    return torch.stack(each).mean(1)
+    return torch.stack(errors).mean(1)
 
 
-def kls_of(posterior: Posterior) -> Tensor:
-    """The KL in nats per example; and what it would be were the log-variances logarithms of σ."""
+def candidate_kls(posterior: Posterior) -> Tensor:
+    """Return the KL in nats per example, and what it is if the log-variances are log σ."""
     doubled = Posterior(posterior.mean, 2 * posterior.log_variance)
     return torch.stack([gaussian_kl(each).sum(1).mean() for each in (posterior, doubled)])
 
 
-def recognise_kl(given: float, kls: list[float], sizes: Sizes) -> TermCheck:
-    """What `given` is, as a multiple of the KL in nats per example: that KL where it may be, or else the nearest."""
+def identify_kl(value: float, kls: list[float], sizes: Sizes) -> TermCheck:
+    """Identify the units of a KL term.
+
+    Args:
+        value: KL term of the loss.
+        kls: Its candidates, from `candidate_kls`.
+        sizes: Sizes it may have been divided or multiplied by.
+
+    Returns:
+        Nats per example if the value fits, otherwise the nearest common mistake.
+    """
     true, doubled = kls
-    if abs(true) < _NOTHING:
-        return TermCheck(
-            "KL", None, "zero on this batch, so its units cannot be told: reset() once it has grown"
-        )
-    if _alike(given, true):
+    if abs(true) < _MIN_KL:
+        reason = "zero on this batch, so its units are unknown; call reset() once it has grown"
+        return TermCheck("KL", None, reason)
+    if _is_close(value, true):
         return TermCheck("KL", 1.0, "in nats per example")
-    known: list[_Known] = [(factor, factor * true, words) for factor, words in _scalings(sizes)]
-    known.append(
-        (None, doubled, "right if these log-variances are logarithms of σ: give Health twice them")
-    )
-    factor, nearest, words = _nearest(given, known)
-    if not _alike(given, nearest):
-        words = f"{given:.4g} where means and log-variances make {true:.4g}: a sampled KL, another prior, or a mistake"
-        return TermCheck("KL", None, words)
-    return TermCheck("KL", factor, words)
+    candidates = [
+        _Candidate(factor, factor * true, description)
+        for factor, description in _common_factors(sizes)
+    ]
+    reason = "correct if these log-variances are log σ; pass twice their value to Health"
+    candidates.append(_Candidate(None, doubled, reason))
+    nearest = _nearest(value, candidates)
+    if not _is_close(value, nearest.value):
+        reason = (
+            f"{value:.4g}, but means and log-variances give {true:.4g}: a sampled KL, another "
+            "prior, or a mistake"
+        )
+        return TermCheck("KL", None, reason)
+    return TermCheck("KL", nearest.factor, nearest.description)
 
 
-def _scalings(sizes: Sizes) -> list[tuple[float, str]]:
-    """What a KL is often multiplied by in error, and what to do about it."""
-    known = [
+def _common_factors(sizes: Sizes) -> list[tuple[float, str]]:
+    """Return common wrong factors of a KL, each with its remedy."""
+    batch, latents, values = sizes
+    factors = [
         (
-            1 / sizes.latents,
-            f"a mean over {sizes.latents:,} latents: sum over them, or multiply by {sizes.latents:,}",
+            1 / latents,
+            f"a mean over {latents:,} latents; sum over them, or multiply by {latents:,}",
         ),
-        (sizes.batch, f"a sum over the batch: divide it by {sizes.batch:,}"),
-        (1 / sizes.batch, f"divided by the batch twice: multiply it by {sizes.batch:,}"),
-        (2.0, "twice what it should be: it lacks its factor 1/2"),
-        (-1.0, "negative: its sign is the wrong way round"),
+        (batch, f"a sum over the batch; divide it by {batch:,}"),
+        (1 / batch, f"divided by the batch twice; multiply it by {batch:,}"),
+        (2.0, "twice its correct value; the factor 1/2 is missing"),
+        (-1.0, "negative; its sign is wrong"),
     ]
-    if sizes.values:
-        share = (
-            f"divided by {sizes.values:,}, the values of an example: multiply by {sizes.values:,}"
+    if values:
+        remedy = f"divided by {values:,}, the values of an example; multiply it by {values:,}"
+        factors.append((1 / values, remedy))
+    return factors
+
+
+def identify_reconstruction(value: float, errors: ReconstructionErrors, batch: int) -> TermCheck:
+    """Identify the units of a reconstruction term.
+
+    Args:
+        value: Reconstruction term of the loss.
+        errors: Its candidates, from `reconstruction_errors`.
+        batch: Examples in the batch.
+
+    Returns:
+        The nearest candidate if it is close enough.
+    """
+    candidates = []
+    columns = (errors.names, errors.totals.tolist(), errors.values.tolist())
+    for name, total, values in zip(*columns, strict=True):
+        count = f"{values:,.1f}".removesuffix(".0")
+        averaged = (
+            f"the {name} averaged over the {count} values of an example; multiply it by {count}, "
+            "or sum it and divide by the batch"
         )
-        known.append((1 / sizes.values, share))
-    return known
+        for factor, description in (
+            (1.0, f"the {name} in nats per example"),
+            (1 / max(values, 1), averaged),
+            (batch, f"the {name} summed over the batch; divide it by {batch:,}"),
+        ):
+            candidates.append(_Candidate(factor, factor * total, description))
+    nearest = _nearest(value, candidates)
+    if _is_close(value, nearest.value):
+        return TermCheck("reconstruction", nearest.factor, nearest.description)
+    reason = (
+        "not a common error, so its units are unknown; it must be a sum over the values of each "
+        "example"
+    )
+    return TermCheck("reconstruction", None, reason)
 
 
-def recognise_reconstruction(given: float, errors: Errors, batch: int) -> TermCheck:
-    """Which error `given` is, summed or averaged over what: the nearest of all, and near enough."""
-    known: list[_Known] = [
-        (factor, factor * total, words)
-        for error, total, values in zip(
-            errors.names, errors.totals.tolist(), errors.values.tolist(), strict=True
-        )
-        for many in [f"{values:,.1f}".removesuffix(".0")]
-        for factor, words in (
-            (1.0, f"the {error} in nats per example"),
-            (
-                1 / max(values, 1),
-                f"the {error} averaged over the {many} values of an example: multiply it by {many}, "
-                f"or take its sum and divide by the batch",
-            ),
-            (batch, f"the {error} summed over the batch: divide it by {batch:,}"),
-        )
-    ]
-    factor, nearest, words = _nearest(given, known)
-    if _alike(given, nearest):
-        return TermCheck("reconstruction", factor, words)
-    words = "not one of the usual errors, so its units are for you to check: a sum over each example's values"
-    return TermCheck("reconstruction", None, words)
+def _nearest(value: float, candidates: list[_Candidate]) -> _Candidate:
+    """Return the candidate with the smallest relative distance; the first of equal ones."""
+    return min(candidates, key=lambda each: abs(value - each.value) / max(abs(each.value), 1e-30))
 
 
-def _nearest(given: float, known: list[_Known]) -> _Known:
-    """The one nearest to `given`, relative to its own size; of equals the first."""
-    return min(known, key=lambda each: abs(given - each[1]) / max(abs(each[1]), 1e-30))
-
-
-def _alike(a: float, b: float) -> bool:
-    return abs(a - b) <= _ALIKE * abs(b)
+def _is_close(a: float, b: float) -> bool:
+    return abs(a - b) <= _RELATIVE_TOLERANCE * abs(b)

@@ -1,6 +1,7 @@
-"""Health against closed forms, quadrature and torch's own distributions; and the mistakes it must find."""
+"""Tests of `Health` against closed forms, quadrature and torch.distributions."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -8,11 +9,12 @@ import torch.nn.functional as F
 from scipy import integrate, stats
 
 import controlvae as cv
+from controlvae.diagnostics.collapse import count_used_latents
 from controlvae.metrics.information import aggregate_divergence
 
 
 def batches(seed=0, examples=600, latents=5):
-    """Means and log-variances of an imaginary encoder, in uneven batches."""
+    """Return batches of means and log-variances; the last batch is smaller."""
     noise = torch.Generator().manual_seed(seed)
     scale = torch.linspace(0, 2, latents)
     mean = scale * torch.randn(examples, latents, generator=noise) + 0.3
@@ -20,55 +22,56 @@ def batches(seed=0, examples=600, latents=5):
     return list(zip(mean.split(70), log_variance.split(70), strict=True))
 
 
-def test_running_sums_equal_the_whole_set():
+def test_running_sums_equal_direct_computation():
     health = cv.Health()
     for mean, log_variance in batches():
         health.update(mean, log_variance)
     mean, log_variance = (torch.cat(parts) for parts in zip(*batches(), strict=True))
     posterior = torch.distributions.Normal(mean, (log_variance / 2).exp())
     kl = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).mean(0)
-    vitals = health.read()
-    assert vitals.kl_per_latent == pytest.approx(kl.tolist(), rel=1e-4)
-    assert vitals.active_units == cv.metrics.active_units(mean) == 4
-    assert vitals.mutual_information == pytest.approx(
+    report = health.read()
+    assert report.kl_per_latent == pytest.approx(kl.tolist(), rel=1e-4)
+    assert report.active_units == cv.metrics.active_units(mean) == 4
+    assert report.used_latents == count_used_latents(kl.tolist()) == 5
+    assert report.mutual_information == pytest.approx(
         cv.metrics.mutual_information(mean, log_variance), rel=1e-4
     )
-    assert vitals.examples == 600
+    assert report.examples == 600
 
 
-def test_only_the_last_examples_are_kept():
+def test_buffer_holds_the_last_examples():
     health = cv.Health(keep=100)
     for mean, log_variance in batches():
         health.update(mean, log_variance)
     mean, log_variance = (torch.cat(parts)[-100:] for parts in zip(*batches(), strict=True))
-    kept = health.read().mutual_information
-    # The ring begins elsewhere, so each example meets other noise.
-    assert kept.lower == pytest.approx(
+    information = health.read().mutual_information
+    # The ring buffer has another order, so each example gets other noise.
+    assert information.lower == pytest.approx(
         cv.metrics.mutual_information(mean, log_variance).lower, abs=0.3
     )
-    assert kept.examples == 100
+    assert information.examples == 100
 
 
 @pytest.mark.parametrize("sizes", [(9, 1), (12, 1, 1), (3, 4, 7, 2)], ids=str)
-def test_batches_larger_than_what_is_kept_leave_their_last_examples(sizes):
+def test_batches_larger_than_the_buffer_keep_their_end(sizes):
     health, numbers = cv.Health(keep=5), torch.arange(float(sum(sizes)))[:, None]
     for batch in numbers.split(list(sizes)):
         health.update(batch, torch.zeros_like(batch))
-    assert sorted(health._kept[0].flatten().tolist()) == numbers[-5:].flatten().tolist()
+    assert sorted(health._recent[0].flatten().tolist()) == numbers[-5:].flatten().tolist()
 
 
-def test_the_loss_is_looked_at_where_it_is_first_given_and_says_nothing_of_a_kl_of_zero():
+def test_loss_units_are_checked_on_the_first_batch_with_a_loss():
     health, mean = cv.Health(), torch.randn(8, 3)
     health.update(mean, torch.zeros_like(mean))
     health.update(mean, torch.zeros_like(mean), kl=mean.square().sum() / 2)
-    assert "a sum over the batch" in health.read().terms[0].words
+    assert "a sum over the batch" in health.read().terms[0].description
     health.reset()
     health.update(torch.zeros(8, 3), torch.zeros(8, 3), kl=0.0)
     assert health.read().effective_beta is None
-    assert "cannot be told" in health.read().terms[0].words
+    assert "units are unknown" in health.read().terms[0].description
 
 
-def test_a_first_batch_that_was_refused_is_still_to_come():
+def test_a_rejected_batch_does_not_count_as_first():
     health, mean = cv.Health(), torch.randn(8, 3)
     with pytest.raises(ValueError, match="kl must be"):
         health.update(mean, torch.zeros_like(mean), kl=torch.ones(8))
@@ -76,20 +79,20 @@ def test_a_first_batch_that_was_refused_is_still_to_come():
     assert len(health.read().terms) == 1
 
 
-@pytest.mark.parametrize("apart", [0.5, 1.0, 2.0])
-def test_mutual_information_of_one_bit_sent_through_noise(apart):
-    """Two kinds of example, q(z|x) = N(±a, 1): I(x; z) = H(z) - H(z|x), by quadrature."""
-    mean = apart * torch.tensor([-1.0, 1.0]).repeat(2_000)[:, None]
+@pytest.mark.parametrize("offset", [0.5, 1.0, 2.0])
+def test_mutual_information_of_one_noisy_bit(offset):
+    """With q(z|x) = N(±a, 1), I(x; z) = H(z) - H(z|x) by quadrature."""
+    mean = offset * torch.tensor([-1.0, 1.0]).repeat(2_000)[:, None]
     found = cv.metrics.mutual_information(mean, torch.zeros_like(mean))
-    density = lambda z: (stats.norm.pdf(z, -apart) + stats.norm.pdf(z, apart)) / 2  # noqa: E731
+    density = lambda z: (stats.norm.pdf(z, -offset) + stats.norm.pdf(z, offset)) / 2  # noqa: E731
     entropy = integrate.quad(lambda z: -density(z) * math.log(density(z)), -12, 12)[0]
     exact = entropy - 0.5 * math.log(2 * math.pi * math.e)
     assert found.lower == pytest.approx(exact, abs=0.03)
     assert exact <= found.upper
 
 
-def test_mutual_information_of_gaussian_codes_is_bracketed_and_capped():
-    """μ ~ N(0, s²), σ² = 1 - s²: the aggregate posterior is the prior, so I(x; z) = KL = -½ log(1 - s²) a latent."""
+def test_mutual_information_of_gaussian_codes_lies_between_its_bounds():
+    """If μ ~ N(0, s²) and σ² = 1 - s², q(z) = p(z) and I(x; z) = KL = -½ log(1 - s²) per latent."""
     torch.manual_seed(0)
     spread, latents = 0.9, 3
     mean = spread * torch.randn(3_000, latents)
@@ -100,26 +103,21 @@ def test_mutual_information_of_gaussian_codes_is_bracketed_and_capped():
     far = cv.metrics.mutual_information(torch.randn(50, 40), torch.full((50, 40), -12.0))
     assert far.lower == pytest.approx(math.log(50))
     mean = mean.double()
-    for scale, away in (
-        (1.0, 1e8),
-        (1e10, 0.0),
-    ):  # z may be measured from anywhere, and in any unit
+    # The information does not depend on the origin or the unit of z.
+    for scale, shift in ((1.0, 1e8), (1e10, 0.0)):
         moved = cv.metrics.mutual_information(
-            scale * mean + away, torch.full_like(mean, math.log(scale**2 * (1 - spread**2)))
+            scale * mean + shift, torch.full_like(mean, math.log(scale**2 * (1 - spread**2)))
         )
         assert moved.upper == pytest.approx(found.upper)
-    for narrow, away in (
-        (-40.0, 0.0),
-        (-60.0, 0.0),
-        (-40.0, 100.0),
-    ):  # squares multiplied out would cancel
+    # Expanded squares would cancel here.
+    for log_variance, shift in ((-40.0, 0.0), (-60.0, 0.0), (-40.0, 100.0)):
         found = cv.metrics.mutual_information(
-            torch.randn(50, 4).double() + away, torch.full((50, 4), narrow)
+            torch.randn(50, 4).double() + shift, torch.full((50, 4), log_variance)
         )
         assert found.lower == pytest.approx(math.log(50))
 
 
-def test_aggregate_divergence_is_that_of_a_gaussian():
+def test_aggregate_divergence_equals_the_gaussian_kl():
     exact = torch.distributions.kl_divergence(
         torch.distributions.Normal(torch.tensor([0.0, 1.5]), torch.tensor([1.0, 2.0])),
         torch.distributions.Normal(0.0, 1.0),
@@ -130,7 +128,7 @@ def test_aggregate_divergence_is_that_of_a_gaussian():
 
 
 def loss_of(kind, x, logits, mean, log_variance):
-    """The two terms as people write them, and what a weight of one then amounts to."""
+    """Return both terms of the loss with a common mistake, and the effective β."""
     summed = F.binary_cross_entropy_with_logits(logits, x, reduction="sum") / len(x)
     each = -0.5 * (1 + log_variance - mean**2 - log_variance.exp())
     kl = each.sum(1).mean()
@@ -155,7 +153,7 @@ def loss_of(kind, x, logits, mean, log_variance):
         ("sign", "wrong sign"),
         ("mean over latents", "β = 0.1667"),
         ("sum over the batch", "β = 32"),
-        ("both per pixel", "scaled alike"),
+        ("both per pixel", "same factor"),
     ],
 )
 def test_units_are_recognised(kind, words):
@@ -166,14 +164,14 @@ def test_units_are_recognised(kind, words):
     output = torch.sigmoid(logits) if kind == "mean squared error" else logits
     health = cv.Health()
     health.update(mean, log_variance, kl=kl, reconstruction=reconstruction, x=x, output=output)
-    vitals = health.read()
-    assert vitals.effective_beta == pytest.approx(beta)
-    assert vitals.alarms == [] if words is None else words in vitals.alarms[0]
-    assert all(alarm in " ".join(str(health).split()) for alarm in vitals.alarms)
+    report = health.read()
+    assert report.effective_beta == pytest.approx(beta)
+    assert report.alarms == [] if words is None else words in report.alarms[0]
+    assert all(alarm in " ".join(str(health).split()) for alarm in report.alarms)
 
 
 @pytest.mark.parametrize("channels_first", [False, True])
-def test_units_of_a_loss_over_tokens_are_recognised(channels_first):
+def test_token_loss_units_are_recognised(channels_first):
     torch.manual_seed(0)
     tokens, logits = torch.randint(1, 50, (16, 9)), torch.randn(16, 9, 50)
     tokens[:, 6:] = 0
@@ -193,15 +191,15 @@ def test_units_of_a_loss_over_tokens_are_recognised(channels_first):
     assert "not checked" in str(health)
 
 
-def test_one_latent_and_one_example_leave_nothing_to_average():
+def test_units_of_one_latent_and_one_example_are_correct():
     mean = torch.tensor([[1.5]])
     health = cv.Health()
     for _ in range(2):
         health.update(mean, 0 * mean, kl=1.125, reconstruction=4.0, x=0 * mean, output=mean + 0.5)
-    assert [found.factor for found in health.read().terms] == [1.0, 1.0]
+    assert [term.factor for term in health.read().terms] == [1.0, 1.0]
 
 
-def test_logarithms_of_sigma_are_noticed_even_where_they_nearly_double_the_kl():
+def test_log_sigma_in_place_of_log_variance_is_detected():
     for _ in range(200):
         mean, log_sigma = torch.randn(32, 6), torch.randn(32, 6) - 1
         kl = torch.distributions.kl_divergence(
@@ -209,10 +207,10 @@ def test_logarithms_of_sigma_are_noticed_even_where_they_nearly_double_the_kl():
         )
         health = cv.Health()
         health.update(mean, log_sigma, kl=kl.sum(1).mean())
-        assert "logarithms of σ" in health.read().terms[0].words
+        assert "log σ" in health.read().terms[0].description
 
 
-def test_a_collapsed_code_and_one_far_from_the_prior_raise_alarms():
+def test_collapse_distance_from_prior_and_nan_raise_alarms():
     health = cv.Health()
     health.update(1e-3 * torch.randn(64, 8), torch.zeros(64, 8))
     assert "collapsed" in health.read().alarms[0]
@@ -224,15 +222,15 @@ def test_a_collapsed_code_and_one_far_from_the_prior_raise_alarms():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("shapes", "message"),
     [(((8,), (8,)), "(batch, latents)"), (((8, 2), (8, 3)), "(8, 3)")],
 )
-def test_health_refuses_what_are_no_posteriors(given, words):
-    with pytest.raises(ValueError, match=words.replace("(", r"\(").replace(")", r"\)")):
-        cv.Health().update(*(torch.zeros(shape) for shape in given))
+def test_invalid_posterior_shapes_are_rejected(shapes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cv.Health().update(*(torch.zeros(shape) for shape in shapes))
 
 
-def test_health_first_seen_in_inference_goes_on_in_training():
+def test_updates_in_inference_mode_and_training_mix():
     health = cv.Health()
     with torch.inference_mode():
         health.update(torch.randn(8, 2), torch.zeros(8, 2))
@@ -240,8 +238,8 @@ def test_health_first_seen_in_inference_goes_on_in_training():
     assert health.read().examples == 16
 
 
-def test_nothing_waits_for_the_device():
-    """Nothing in `update` reads a value: it runs on tensors that have none."""
+def test_update_never_waits_for_the_device():
+    """Meta tensors have no values, so an update that reads one would fail."""
     health = cv.Health()
     meta = torch.zeros(4, 3, device="meta")
     for _ in range(3):
