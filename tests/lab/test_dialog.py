@@ -26,7 +26,7 @@ from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.evaluation.evaluate import evaluate
 from controlvae.lab.models import DialogVAE
-from controlvae.lab.models.dialog_vae import UtteranceReader
+from controlvae.lab.models.dialog_vae import UtteranceEncoder
 from controlvae.lab.models.reconstruction import act_nll, sequence_nll, words_nll
 from controlvae.lab.objectives.bag_of_words import bag_of_words_nll
 from controlvae.lab.plots.samples import make_sample_grid
@@ -238,7 +238,7 @@ def test_of_switchboards_size_it_is_the_released_network():
 
 
 def test_an_utterance_is_read_as_torch_reads_packed_ones_both_ways():
-    reader, embedding = UtteranceReader(6, 5), nn.Embedding(30, 6)
+    reader, embedding = UtteranceEncoder(6, 5), nn.Embedding(30, 6)
     tokens, lengths = torch.randint(4, 30, (3, 9)), [3, 9, 6]
     for row, length in zip(tokens, lengths, strict=True):
         row[length - 1], row[length:] = EOS, PAD
@@ -319,9 +319,9 @@ def test_products_in_bf16_leave_the_kl_in_float32(talk):
 def test_what_it_says_has_the_probability_of_hearing_it(talk):
     model, x = small(talk, acts=False), talk.batch(torch.arange(8))
     with torch.no_grad():
-        given = model.read(x)
-        z = model.before(given).sample(torch.randn(8, 4))
-        tokens, log_probability = model.respond(z, given, longest=12, seed=1, temperature=1.0)
+        given = model.encode_context(x)
+        z = model.compute_prior(given).sample(torch.randn(8, 4))
+        tokens, log_probability = model.respond(z, given, max_tokens=12, seed=1, temperature=1.0)
         heard = words_nll(model, z, type(x)(**{**vars(x), "response": tokens}), given)
     assert torch.allclose(log_probability, -heard, atol=1e-3)
     assert not act_nll(model, z, x, given).any()
@@ -330,7 +330,7 @@ def test_what_it_says_has_the_probability_of_hearing_it(talk):
 def test_without_the_true_act_it_builds_on_the_one_it_expects(talk):
     model = small(talk)
     with torch.no_grad():
-        given = model.read(talk.batch(torch.arange(3)))
+        given = model.encode_context(talk.batch(torch.arange(3)))
         code = torch.cat([given, torch.randn(3, 4)], 1)
         odds = torch.softmax(model.acts.guess(code), 1)
         by_hand = sum(odds[:, [i]] * model.acts.embedding.weight[i] for i in range(odds.shape[1]))

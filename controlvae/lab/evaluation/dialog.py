@@ -210,8 +210,8 @@ def respond(
     """
     assert isinstance(run.model, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
-    given = run.model.read(x)
-    prior = run.model.before(given)
+    given = run.model.encode_context(x)
+    prior = run.model.compute_prior(given)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(count, *prior.mean.shape, generator=generator).to(run.device)
     z: Tensor = prior.sample(noise).transpose(0, 1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""The conditional VAE for dialogs: z is a code of the response, given what was said before it."""
+"""Conditional VAE of dialogs: z describes the response, given the dialog before it."""
 
 from typing import Any
 
@@ -9,17 +9,22 @@ from torch import Tensor, nn
 from controlvae.distributions import Posterior
 from controlvae.lab.data.text.dialogs import PROFILE, Exchanges
 from controlvae.lab.data.text.vocabulary import BOS, PAD
-from controlvae.lab.models import rnn as recurrent
-from controlvae.lab.models.generation import State, Written, first_tokens, write
+from controlvae.lab.models.generation import (
+    GeneratedTokens,
+    State,
+    first_tokens,
+    generate_tokens,
+)
+from controlvae.lab.models.rnn import run_rnn
 
-_SPREAD = 0.08  # weights start uniform in ± this, as in the released code
+_INITIAL_RANGE = 0.08  # weights start uniform in ± this, as in the released code
 
 
-class Last(nn.Module):
-    """A GRU's state after the last real place of each row, (batch, width).
+class LastState(nn.Module):
+    """GRU that returns its state after the last real place of each row, (batch, width).
 
-    The rows go on through their padding and the state is picked where they ended: one static shape, and no lengths to
-    wait for.
+    It also runs over the padding, and the state is selected where each row ended. Shapes are
+    therefore static and there are no lengths to wait for.
     """
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -27,66 +32,72 @@ class Last(nn.Module):
         self.gru = nn.GRU(inputs, width, batch_first=True)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x: (batch, T, inputs); lengths: (batch,)."""
-        states, _ = recurrent.run(self.gru, x)
+        """Read rows x, (batch, T, inputs), of these lengths, (batch,)."""
+        states, _ = run_rnn(self.gru, x)
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2])
         return states.gather(1, last).squeeze(1)
 
 
-class UtteranceReader(nn.Module):
-    """An utterance read both ways: the last states of two GRUs side by side, (batch, 2 width)."""
+class UtteranceEncoder(nn.Module):
+    """Bidirectional GRU over an utterance. Returns both last states, (batch, 2 width)."""
 
     def __init__(self, embedding: int, width: int) -> None:
         super().__init__()
-        self.onward, self.back = Last(embedding, width), Last(embedding, width)
+        self.onward, self.back = LastState(embedding, width), LastState(embedding, width)
 
     def forward(self, tokens: Tensor, embedding: nn.Embedding) -> Tensor:
-        """tokens: (batch, T), words, EOS, then PAD."""
+        """Encode tokens, (batch, T): words, EOS, then PAD."""
         tokens = F.pad(tokens, (1, 0), value=BOS)
         lengths = (tokens != PAD).sum(1)
         place = lengths[:, None] - 1 - torch.arange(tokens.shape[1], device=tokens.device)
-        mirrored = tokens.gather(
-            1, place.clamp(min=0)
-        )  # the last word first; what follows BOS is never looked at
+        # The last word comes first. Places after BOS repeat it and are not read.
+        mirrored = tokens.gather(1, place.clamp(min=0))
         return torch.cat(
             [self.onward(embedding(tokens), lengths), self.back(embedding(mirrored), lengths)], 1
         )
 
 
-class Acts(nn.Module):
-    """Dialog acts, known in training and guessed from the code afterwards (kgCVAE)."""
+class DialogActs(nn.Module):
+    """Dialog acts, known in training and predicted from z and the context otherwise (kgCVAE).
+
+    Args:
+        acts: Number of dialog acts.
+        size: Size of an act's embedding.
+        code: Size of the context and z together.
+        hidden: Width of the predicting layer.
+    """
 
     def __init__(self, acts: int, size: int, code: int, hidden: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(acts, size)
-        self.view = nn.Sequential(
-            nn.Linear(size, size), nn.Tanh()
-        )  # as the recognition network sees it
+        # Input of the recognition network.
+        self.view = nn.Sequential(nn.Linear(size, size), nn.Tanh())
         self.guess = nn.Sequential(nn.Linear(code, hidden), nn.Tanh(), nn.Linear(hidden, acts))
 
-    def expected(self, code: Tensor) -> Tensor:
-        """The embedding to be expected, for the decoder where the act is not known: (batch, size)."""
+    def expected_embedding(self, code: Tensor) -> Tensor:
+        """Return the mean embedding under the predicted acts, (batch, size)."""
         return torch.softmax(self.guess(code), 1) @ self.embedding.weight
 
 
 class DialogVAE(nn.Module):
-    """A response to a Gaussian posterior beside a learnt prior, both given the context; and latents back to words.
+    """Conditional VAE of responses, with a learnt prior given the context.
 
-    With its defaults it is the network of Zhao et al., *Learning discourse-level diversity for neural dialog models
-    using conditional variational autoencoders*, 2017: kgCVAE, the paper's model in its released code; with `acts=0`
-    their basic CVAE. The context is a GRU over utterances read both ways, beside the topic and who speaks.
+    With its defaults it is the network of Zhao et al., *Learning discourse-level diversity for
+    neural dialog models using conditional variational autoencoders*, 2017: kgCVAE, the paper's
+    model in its released code. With `acts=0` it is their basic CVAE. The context is a GRU over
+    utterances, which are read in both directions, together with the topic and the speakers.
 
     Args:
-        vocabulary: number of words, with the four that stand for none.
-        topics: number of topics, with the unknown one.
-        acts: number of dialog acts, with the unknown one; 0 leaves acts out.
-        latents: size of z.
-        embedding: size of a word.
-        utterance: width of each of the GRUs that read an utterance.
-        context: width of the GRU over utterances.
-        hidden: width of the decoder and of the layers that guess acts and the bag of words.
-        labels: size of a topic and of an act.
-        bag_of_words: whether words are guessed from the code in any order, too.
+        vocabulary: Number of tokens, including the four special ones.
+        topics: Number of topics, including the unknown one.
+        acts: Number of dialog acts, including the unknown one. 0 builds a model without acts.
+        latents: Size of z.
+        embedding: Size of a token.
+        utterance: Width of each GRU that reads an utterance.
+        context: Width of the GRU over utterances.
+        hidden: Width of the decoder and of the layers that predict acts and the bag of words.
+        labels: Size of a topic and of an act.
+        bag_of_words: Whether the model also predicts the response's words in any order.
     """
 
     padding_id = PAD
@@ -106,17 +117,17 @@ class DialogVAE(nn.Module):
     ) -> None:
         super().__init__()
         self.latents = latents
-        given = context + labels + 2 * PROFILE
-        code, act = given + latents, labels if acts else 0
+        context_size = context + labels + 2 * PROFILE
+        code, act = context_size + latents, labels if acts else 0
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.topics = nn.Embedding(topics, labels)
-        self.utterance = UtteranceReader(embedding, utterance)
-        self.context = Last(2 * utterance + 2, context)
-        self.acts = Acts(acts, labels, code, hidden) if acts else None
-        self.recognition = nn.Linear(given + 2 * utterance + act, 2 * latents)
-        between = max(2 * latents, 100)
+        self.utterance = UtteranceEncoder(embedding, utterance)
+        self.context = LastState(2 * utterance + 2, context)
+        self.acts = DialogActs(acts, labels, code, hidden) if acts else None
+        self.recognition = nn.Linear(context_size + 2 * utterance + act, 2 * latents)
+        prior_width = max(2 * latents, 100)
         self.prior = nn.Sequential(
-            nn.Linear(given, between), nn.Tanh(), nn.Linear(between, 2 * latents)
+            nn.Linear(context_size, prior_width), nn.Tanh(), nn.Linear(prior_width, 2 * latents)
         )
         self.bag = (
             nn.Sequential(nn.Linear(code, hidden), nn.Tanh(), nn.Linear(hidden, vocabulary))
@@ -130,91 +141,120 @@ class DialogVAE(nn.Module):
             if "bias" in name:
                 nn.init.zeros_(parameter)
             else:
-                nn.init.uniform_(parameter, -_SPREAD, _SPREAD)
+                nn.init.uniform_(parameter, -_INITIAL_RANGE, _INITIAL_RANGE)
 
-    def read(self, x: Exchanges) -> Tensor:
-        """What is given: the context, the topic and who speaks. (batch, size)"""
-        return self._given(x, self._utterances(x.context.flatten(0, 1)))
+    def encode_context(self, x: Exchanges) -> Tensor:
+        """Return the encoded context: utterances, topic and speakers, (batch, size)."""
+        return self._join_context(x, self._encode_utterances(x.context.flatten(0, 1)))
 
-    def before(self, given: Tensor) -> Posterior:
-        """p(z|context), from what `read` gave."""
-        return Posterior.of(self.prior(given))._replace(given=given)
+    def compute_prior(self, context: Tensor) -> Posterior:
+        """Return p(z|context) of an encoded context."""
+        return Posterior.of(self.prior(context))._replace(given=context)
 
     def encode(self, x: Exchanges) -> Posterior:
-        """q(z|response, context), with its prior and what is given."""
-        states = self._utterances(x.context.flatten(0, 1), x.response)
-        given = self._given(x, states[: -len(x)])
-        seen = [given, states[-len(x) :]]
+        """Return q(z|response, context), together with its prior and the encoded context."""
+        states = self._encode_utterances(x.context.flatten(0, 1), x.response)
+        context = self._join_context(x, states[: -len(x)])
+        inputs = [context, states[-len(x) :]]
         if self.acts is not None:
-            seen.append(self.acts.view(self.acts.embedding(x.act)))
-        return Posterior.of(self.recognition(torch.cat(seen, 1)))._replace(
-            prior=self.before(given), given=given
-        )
+            inputs.append(self.acts.view(self.acts.embedding(x.act)))
+        posterior = Posterior.of(self.recognition(torch.cat(inputs, 1)))
+        return posterior._replace(prior=self.compute_prior(context), given=context)
 
-    def decode(self, z: Tensor, x: Exchanges, given: Tensor | None = None) -> Tensor:
-        """Logits of the token at each place of the response, given the true ones before it and its true act.
+    def decode(self, z: Tensor, x: Exchanges, context: Tensor | None = None) -> Tensor:
+        """Return logits of the response's tokens, given its true act and the true tokens before.
 
-        (batch, T, vocabulary). `given` is what `read` gave, where it is at hand.
+        Args:
+            z: Latents, (batch, latents).
+            x: Exchanges.
+            context: Result of `encode_context`, or None to compute it.
+
+        Returns:
+            Logits, (batch, T, vocabulary).
         """
-        code = self._code(z, x, given)
+        code = self._join_code(z, x, context)
         act = None if self.acts is None else self.acts.embedding(x.act)
         inputs = F.pad(x.response[:, :-1], (1, 0), value=BOS)
-        return self._run(inputs, self._first(code, act), act)[0]
+        return self._run_decoder(inputs, self._initial_hidden(code, act), act)[0]
 
-    def act_logits(self, z: Tensor, x: Exchanges, given: Tensor | None = None) -> Tensor | None:
-        """Of the response's act, (batch, acts); None without acts."""
-        return None if self.acts is None else self.acts.guess(self._code(z, x, given))
+    def act_logits(self, z: Tensor, x: Exchanges, context: Tensor | None = None) -> Tensor | None:
+        """Return logits of the response's act, (batch, acts), or None without acts.
 
-    def bag_logits(self, z: Tensor, x: Exchanges, given: Tensor | None = None) -> Tensor:
-        """Of the response's words in any order, (batch, vocabulary)."""
+        Args:
+            z: Latents, (batch, latents).
+            x: Exchanges.
+            context: Result of `encode_context`, or None to compute it.
+        """
+        return None if self.acts is None else self.acts.guess(self._join_code(z, x, context))
+
+    def bag_logits(self, z: Tensor, x: Exchanges, context: Tensor | None = None) -> Tensor:
+        """Return logits of the response's words in any order, (batch, vocabulary).
+
+        Args:
+            z: Latents, (batch, latents).
+            x: Exchanges.
+            context: Result of `encode_context`, or None to compute it.
+        """
         assert self.bag is not None
-        return self.bag(self._code(z, x, given))
+        return self.bag(self._join_code(z, x, context))
 
     @torch.no_grad()
-    def respond(self, z: Tensor, given: Tensor, longest: int = 40, **how: Any) -> Written:
-        """A response for each z and what is given; `how` is as in `write`."""
-        return write(self, torch.cat([given, z], 1), longest, **how)
+    def respond(
+        self, z: Tensor, context: Tensor, max_tokens: int = 40, **options: Any
+    ) -> GeneratedTokens:
+        """Generate one response per row of z.
+
+        Args:
+            z: Latents, (batch, latents).
+            context: Result of `encode_context`.
+            max_tokens: Maximum number of tokens, including EOS.
+            **options: Further options of `generate_tokens`.
+        """
+        return generate_tokens(self, torch.cat([context, z], 1), max_tokens, **options)
 
     def start(self, code: Tensor) -> State:
-        """As a `Writer`, from what is given beside z."""
-        act = None if self.acts is None else self.acts.expected(code)
-        return self._first(code, act), *([] if act is None else [act])
+        """Return the state before the first token, from context and z. See `StepwiseDecoder`."""
+        act = None if self.acts is None else self.acts.expected_embedding(code)
+        return self._initial_hidden(code, act), *([] if act is None else [act])
 
     def step(self, tokens: Tensor | None, state: State) -> tuple[Tensor, State]:
+        """Return logits of the next token and the new state. See `StepwiseDecoder`."""
         hidden, *act = state
         inputs = first_tokens(hidden) if tokens is None else tokens[:, None]
-        logits, hidden = self._run(inputs, hidden, act[0] if act else None)
+        logits, hidden = self._run_decoder(inputs, hidden, act[0] if act else None)
         return logits[:, 0], (hidden, *act)
 
-    def _utterances(self, *rows: Tensor) -> Tensor:
-        """All of these read at once, as wide as the widest: a GRU's time is in its steps, not in its rows."""
+    def _encode_utterances(self, *rows: Tensor) -> Tensor:
+        """Encode all rows in one call, because a GRU's time is in its steps, not in its rows."""
         width = max(each.shape[1] for each in rows)
         padded = [F.pad(each, (0, width - each.shape[1]), value=PAD) for each in rows]
         return self.utterance(torch.cat(padded), self.embedding)
 
-    def _given(self, x: Exchanges, utterances: Tensor) -> Tensor:
-        """From the utterances of the context, (batch x window, width)."""
+    def _join_context(self, x: Exchanges, utterances: Tensor) -> Tensor:
+        """Return the encoded context from its utterances, (batch x window, width)."""
         floors = torch.stack([1 - x.floors, x.floors], 2).to(utterances.dtype)
-        spoken = (x.context[:, :, 0] != PAD).sum(1)
-        context = self.context(torch.cat([utterances.view(*x.floors.shape, -1), floors], 2), spoken)
-        return torch.cat([self._topic(x.topic), x.profiles.flatten(1), context], 1)
+        count = (x.context[:, :, 0] != PAD).sum(1)
+        context = self.context(torch.cat([utterances.view(*x.floors.shape, -1), floors], 2), count)
+        return torch.cat([self._embed_topic(x.topic), x.profiles.flatten(1), context], 1)
 
-    def _topic(self, topic: Tensor) -> Tensor:
-        """Its embedding; the unknown one, the first, stands in the middle of the known: (batch, labels)."""
+    def _embed_topic(self, topic: Tensor) -> Tensor:
+        """Return topic embeddings. The unknown topic, the first, is the mean of the known ones."""
         table = self.topics.weight
         if len(table) == 1:
             return self.topics(topic)
         return torch.where(topic[:, None] == 0, table[1:].mean(0), self.topics(topic))
 
-    def _code(self, z: Tensor, x: Exchanges, given: Tensor | None) -> Tensor:
-        return torch.cat([self.read(x) if given is None else given, z], 1)
+    def _join_code(self, z: Tensor, x: Exchanges, context: Tensor | None) -> Tensor:
+        return torch.cat([self.encode_context(x) if context is None else context, z], 1)
 
-    def _first(self, code: Tensor, act: Tensor | None) -> Tensor:
+    def _initial_hidden(self, code: Tensor, act: Tensor | None) -> Tensor:
         return self.first(code if act is None else torch.cat([code, act], 1))
 
-    def _run(self, inputs: Tensor, hidden: Tensor, act: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _run_decoder(
+        self, inputs: Tensor, hidden: Tensor, act: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         x = self.embedding(inputs)
         if act is not None:
             x = torch.cat([x, act[:, None].expand(-1, x.shape[1], -1)], 2)
-        x, hidden = recurrent.run(self.decoder, x, hidden[None].contiguous())
+        x, hidden = run_rnn(self.decoder, x, hidden[None].contiguous())
         return self.output(x), hidden[0]

@@ -20,7 +20,7 @@ def reconstruction_loss(likelihood: Likelihood) -> ReconstructionLoss:
     if likelihood == "tokens":
         return sequence_nll
     nll = pixel_nll(likelihood)
-    return lambda model, z, x, given: nll(model.decode(z), x, model.pixel_log_variance)
+    return lambda model, z, x, context: nll(model.decode(z), x, model.pixel_log_variance)
 
 
 def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -42,42 +42,42 @@ def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
     return loss.view(tokens.shape).sum(-1)
 
 
-def sequence_nll(model: Any, z: Tensor, x: Tensor | Exchanges, given: Tensor | None) -> Tensor:
+def sequence_nll(model: Any, z: Tensor, x: Tensor | Exchanges, context: Tensor | None) -> Tensor:
     """Return -log p(x|z) of sentences, or of responses and their dialog acts, (batch,).
 
     Args:
         model: A `TextVAE` for sentences, or a `DialogVAE` for exchanges.
         z: Latents, (batch, latents).
         x: Sentences, (batch, T), or exchanges.
-        given: Encoded context of the exchanges, or None to compute it.
+        context: Encoded context of the exchanges, or None to compute it.
     """
     if not isinstance(x, Exchanges):
         return token_nll(model.decode(z, x), x)
-    return words_nll(model, z, x, given) + act_nll(model, z, x, given)
+    return words_nll(model, z, x, context) + act_nll(model, z, x, context)
 
 
-def words_nll(model: DialogVAE, z: Tensor, x: Exchanges, given: Tensor | None) -> Tensor:
+def words_nll(model: DialogVAE, z: Tensor, x: Exchanges, context: Tensor | None) -> Tensor:
     """Return -log p(words|z, context, act), on which the paper's dialog perplexity is based.
 
     Args:
         model: Model of the dialogs.
         z: Latents, (batch, latents).
         x: Exchanges.
-        given: Encoded context of the exchanges, or None to compute it.
+        context: Encoded context of the exchanges, or None to compute it.
     """
-    return token_nll(model.decode(z, x, given), x.response)
+    return token_nll(model.decode(z, x, context), x.response)
 
 
-def act_nll(model: DialogVAE, z: Tensor, x: Exchanges, given: Tensor | None) -> Tensor:
+def act_nll(model: DialogVAE, z: Tensor, x: Exchanges, context: Tensor | None) -> Tensor:
     """Return -log p(act|z, context), or zeros if the model has no dialog acts.
 
     Args:
         model: Model of the dialogs.
         z: Latents, (batch, latents).
         x: Exchanges.
-        given: Encoded context of the exchanges, or None to compute it.
+        context: Encoded context of the exchanges, or None to compute it.
     """
-    logits = model.act_logits(z, x, given)
+    logits = model.act_logits(z, x, context)
     if logits is None:
         return z.new_zeros(len(z))
     return F.cross_entropy(logits.float(), x.act, reduction="none")

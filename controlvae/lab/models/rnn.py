@@ -1,4 +1,4 @@
-"""Recurrent layers, with the range of float32."""
+"""Recurrent layers that always run in float32."""
 
 from typing import Any
 
@@ -6,11 +6,20 @@ import torch
 from torch import Tensor, nn
 
 
-def run(layer: nn.GRU | nn.LSTM, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-    """What the layer gives, in float32 wherever it is called.
+def run_rnn(layer: nn.GRU | nn.LSTM, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    """Run a recurrent layer in float32, also within autocast.
 
-    Within an autocast to bfloat16, torch 2.11 runs cuDNN's recurrent layers in float16 all the same, without the loss
-    scaling that float16 needs. Long training on text became NaN, each time after a batch of the longest sentences.
+    Under autocast to bfloat16, torch 2.11 runs cuDNN's recurrent layers in float16 and without the
+    loss scaling that float16 needs. Long training on text then became NaN, each time after a batch
+    of the longest sentences.
+
+    Args:
+        layer: Layer with `batch_first=True`.
+        x: Inputs, (batch, T, size).
+        state: Initial state, or None for zeros.
+
+    Returns:
+        Outputs, (batch, T, width), and the final state.
     """
     if isinstance(state, tuple):
         state = tuple(each.float() for each in state)

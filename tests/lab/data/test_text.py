@@ -21,7 +21,7 @@ from controlvae.lab.data.text import grammar
 from controlvae.lab.data.text import sentences as text
 from controlvae.lab.data.text.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from controlvae.lab.models.reconstruction import token_nll
-from controlvae.lab.models.text_vae import LSTMReader, TextVAE, TransformerWriter
+from controlvae.lab.models.text_vae import LSTMEncoder, TextVAE, TransformerDecoder
 from controlvae.lab.models.transformer import Dropout
 
 WORDS = 30
@@ -356,7 +356,7 @@ def test_with_penn_treebanks_words_it_is_the_released_network():
 
 
 def test_the_lstm_reader_is_torchs_on_packed_sentences():
-    reader, tokens, lengths = LSTMReader(WORDS, 8), rows(3, 9, 6), [3, 9, 6]
+    reader, tokens, lengths = LSTMEncoder(WORDS, 8), rows(3, 9, 6), [3, 9, 6]
     packed = nn.utils.rnn.pack_padded_sequence(
         reader.embedding(tokens), lengths, batch_first=True, enforce_sorted=False
     )
@@ -374,7 +374,7 @@ def test_recurrent_layers_keep_float32_within_an_autocast():
 def test_the_transformer_writer_is_torchs():
     torch.manual_seed(0)
     writer, z, tokens = (
-        TransformerWriter(WORDS, 4, 16, 2, 4, 32, 20),
+        TransformerDecoder(WORDS, 4, 16, 2, 4, 32, 20),
         torch.randn(3, 4),
         rows(5, 9, 7),
     )
@@ -547,8 +547,8 @@ def test_draws_follow_the_models_own_odds_and_the_cuts():
         ({"temperature": -1.0}, "temperature must be"),
         ({"top_k": 0}, "top_k must be"),
         ({"top_p": 0.0}, "top_p must lie"),
-        ({"beam": 4, "top_k": 2}, "stands alone"),
-        ({"longest": 0}, "longest must be"),
+        ({"beam": 4, "top_k": 2}, "beam=4"),
+        ({"max_tokens": 0}, "max_tokens must be"),
         ({"longest": 400, "banned": (PAD, BOS, EOS)}, "positions=300 is too few"),
     ],
 )
