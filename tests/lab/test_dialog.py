@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 
 import numpy as np
 import pytest
@@ -21,14 +20,10 @@ from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.data.text import switchboard
 from controlvae.lab.data.text.dialogs import Names, Utterance, as_examples
 from controlvae.lab.data.text.synthetic_dialog import draw_dialogs, small_talk
-from controlvae.lab.data.text.vocabulary import BOS, EOS, PAD, UNK
+from controlvae.lab.data.text.vocabulary import PAD, UNK
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.evaluation.evaluate import evaluate
-from controlvae.lab.models import DialogVAE
-from controlvae.lab.models.dialog_vae import UtteranceEncoder
-from controlvae.lab.models.reconstruction import act_nll, sequence_nll, words_nll
-from controlvae.lab.objectives.bag_of_words import bag_of_words_nll
 from controlvae.lab.plots.samples import make_sample_grid
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
@@ -64,23 +59,6 @@ TINY = [
 def dialogs(path, *objects):
     path.write_text("\n".join(map(json.dumps, objects)))
     return switchboard.read_dialogs(path)
-
-
-def small(examples, acts=True, bag=True):
-    torch.manual_seed(3)
-    names = examples.names
-    sizes = {"latents": 4, "embedding": 6, "utterance": 5, "context": 7, "hidden": 8, "labels": 3}
-    model = DialogVAE(
-        len(names.words),
-        len(names.topics),
-        len(names.acts) if acts else 0,
-        **sizes,
-        bag_of_words=bag,
-    ).eval()
-    with torch.no_grad():  # as they start, its choices are nearly even
-        for parameter in model.parameters():
-            parameter.mul_(8)
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -226,67 +204,6 @@ def test_switchboard_is_all_there():
     assert "cut to 38 words" in test.source
 
 
-# The model
-
-
-def test_of_switchboards_size_it_is_the_released_network():
-    model = DialogVAE(10_002, topics=70, acts=42)
-    second = sum(
-        p.numel() for name, p in model.named_parameters() if "bias_hh" in name
-    )  # torch's GRU has two biases
-    assert sum(p.numel() for p in model.parameters()) - second == 15_809_936
-
-
-def test_an_utterance_is_read_as_torch_reads_packed_ones_both_ways():
-    reader, embedding = UtteranceEncoder(6, 5), nn.Embedding(30, 6)
-    tokens, lengths = torch.randint(4, 30, (3, 9)), [3, 9, 6]
-    for row, length in zip(tokens, lengths, strict=True):
-        row[length - 1], row[length:] = EOS, PAD
-    both = nn.GRU(6, 5, batch_first=True, bidirectional=True)
-    for name, parameter in both.named_parameters():
-        own = reader.back if name.endswith("_reverse") else reader.onward
-        parameter.data = getattr(own.gru, name.removesuffix("_reverse")).data
-    begun = embedding(nn.functional.pad(tokens, (1, 0), value=BOS))
-    packed = nn.utils.rnn.pack_padded_sequence(
-        begun, [n + 1 for n in lengths], batch_first=True, enforce_sorted=False
-    )
-    _, last = both(packed)
-    assert torch.allclose(reader(tokens, embedding), torch.cat([last[0], last[1]], 1), atol=1e-6)
-
-
-@pytest.mark.parametrize("acts", [True, False])
-def test_neither_padding_nor_neighbours_change_anything(talk, acts):
-    model, chosen = small(talk, acts), torch.arange(12)
-    posterior = model.encode(talk.batch(chosen))
-    z = posterior.sample(torch.randn(12, 4))
-    cost = sequence_nll(model, z, talk.batch(chosen), posterior.given)
-    assert torch.allclose(cost, sequence_nll(model, z, talk.batch(chosen), None), atol=1e-4)
-    for one in chosen:
-        x = talk.batch(one[None], talk.lengths[one].tolist())
-        alone = model.encode(x)
-        assert torch.allclose(alone.mean, posterior.mean[one], atol=1e-5)
-        assert torch.allclose(alone.prior.mean, posterior.prior.mean[one], atol=1e-5)
-        assert torch.allclose(
-            sequence_nll(model, z[one][None], x, alone.given), cost[one], atol=1e-3
-        )
-
-
-def test_the_prior_sees_the_context_and_the_posterior_the_response_and_its_act(talk):
-    model, x = small(talk), talk.batch(torch.arange(4))
-    plain = model.encode(x)
-    for name, changed in {
-        "response": x.response.roll(1, 0),
-        "act": x.act.roll(1),
-        "context": x.context.roll(1, 0),
-        "topic": x.topic + 1,
-        "profiles": x.profiles + 1,
-        "floors": 1 - x.floors,
-    }.items():
-        other = model.encode(type(x)(**{**vars(x), name: changed}))
-        assert not torch.allclose(other.mean, plain.mean)
-        assert torch.equal(other.prior.mean, plain.prior.mean) == (name in ("response", "act"))
-
-
 def test_kl_and_densities_are_those_of_torchs_gaussians():
     mean, log_variance, prior_mean, prior_log_variance = torch.randn(4, 5, 3).double()
     posterior = Posterior(mean, log_variance, Posterior(prior_mean, prior_log_variance))
@@ -304,49 +221,6 @@ def test_kl_and_densities_are_those_of_torchs_gaussians():
         posterior.log_density(z) - posterior.prior.log_density(z),
         (q.log_prob(z) - p.log_prob(z)).sum(-1),
     )
-
-
-def test_products_in_bf16_leave_the_kl_in_float32(talk):
-    model, x = small(talk), talk.batch(torch.arange(30))
-    plain = gaussian_kl(model.encode(x)).sum(1).mean()
-    with torch.autocast("cpu", torch.bfloat16):
-        narrow = gaussian_kl(model.encode(x)).sum(1).mean()
-    assert narrow.dtype == torch.float32
-    assert narrow != plain
-    assert narrow.item() == pytest.approx(plain.item(), rel=0.02)
-
-
-def test_what_it_says_has_the_probability_of_hearing_it(talk):
-    model, x = small(talk, acts=False), talk.batch(torch.arange(8))
-    with torch.no_grad():
-        given = model.encode_context(x)
-        z = model.compute_prior(given).sample(torch.randn(8, 4))
-        tokens, log_probability = model.respond(z, given, max_tokens=12, seed=1, temperature=1.0)
-        heard = words_nll(model, z, type(x)(**{**vars(x), "response": tokens}), given)
-    assert torch.allclose(log_probability, -heard, atol=1e-3)
-    assert not act_nll(model, z, x, given).any()
-
-
-def test_without_the_true_act_it_builds_on_the_one_it_expects(talk):
-    model = small(talk)
-    with torch.no_grad():
-        given = model.encode_context(talk.batch(torch.arange(3)))
-        code = torch.cat([given, torch.randn(3, 4)], 1)
-        odds = torch.softmax(model.acts.guess(code), 1)
-        by_hand = sum(odds[:, [i]] * model.acts.embedding.weight[i] for i in range(odds.shape[1]))
-        hidden, act = model.start(code)
-    assert torch.allclose(act, by_hand, atol=1e-6)
-    assert torch.allclose(hidden, model.first(torch.cat([code, by_hand], 1)), atol=1e-5)
-
-
-def test_a_bag_of_words_is_paid_for_word_by_word_in_any_order():
-    logits, tokens = torch.randn(2, 9), torch.tensor([[4, 5, 5, EOS], [6, EOS, PAD, PAD]])
-    odds = torch.softmax(logits, 1)
-    by_hand = [
-        -math.log(odds[0, 4] * odds[0, 5] ** 2 * odds[0, EOS]),
-        -math.log(odds[1, 6] * odds[1, EOS]),
-    ]
-    assert torch.allclose(bag_of_words_nll(logits, tokens, PAD), torch.tensor(by_hand), atol=1e-5)
 
 
 def test_a_gradients_norm_is_clipped():
