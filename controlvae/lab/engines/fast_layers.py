@@ -51,7 +51,7 @@ class Upsampling(_Replacement):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels, height, width) -> (batch, out channels, 2 height, 2 width)."""
+        """Return maps of twice the height and width, (batch, out channels, 2 height, 2 width)."""
         if x.device.type == "cpu":
             return _Upsample.apply(x, self.weight, self.bias)
         return F.conv_transpose2d(x, self.weight, self.bias, stride=2, padding=1)
@@ -65,7 +65,7 @@ class OutputUpsampling(Upsampling):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels, height, width) -> (batch, out channels, 2 height, 2 width)."""
+        """Return maps of twice the height and width, (batch, out channels, 2 height, 2 width)."""
         if x.device.type == "cpu":
             return _FoldedUpsample.apply(x, self.weight, self.bias)
         return F.conv_transpose2d(x, self.weight, self.bias, stride=2, padding=1)
@@ -79,7 +79,7 @@ class MapToVector(_Replacement):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels, size, size) -> (batch, out channels, 1, 1)."""
+        """Return one pixel per map, (batch, out channels, 1, 1)."""
         return F.linear(_pixels_first(x), _pixels_first(self.weight), self.bias)[:, :, None, None]
 
 
@@ -87,7 +87,7 @@ class VectorToMap(_Replacement):
     """Transposed convolution of one pixel into a map, as a linear layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels, 1, 1) -> (batch, out channels, size, size)."""
+        """Return a map per pixel, (batch, out channels, size, size)."""
         _, channels, height, width = self.weight.shape
         bias = self.bias.repeat(height * width)
         pixels = torch.addmm(bias, x.flatten(1), _pixels_first(self.weight))
@@ -95,7 +95,7 @@ class VectorToMap(_Replacement):
 
 
 def _pixels_first(x: Tensor) -> Tensor:
-    """(n, channels, height, width) -> (n, height x width x channels)."""
+    """Flatten maps with channels last, (n, height x width x channels)."""
     return x.permute(0, 2, 3, 1).flatten(1)
 
 

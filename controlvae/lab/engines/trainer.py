@@ -109,7 +109,7 @@ class ModelTrainer:
         posterior = self.encode(x)
         z = posterior.sample(noise[0])
         reconstruction = self.reconstruct(z, x, posterior).mean()
-        terms, critic_losses = self.terms(x, posterior, z, indices, noise)
+        terms, further_losses = self.terms(x, posterior, z, indices, noise)
         by_reconstruction = self.experiment.control.holds_reconstruction
         measured = (reconstruction if by_reconstruction else terms.controlled).detach()
         # In host memory a Python number is the cheaper input; on a device it would force a wait.
@@ -119,8 +119,8 @@ class ModelTrainer:
         )
         loss = reconstruction + terms.uncontrolled + beta * terms.controlled
         self.optimisers[""].backward_and_step(loss)
-        for prefix, critic_loss_ in critic_losses.items():
-            self.optimisers[prefix].backward_and_step(critic_loss_)
+        for prefix, further_loss in further_losses.items():
+            self.optimisers[prefix].backward_and_step(further_loss)
         weight = beta if self.control.delayed else self.control.state.beta
         return self._make_row(reconstruction.detach(), terms, weight)
 

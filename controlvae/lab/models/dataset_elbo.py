@@ -18,7 +18,7 @@ class DatasetElbo(NamedTuple):
     reconstruction: float
     kl_per_latent: Tensor  # (latents,)
     means: Tensor  # of q(z|x) in units of the prior, (examples, latents)
-    log_variances: Tensor  # likewise
+    log_variances: Tensor  # of q(z|x) in units of the prior, (examples, latents)
 
     @property
     def kl(self) -> float:

@@ -38,8 +38,8 @@ class Dropout:
 
         Args:
             query: Queries, (batch, heads, T, width / heads).
-            key: Keys, likewise.
-            value: Values, likewise.
+            key: Keys of the same shape.
+            value: Values of the same shape.
             bias: Added to the scores, broadcastable to (batch, heads, T, T), or None.
         """
         if self.function is None:
@@ -87,7 +87,7 @@ class Attention(nn.Module):
         return self._merge_heads(dropout.attend(query, key, value, bias)), (key, value)
 
     def _merge_heads(self, attended: Tensor) -> Tensor:
-        """(batch, heads, T, width / heads) -> (batch, T, width)."""
+        """Join the heads, (batch, heads, T, width / heads), and project to (batch, T, width)."""
         return self.output(attended.transpose(1, 2).flatten(2))
 
 

@@ -1,6 +1,7 @@
 """Interface of objectives: what they read of a training step, and the loss terms they return.
 
-All terms are in nats per example. Objectives never weight them; an engine does, with the controller.
+All terms are in nats per example. Objectives never weight them; an engine does that with the
+controller.
 Tensors end in (batch, latents), and any number of models may come before that.
 """
 

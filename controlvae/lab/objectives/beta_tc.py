@@ -29,9 +29,10 @@ class BetaTC(Objective):
         check_likelihood(self.likelihood)
 
     def terms(self, inputs: ObjectiveInputs) -> Terms:
-        """Return the total correlation, and as the other term the rest of the sampled KL.
+        """Return the total correlation as the controlled term and the rest of the KL as the other.
 
-        The rest is the mutual information plus the KL of each q(z_j) from its prior.
+        The KL is estimated from samples. Its rest is the mutual information plus the KL of each
+        q(z_j) from its prior.
 
         Minibatch-weighted sampling (Chen et al. 2018, appendix C.1): log q(z) is the log of the
         batch's posterior densities, summed and divided by batch x examples. It is biased. The

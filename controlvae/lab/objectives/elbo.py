@@ -25,8 +25,8 @@ class Elbo(Objective):
     Attributes:
         likelihood: Likelihood of the reconstruction term.
         free_bits: λ, in nats per latent, applied to the KL averaged over the batch.
-        kl_weights: KL weight of each latent, a number or a schedule. The last one also applies to the
-            latents after it. All weights are 1 if empty.
+        kl_weights: KL weight of each latent, a number or a schedule. The last one also applies to
+            the latents after it. All weights are 1 if empty.
     """
 
     likelihood: Likelihood = "bernoulli"
@@ -45,8 +45,8 @@ class Elbo(Objective):
                 raise ValueError(f"kl_weights must be positive and finite, got {weight}")
         if self.free_bits and self.kl_weights:
             raise ValueError(
-                f"free_bits and kl_weights cannot be combined, got {self.free_bits} and {self.kl_weights}; "
-                "set one of them"
+                "free_bits and kl_weights cannot be combined, "
+                f"got {self.free_bits} and {self.kl_weights}; set one of them"
             )
 
     def terms(self, inputs: ObjectiveInputs) -> Terms:
