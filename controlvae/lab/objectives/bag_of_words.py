@@ -38,7 +38,7 @@ class BagOfWords(Objective):
         return "tokens"
 
     def terms(self, inputs: ObjectiveInputs) -> Terms:
-        """Return the KL as the controlled term and the bag-of-words loss as the uncontrolled one."""
+        """Return the KL as the controlled term and the bag-of-words loss as uncontrolled."""
         assert inputs.posterior is not None
         model, x = inputs.model, inputs.x
         logits = model.bag_logits(inputs.z, x, inputs.posterior.given)

@@ -45,7 +45,7 @@ class TotalCorrelation(Objective):
             raise ValueError(f"critic must be positive widths, got {self.critic}")
 
     def terms(self, inputs: ObjectiveInputs) -> Terms:
-        """Return the critic's estimate as the controlled term and the KL as the uncontrolled one."""
+        """Return the critic's estimate as the controlled term and the KL as uncontrolled."""
         assert inputs.critic is not None
         correlation = density_ratio(inputs.critic.logits)
         return Terms(
