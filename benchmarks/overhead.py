@@ -52,7 +52,7 @@ def time_law(law: Law, steps: int = 2_000) -> Iterator[tuple[str, float]]:
     yield "a tensor on the host", time_step(partial(cv.Controller(law).step, host), steps)
     if torch.cuda.is_available():
         kl = torch.tensor(17.0, device="cuda")
-        with patch.object(cuda_graph, "_PLAIN", 1 << 60):
+        with patch.object(cuda_graph, "_EAGER_UPDATES", 1 << 60):
             eager = time_step(partial(cv.Controller(law).step, kl), steps)
             yield "a tensor on the GPU, one operation at a time", eager
         replayed = time_step(partial(cv.Controller(law).step, kl), steps)

@@ -1,4 +1,4 @@
-"""A controller's update on a GPU as one graph, so that its many small operations are launched as one."""
+"""CUDA graph of a controller's update, which launches its many small kernels as one."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -10,28 +10,29 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from controlvae.laws.backend import outside_inference_mode
 from controlvae.laws.base import Law
 
-_PLAIN = 8  # updates before one is recorded: a loop that lasts no longer gains nothing, and kernels are loaded by then
-_ROOM = (
-    64 << 20
-)  # bytes: a recording takes memory of its own, and cannot ask torch to give back what it keeps
-_RECORDINGS = 8  # a state that moves to another place more often than that is not worth recording
+# Updates before the first capture. A shorter loop would gain nothing, and all kernels are loaded
+# by then.
+_EAGER_UPDATES = 8
+# A capture allocates its own memory and cannot make torch release cached blocks.
+_MIN_FREE_BYTES = 64 << 20
+# A state that moves to a new address more often than this is not worth capturing.
+_MAX_CAPTURES = 8
 
 
 class GraphKey(NamedTuple):
-    """What an update does differently from call to call; each way is recorded by itself."""
+    """Options that change what an update does. Each combination is captured separately."""
 
-    last: bool  # an optimiser step ends with this micro-batch, however few it has seen
-    accumulate: int  # micro-batches in one
-    delayed: bool  # the weight is that of the batches before
-
-
-Update = Callable[
-    [Tensor, Tensor, GraphKey], Tensor
-]  # moves the state by a measurement, returns the weight
+    last: bool  # this micro-batch ends the optimiser step, even if the window is not full
+    accumulate: int  # micro-batches per optimiser step
+    delayed: bool  # return the weight of the previous step
 
 
-class Recorded(NamedTuple):
-    """An update, where it reads and writes."""
+# Updates the state in place by a measurement and returns the weight.
+Update = Callable[[Tensor, Tensor, GraphKey], Tensor]
+
+
+class CapturedUpdate(NamedTuple):
+    """CUDA graph of an update, and the tensors it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     state: Tensor
@@ -39,60 +40,76 @@ class Recorded(NamedTuple):
     weight: Tensor
 
 
-class Replay:
-    """Moves a state on a GPU; after a few updates by replaying one.
+class GraphReplay:
+    """Runs updates on a GPU: the first few eagerly, later ones by replaying a CUDA graph.
 
-    The weight that comes back is overwritten by the next update.
+    The next update overwrites the returned weight.
     """
 
     def __init__(self) -> None:
-        self._recorded: dict[GraphKey, Recorded] = {}
-        self._plain = self._recordings = 0
+        self._captured: dict[GraphKey, CapturedUpdate] = {}
+        self._eager_updates = self._captures = 0
 
-    def advance(self, update: Update, state: Tensor, measured: Tensor, how: GraphKey) -> Tensor:
-        recorded = self._recorded.get(how)
-        if recorded is None or recorded.state is not state:
-            if self._plain < _PLAIN or self._recordings == _RECORDINGS:
-                self._plain += 1
-                return update(state, measured, how)
-            recorded = record(update, state, measured, how)
-            if recorded is None:
-                self._recordings = _RECORDINGS  # not to be tried again
-                return update(state, measured, how)
-            self._recordings += 1
-            self._recorded[how] = recorded
-        recorded.measured.copy_(measured)
-        recorded.graph.replay()
-        torch.autograd.graph.increment_version(state)  # a write that autograd did not see
-        return recorded.weight
+    def advance(self, update: Update, state: Tensor, measured: Tensor, key: GraphKey) -> Tensor:
+        """Update the state in place and return the weight.
+
+        Args:
+            update: Function to run or replay.
+            state: State tensor on a GPU.
+            measured: Measurement on the same GPU.
+            key: Options of the update.
+        """
+        captured = self._captured.get(key)
+        if captured is None or captured.state is not state:
+            if self._eager_updates < _EAGER_UPDATES or self._captures == _MAX_CAPTURES:
+                self._eager_updates += 1
+                return update(state, measured, key)
+            captured = capture_update(update, state, measured, key)
+            if captured is None:
+                self._captures = _MAX_CAPTURES  # do not try again
+                return update(state, measured, key)
+            self._captures += 1
+            self._captured[key] = captured
+        captured.measured.copy_(measured)
+        captured.graph.replay()
+        torch.autograd.graph.increment_version(state)  # autograd did not see the write
+        return captured.weight
 
 
-def record(update: Update, state: Tensor, measured: Tensor, how: GraphKey) -> Recorded | None:
-    """On a stream of its own, and heedless of what other threads do, such as those that load data.
+def capture_update(
+    update: Update, state: Tensor, measured: Tensor, key: GraphKey
+) -> CapturedUpdate | None:
+    """Capture an update on a side stream, or return None if the GPU has too little free memory.
 
-    None where a full card has no room for it.
+    The capture ignores CUDA calls of other threads, such as data loaders.
+
+    Args:
+        update: Function to capture.
+        state: State tensor that the graph will read and write.
+        measured: Example of a measurement.
+        key: Options of the update.
     """
-    if torch.cuda.mem_get_info(state.device)[0] < _ROOM:
+    if torch.cuda.mem_get_info(state.device)[0] < _MIN_FREE_BYTES:
         return None
-    graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(state.device)
+    graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(state.device)
     stream = torch.cuda.Stream(state.device)
-    stream.wait_stream(before)
+    stream.wait_stream(current)
     with outside_inference_mode(), torch.cuda.stream(stream):
         measured = measured.clone()
         graph.capture_begin(capture_error_mode="thread_local")
         try:
-            weight = update(state, measured, how)
+            weight = update(state, measured, key)
         finally:
             graph.capture_end()
-    before.wait_stream(stream)
-    return Recorded(graph, state, measured, weight)
+    current.wait_stream(stream)
+    return CapturedUpdate(graph, state, measured, weight)
 
 
-def recordable(laws: Iterable[Law]) -> bool:
-    """Whether all of them, and the ramps of their targets, are laws of this package.
+def is_capturable(laws: Iterable[Law]) -> bool:
+    """Return True if all laws and their target schedules belong to this package.
 
-    Those are operations on tensors and nothing else. A law of a user's own may ask the device for a number, and a
-    recording that fails leaves torch's allocator unfit for any further one: so it is not begun.
+    Those consist of tensor operations alone. A user-supplied law may read a number from the device.
+    A failed capture would leave torch's allocator unable to capture again, so none is tried.
     """
     parts = [
         part
@@ -104,11 +121,14 @@ def recordable(laws: Iterable[Law]) -> bool:
 
 
 def is_eager(value: Tensor) -> bool:
-    """Whether operations on it happen as they are called: nothing compiles, traces, captures or transforms them."""
+    """Return True if operations on `value` run at once.
+
+    They do not while torch compiles, traces, captures or transforms them.
+    """
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode():
         return False
     try:
         value.data_ptr()
-    except RuntimeError:  # a tensor without memory of its own, as inside torch.func
+    except RuntimeError:  # a tensor without storage, as inside torch.func
         return False
     return value.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()

@@ -46,7 +46,7 @@ class Recorder(KLControlLog):
         self.trace = trace
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        stats = self.now()
+        stats = self.read_stats()
         self.trace.kl.append(stats["kl"])
         self.trace.beta.append(stats["beta"])
 

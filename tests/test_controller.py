@@ -302,7 +302,7 @@ def test_a_bad_micro_batch_spoils_its_own_step_alone(bad):
         spoilt.step(torch.tensor(value))
         other.step(value)
     assert spoilt.beta.item() == other.beta
-    assert spoilt.state_dict()["seen"].item() == 1
+    assert spoilt.state_dict()["measured_count"].item() == 1
     assert spoilt.state_dict()["pending_sum"].item() == 0
 
 
@@ -359,16 +359,16 @@ def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
     ("call", "message"),
     [
         (lambda c: c.step(torch.ones(64)), "average"),
-        (lambda c: c.step(torch.tensor(25)), "tensor of floats, got torch.int64"),
+        (lambda c: c.step(torch.tensor(25)), "floating-point tensor, got torch.int64"),
         (lambda c: c.set_target(-3.0), "got -3.0"),
         (lambda c: cv.Auto("8"), "a number of nats"),
         (lambda c: cv.PI(torch.ones(2)), "a number of nats"),
-        (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole"),
+        (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole number"),
         (lambda c: cv.Controller(None), "law must be a law"),
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
         (
             lambda c: c.load_state_dict(cv.Controller(cv.Auto(18.0)).state_dict()),
-            "another kind of law",
+            "same kind of law",
         ),
         (lambda c: cv.Controller(cv.Constant(1.0)).set_target(3.0), "open-loop"),
         (lambda c: c.set_target(3.0, 0), "no model 0"),
@@ -378,8 +378,8 @@ def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
             "one for each of 2 models",
         ),
         (lambda c: cv.Capacity(float("inf")), "zero or positive and below .*, got inf"),
-        (lambda c: c.set_target(cv.Linear(1.0, 2.0, 10)), "a ramp is given to the law"),
-        (lambda c: cv.Auto(8.0, beta_init=None), "a weight to start around"),
+        (lambda c: c.set_target(cv.Linear(1.0, 2.0, 10)), "schedule to the law"),
+        (lambda c: cv.Auto(8.0, beta_init=None), "initial weight"),
     ],
 )
 def test_misuse_says_what_to_do(call, message):

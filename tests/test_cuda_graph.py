@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import controlvae as cv
-from controlvae import _cuda_graph as replay
-from controlvae._cuda_graph import GraphKey, Recorded, Replay, recordable
+from controlvae import _cuda_graph
+from controlvae._cuda_graph import CapturedUpdate, GraphKey, GraphReplay, is_capturable
 
 EVERY, LAST = GraphKey(False, 4, True), GraphKey(True, 4, True)
 
@@ -36,9 +36,9 @@ def recordings(monkeypatch):
     def record(update, state, measured, how):
         made.append(how)
         own = torch.empty_like(measured), torch.empty_like(measured)
-        return Recorded(Again(update, state, *own, how), state, *own)
+        return CapturedUpdate(Again(update, state, *own, how), state, *own)
 
-    monkeypatch.setattr(replay, "record", record)
+    monkeypatch.setattr(_cuda_graph, "capture_update", record)
     return made
 
 
@@ -56,21 +56,21 @@ def both(one, state, plain, measured, how=EVERY):
 
 
 def test_replayed_updates_are_those_made_one_operation_at_a_time(recordings):
-    one, state, plain = Replay(), torch.tensor(3.0), torch.tensor(3.0)
+    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(40):
         both(one, state, plain, float(step), LAST if step % 4 == 3 else EVERY)
     assert recordings == [EVERY, LAST]
 
 
-def test_an_update_that_is_done_otherwise_from_now_on_is_recorded_anew(recordings):
-    one, state, plain = Replay(), torch.tensor(3.0), torch.tensor(3.0)
+def test_an_update_that_is_done_otherwise_from_now_on_is_captured_anew(recordings):
+    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(30):
         both(one, state, plain, float(step), GraphKey(False, 4 if step < 20 else 8, True))
     assert [how.accumulate for how in recordings] == [4, 8]
 
 
-def test_a_state_that_lies_elsewhere_is_recorded_anew_and_not_without_end(recordings):
-    one, plain = Replay(), torch.tensor(3.0)
+def test_a_state_that_lies_elsewhere_is_captured_anew_and_not_without_end(recordings):
+    one, plain = GraphReplay(), torch.tensor(3.0)
     for step in range(60):
         state = plain.clone()
         both(one, state, plain, float(step))
@@ -79,15 +79,15 @@ def test_a_state_that_lies_elsewhere_is_recorded_anew_and_not_without_end(record
 
 def test_where_there_is_no_room_to_record_updates_are_made_as_they_are(monkeypatch):
     asked = []
-    monkeypatch.setattr(replay, "record", lambda *how: asked.append(how))
-    one, state, plain = Replay(), torch.tensor(3.0), torch.tensor(3.0)
+    monkeypatch.setattr(_cuda_graph, "capture_update", lambda *how: asked.append(how))
+    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(40):
         both(one, state, plain, float(step))
     assert len(asked) == 1
 
 
 def test_a_short_loop_records_nothing(recordings):
-    one, state, plain = Replay(), torch.tensor(3.0), torch.tensor(3.0)
+    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(5):
         both(one, state, plain, float(step))
     assert recordings == []
@@ -103,12 +103,12 @@ class Ramp(cv.Linear):
     """Likewise a ramp."""
 
 
-def test_laws_of_this_package_are_recorded_and_no_others():
-    assert recordable(
+def test_laws_of_this_package_are_captured_and_no_others():
+    assert is_capturable(
         [cv.PI(18.0), cv.Auto(18.0), cv.PI(cv.Linear(1.0, 18.0, steps=5)), cv.Constant(1.0)]
     )
-    assert not recordable([cv.PI(18.0), Own(18.0)])
-    assert not recordable([cv.PI(Ramp(1.0, 18.0, steps=5))])
+    assert not is_capturable([cv.PI(18.0), Own(18.0)])
+    assert not is_capturable([cv.PI(Ramp(1.0, 18.0, steps=5))])
 
 
 @pytest.mark.parametrize(
@@ -117,27 +117,12 @@ def test_laws_of_this_package_are_recorded_and_no_others():
 def test_a_copy_moves_a_state_of_its_own(copied):
     control = cv.Controller(cv.PI(18.0), models=2)
     control.step(torch.tensor([20.0, 10.0]))
-    control._replay._recorded[EVERY] = "of the first one's state"  # as on a GPU after some steps
+    control._replay._captured[EVERY] = "of the first one's state"  # as on a GPU after some steps
     other = copied(control)
-    assert other._replay._recorded == {}
+    assert other._replay._captured == {}
     before = control.beta
     assert other.step(torch.tensor([30.0, 12.0])).equal(
         copied(control).step(torch.tensor([30.0, 12.0]))
     )
     assert control.beta.equal(before)
     assert not other.beta.equal(before)
-
-
-@pytest.mark.parametrize("kept", [{}, {"_replay": "another kind"}])
-def test_a_controller_pickled_by_an_earlier_version_goes_on(kept):
-    control = cv.Controller(cv.PI(18.0))
-    old = {
-        name: value
-        for name, value in control.__dict__.items()
-        if name not in ("_replay", "_recordable")
-    } | kept
-    again = cv.Controller.__new__(cv.Controller)
-    again.__setstate__(old)
-    assert isinstance(again._replay, Replay)
-    assert again.step(20.0) == control.step(20.0)
-    assert again.step(torch.tensor(20.0)).equal(control.step(torch.tensor(20.0)))

@@ -1,1 +1,1 @@
-"""The controller inside other frameworks: one optional file each, which imports its framework and `control` alone."""
+"""Integrations with training frameworks, one file each. A file imports its framework only."""

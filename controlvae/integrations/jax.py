@@ -1,23 +1,27 @@
-"""JAX: the laws on arrays, pure, inside `jit`, `scan`, `grad` and `vmap`. Needs `pip install jax`.
+"""Integration with JAX: pure laws on arrays, inside `jit`, `scan`, `grad` and `vmap`.
+
+Needs `pip install jax`.
 
 >>> law = cv.PI(target=18.0)
->>> control = init(law)  # beside the parameters in the carry of the loop
->>> control = update(law, control, kl)  # inside the loss, before the weight is used
+>>> control = init_state(law)  # next to the parameters in the carry of the loop
+>>> control = update_state(law, control, kl)  # inside the loss, before the weight is used
 >>> loss = reconstruction + control.beta * kl
 """
 
-from controlvae.integrations._requirements import needs
-from controlvae.laws import Law, State
+from typing import Any
+
+from controlvae.integrations._checks import require_packages
+from controlvae.laws import Law
 from controlvae.laws.backend import Backend, Record, Value
 
-with needs("jax"):
+with require_packages("jax"):
     import jax
     import jax.numpy as jnp
     from jax import Array
 
 
 class Arrays:
-    """What a law may do with JAX arrays."""
+    """Backend for JAX arrays."""
 
     sigmoid = staticmethod(jax.nn.sigmoid)
     floor = staticmethod(jnp.floor)
@@ -36,26 +40,36 @@ class Arrays:
 ARRAYS: Backend = Arrays()
 
 
-def init(law: Law, models: int | None = None) -> State:
-    """The state before the first update: a pytree of arrays, 0-dim or `(models,)`.
+def init_state(law: Law, models: int | None = None) -> Any:
+    """Return the state before the first update: a pytree of arrays, 0-dim or `(models,)`.
 
-    In float64 where `jax_enable_x64` is on. Otherwise in float32, which counts exactly to 16.7 million steps and stops
-    integrating errors below about β · 6e-8 / ki.
+    The arrays are float64 if `jax_enable_x64` is on. Otherwise they are float32, which counts
+    exactly to 16.7 million steps and cannot integrate errors below about β · 6e-8 / ki.
     """
     shape = () if models is None else (models,)
-    return State(*(jnp.full(shape, value, dtype=float) for value in law.initial()))
+    state = law.initial_state()
+    return type(state)(*(jnp.full(shape, value, dtype=float) for value in state))
 
 
-def update(law: Law, state: State, measured: Value) -> State:
-    """The state after one more measurement, in nats per example; `.beta` of it is the weight to use.
+def update_state(law: Law, state: Any, measured: Value) -> Any:
+    """Return the state after one more measurement; its `beta` is the weight to use.
 
-    No gradient passes through. Under `pmap` or `shard_map` give it `jax.lax.pmean(kl, axis)`, and every device ends
-    with the same weight.
+    No gradient flows through. Under `pmap` or `shard_map`, pass `jax.lax.pmean(kl, axis)`, so that
+    every device has the same weight.
+
+    Args:
+        law: Control law.
+        state: State returned by `init_state` or by the previous update.
+        measured: KL in nats per example, averaged over the batch.
     """
     value = jax.lax.stop_gradient(jnp.asarray(measured, state.beta.dtype))
     if value.shape != state.beta.shape:
         raise ValueError(
-            f"measured must have shape {state.beta.shape}, got {value.shape}: sum KL over the latents and average it "
-            f"over the batch; for several models at once, init(law, models=N)"
+            f"measured must have shape {state.beta.shape}, got {value.shape}: sum the KL over the "
+            "latents and average it over the batch; for several models at once, call "
+            "init_state(law, models=N)"
         )
     return law.update(state, value, ARRAYS)
+
+
+init, update = init_state, update_state  # names of version 0.1

@@ -1,4 +1,7 @@
-"""Lightning: a callback that holds a logged KL at its target. Needs `pip install lightning`."""
+"""Integration with Lightning: a callback that keeps a logged KL at its target.
+
+Needs `pip install lightning`.
+"""
 
 from typing import Any
 
@@ -6,48 +9,49 @@ import torch
 from torch import Tensor
 
 from controlvae.errors import UserError
-from controlvae.integrations._requirements import needs
+from controlvae.integrations._checks import require_packages
 from controlvae.integrations.accumulation import PerOptimiserStep
 from controlvae.laws import Law
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ModuleNotFoundError:  # the same package under its older name
-    with needs("lightning"):
+    with require_packages("lightning"):
         from pytorch_lightning import Callback, LightningModule, Trainer
 
 
 class KLControl(Callback):
-    """Reads the KL that `training_step` logs, and sets the weight that the next one uses.
+    """Callback that reads the logged KL and sets the weight for the next `training_step`.
 
     >>> trainer = Trainer(callbacks=[KLControl(cv.PI(target=18.0))])
     >>> # in the module's training_step:
     >>> self.log("kl", kl)  # nats per example: summed over latents, averaged over the batch
     >>> return reconstruction + self.beta * kl
 
-    The law moves once per optimiser step, on the mean over its micro-batches and over ranks, and every rank gets the
-    same weight; it rests where no batch of the step logged a KL. `control/kl_target`, `control/kl` and `control/beta`
-    are logged. The state is part of the trainer's checkpoint. Several callbacks may hold several terms, each under its
-    own names.
+    The law updates once per optimiser step, on the mean over micro-batches and ranks, and every rank
+    gets the same weight. It does not update if no batch of the step logged a KL. The callback logs
+    `control/kl_target`, `control/kl` and `control/beta`. The state is part of the trainer's
+    checkpoint. Several callbacks can control several terms, each under its own names.
 
     Args:
-        law: what to compute.
-        kl: the name under which the module logs what is held.
-        weight: the module's attribute to write: a number, which becomes a tensor, or a buffer, which keeps its address.
+        law: Control law.
+        kl: Name under which the module logs the controlled term.
+        weight: Attribute of the module to write. A number becomes a tensor; a buffer keeps its
+            address.
     """
 
     def __init__(self, law: Law, kl: str = "kl", weight: str = "beta") -> None:
         self.kl, self.weight = kl, weight
         self.steps = PerOptimiserStep(law)
-        if law.holds_reconstruction and kl == "kl":
+        if law.controls_reconstruction and kl == "kl":
             raise UserError(
-                f"{type(law).__name__} watches the reconstruction: log that, and name it, KLControl(law, kl='recon')"
+                f"kl must name the logged reconstruction for {type(law).__name__}, got 'kl': log it "
+                "and build KLControl(law, kl='recon')"
             )
         self.controller = self.steps.controller
         self._optimiser_steps = 0
-        self._before: Tensor | None = (
-            None  # logged when the batch began; held, so that its memory is no other's
-        )
+        # The logged tensor before the batch. Keeping it ensures that its memory is not reused.
+        self._logged_before: Tensor | None = None
 
     @property
     def state_key(self) -> str:
@@ -62,54 +66,56 @@ class KLControl(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not hasattr(pl_module, self.weight):
             raise UserError(
-                f"{type(pl_module).__name__} has no attribute {self.weight!r}: set self.{self.weight} = 0.0 in its "
-                f"__init__ and weigh the KL by it, or name another with KLControl(law, weight=...)"
+                f"{type(pl_module).__name__} must have the attribute {self.weight!r}: set "
+                f"self.{self.weight} = 0.0 in its __init__ and multiply the KL by it, or name "
+                "another attribute with KLControl(law, weight=...)"
             )
         self.steps.start()
         self._optimiser_steps = trainer.global_step
-        self._write(pl_module)
+        self._write_weight(pl_module)
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self._before = trainer.callback_metrics.get(self.kl)
+        self._logged_before = trainer.callback_metrics.get(self.kl)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        skipped = (
-            pl_module.automatic_optimization and not outputs
-        )  # training_step returned None, and may have no KL
-        logged = trainer.callback_metrics
-        if not skipped:
-            if self.kl not in logged:
-                raise UserError(
-                    f"training_step logged no {self.kl!r}: write self.log({self.kl!r}, kl) there, with on_step=True"
-                )
-            self._take(logged[self.kl])
+        # A training_step that returned None may have logged no KL.
+        was_skipped = pl_module.automatic_optimization and not outputs
+        if not was_skipped:
+            self._add_logged(trainer.callback_metrics)
         if trainer.global_step == self._optimiser_steps:
             return
         self._optimiser_steps = trainer.global_step
-        if not self.steps.pending:
+        if not self.steps.has_pending:
             return
-        self.steps.move()
-        self._write(pl_module)
-        state = self.controller.state
-        values = {f"control/{self.kl}": state.measured, f"control/{self.weight}": state.beta}
+        self.steps.update()
+        self._write_weight(pl_module)
+        signals = self.controller.signals()
+        values = {f"control/{self.kl}": signals.measured, f"control/{self.weight}": signals.beta}
         if self.controller.target is not None:
-            values[f"control/{self.kl}_target"] = state.target
+            values[f"control/{self.kl}_target"] = signals.target
         pl_module.log_dict(values, on_step=True, on_epoch=False)
 
-    def _take(self, logged: Tensor) -> None:
-        """What this batch logged; where it logged nothing, Lightning shows what was there before."""
-        if self._before is None or logged.data_ptr() != self._before.data_ptr():
+    def _add_logged(self, metrics: Any) -> None:
+        """Add the KL that this batch logged, if it logged one."""
+        if self.kl not in metrics:
+            raise UserError(
+                f"training_step must log {self.kl!r}: call self.log({self.kl!r}, kl) there, "
+                "with on_step=True"
+            )
+        logged = metrics[self.kl]
+        # If the batch logged nothing, Lightning still returns the tensor of an earlier one.
+        if self._logged_before is None or logged.data_ptr() != self._logged_before.data_ptr():
             self.steps.add(logged)
 
-    def _write(self, module: LightningModule) -> None:
-        held = getattr(module, self.weight)
-        if isinstance(held, Tensor):
-            held.fill_(self.controller.beta)
-        else:  # the state's float64 would turn a float32 loss into float64
+    def _write_weight(self, module: LightningModule) -> None:
+        current = getattr(module, self.weight)
+        if isinstance(current, Tensor):
+            current.fill_(self.controller.beta)
+        else:  # the float64 of the state would turn a float32 loss into float64
             weight = torch.as_tensor(
                 self.controller.beta, dtype=torch.get_default_dtype(), device=module.device
             )

@@ -1,4 +1,7 @@
-"""pythae: a trainer that holds any of its VAEs at a target. Needs `pip install pythae`."""
+"""Integration with pythae: a trainer that keeps the KL of its VAEs at a target.
+
+Needs `pip install pythae`.
+"""
 
 import json
 from pathlib import Path
@@ -6,50 +9,57 @@ from typing import Any
 
 from controlvae.controller import Controller
 from controlvae.errors import UserError
-from controlvae.integrations._checks import on_the_kl
-from controlvae.integrations._requirements import needs
+from controlvae.integrations._checks import require_kl_law, require_packages
 from controlvae.laws import Law
 
-with needs("pythae"):
+with require_packages("pythae"):
     from pythae.trainers import BaseTrainer
 
 
-class ControlledTrainer(BaseTrainer):
-    """pythae's trainer with `loss = recon_loss + β(t) reg_loss`, whatever weight the model itself has.
+class ControlledPythaeTrainer(BaseTrainer):
+    """pythae's trainer with `loss = recon_loss + β(t) reg_loss`. The model's own weight is ignored.
 
-    >>> trainer = ControlledTrainer(VAE(config), train_dataset, training_config=..., law=cv.PI(target=18.0))
+    >>> trainer = ControlledPythaeTrainer(VAE(config), data, training_config=..., law=cv.Auto(18.0))
 
-    For models whose loss is reconstruction + weight · KL, as in VAE, BetaVAE, VAE_IAF and VAMP; others are refused. The
-    last model is saved where pythae keeps the one of lowest loss, which means little while the weight moves. The
-    controller's state lies in each checkpoint as `control.json`.
+    It works for models whose loss is reconstruction + weight · KL, such as VAE, BetaVAE, VAE_IAF and
+    VAMP, and raises an error for others. It saves the last model. pythae saves the one of lowest
+    loss, which means little while the weight moves. Each checkpoint contains the state of the
+    controller as `control.json`.
+
+    Args:
+        *args: Arguments of `BaseTrainer`.
+        law: Control law.
+        **kwargs: Arguments of `BaseTrainer`.
     """
 
     def __init__(self, *args: Any, law: Law, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.controller = Controller(on_the_kl(law))
-        self._checked = False
+        self.controller = Controller(require_kl_law(law))
+        self._is_checked = False
 
     def _optimizers_step(self, model_output: Any = None) -> None:
-        if not self._checked:
-            self._check(model_output)
+        if not self._is_checked:
+            self._check_loss(model_output)
         kl = model_output.reg_loss
         model_output["loss"] = model_output.recon_loss + self.controller.step(kl) * kl
         super()._optimizers_step(model_output)
 
-    def _check(self, output: Any) -> None:
+    def _check_loss(self, output: Any) -> None:
+        """Raise unless the model's loss is reconstruction + weight · KL."""
         model = getattr(self.model, "module", self.model)
-        whole = "recon_loss" in output and "reg_loss" in output
-        if whole:  # held against the KL, which is small beside the reconstruction of a picture, and float32's rounding
+        is_weighted_sum = "recon_loss" in output and "reg_loss" in output
+        if is_weighted_sum:
             rest = output.loss - output.recon_loss - getattr(model, "beta", 1.0) * output.reg_loss
-            whole = bool(
-                rest.abs().max()
-                <= 1e-3 * output.reg_loss.abs().max() + 1e-6 * output.loss.abs().max()
-            )
-        if not whole:
+            # Relative to the KL, which is small compared with the reconstruction of an image, plus
+            # the rounding of float32.
+            tolerance = 1e-3 * output.reg_loss.abs().max() + 1e-6 * output.loss.abs().max()
+            is_weighted_sum = bool(rest.abs().max() <= tolerance)
+        if not is_weighted_sum:
             raise UserError(
-                f"{type(model).__name__}'s loss is not reconstruction + weight * KL: it cannot be held"
+                f"the loss must be reconstruction + weight * KL, but that of {type(model).__name__} "
+                "is not: its KL cannot be controlled"
             )
-        self._checked = True
+        self._is_checked = True
 
     def save_model(self, model: Any, dir_path: str) -> None:
         super().save_model(self.model, dir_path)
@@ -57,6 +67,8 @@ class ControlledTrainer(BaseTrainer):
     def save_checkpoint(self, model: Any, dir_path: str, epoch: int) -> None:
         super().save_checkpoint(self.model, dir_path, epoch)
         state = {name: float(value) for name, value in self.controller.state_dict().items()}
-        (Path(dir_path) / f"checkpoint_epoch_{epoch}" / "control.json").write_text(
-            json.dumps(state)
-        )
+        file = Path(dir_path) / f"checkpoint_epoch_{epoch}" / "control.json"
+        file.write_text(json.dumps(state))
+
+
+ControlledTrainer = ControlledPythaeTrainer  # name of version 0.1

@@ -45,7 +45,7 @@ class Adam:
 def scheduled_range(setting: float | Schedule) -> tuple[float, float]:
     """Return the lowest and the highest value of a number or a schedule."""
     if isinstance(setting, Schedule):
-        return setting.lowest(), setting.highest()
+        return setting.min_value(), setting.max_value()
     return setting, setting
 
 

@@ -1,7 +1,8 @@
-"""The few operations a law needs, once for Python floats and once for tensors.
+"""Array operations that a law needs, for Python floats and for tensors.
 
-A law is written a single time against this interface; that is how a plain CPU loop pays about three
-microseconds a step, a captured graph pays no host synchronisation, and both compute the same thing.
+Each law is written once against the `Backend` interface. With floats, a step of a CPU loop costs
+about three microseconds. With tensors, nothing synchronises with the host, so a captured graph can
+contain the step. Both compute the same thing.
 """
 
 import math
@@ -11,14 +12,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-# A named tuple of floats or of tensors, and a number of either kind. Laws never look inside a value, so
-# naming the two kinds in every signature would add noise and no safety.
+# A number, either a float or a tensor, and a named tuple of such numbers. Laws never look inside a
+# value, so spelling out the two kinds in every signature would add noise and no safety.
 Value = Any
 Record = Any
 
 
 class Backend(Protocol):
-    """What a law may do with a value besides `+ - * /`, comparisons and `& |`."""
+    """Operations on values, next to `+ - * /`, comparisons and `& |`."""
 
     def sigmoid(self, x: Value, /) -> Value: ...
     def exp(self, x: Value, /) -> Value: ...
@@ -29,15 +30,16 @@ class Backend(Protocol):
 
 
 class Floats:
-    """Python floats: no tensor is made."""
+    """Backend for Python floats. It creates no tensors."""
 
     @staticmethod
     def sigmoid(x: float) -> float:
-        # Two branches, so that exp never sees a large positive number (a set point of 800 must not overflow).
+        # Two branches, so that exp never receives a large positive number: a set point of 800 nats
+        # would overflow.
         if x >= 0:
             return 1.0 / (1.0 + math.exp(-x))
-        grown = math.exp(x)
-        return grown / (1.0 + grown)
+        exponential = math.exp(x)
+        return exponential / (1.0 + exponential)
 
     floor = staticmethod(math.floor)
     exp = staticmethod(math.exp)
@@ -56,7 +58,7 @@ class Floats:
 
 
 class Tensors:
-    """Tensors of one shape: branches are `where`, so nothing waits for the device."""
+    """Backend for tensors of one shape. Branches are `torch.where`, so the host never waits."""
 
     sigmoid = staticmethod(torch.sigmoid)
     floor = staticmethod(torch.floor)
@@ -72,9 +74,15 @@ class Tensors:
 
     @staticmethod
     def choose(condition: Tensor, yes: Record, no: Record) -> Record:
-        """One selection over the whole record, where a small kernel for each field would cost more than the law itself.
+        """Select one of two records with a single `where` over the stacked fields.
 
-        A compiler fuses them, and would be held up by the stacking.
+        One small kernel per field would cost more than the law itself. A compiler fuses those
+        kernels, and the stacking would hinder it.
+
+        Args:
+            condition: Boolean tensor.
+            yes: Record to return where the condition holds.
+            no: Record to return elsewhere.
         """
         if torch.compiler.is_compiling():
             return type(no)(*(torch.where(condition, y, n) for y, n in zip(yes, no, strict=True)))
@@ -82,13 +90,16 @@ class Tensors:
 
 
 def widest_float(device: torch.device) -> torch.dtype:
-    """float64, or float32 on Apple's MPS, which has no float64."""
+    """Return float64, or float32 on Apple's MPS, which has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def outside_inference_mode() -> AbstractContextManager[Any]:
-    """Tensors made within may be written to later, even where they are first needed under `torch.inference_mode`."""
-    if torch.compiler.is_compiling():  # a compiler cannot trace the question
+    """Return a context in which new tensors are normal tensors, also in `torch.inference_mode`.
+
+    Tensors created in inference mode could not be written in place later.
+    """
+    if torch.compiler.is_compiling():  # a compiler cannot trace the query
         return nullcontext()
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 

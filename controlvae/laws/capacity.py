@@ -1,33 +1,44 @@
-"""The capacity β-VAE as a law: a weight that is all or nothing, by the sign of the error."""
+"""The capacity β-VAE as a law: bang-bang control by the sign of the error."""
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from controlvae.laws.backend import TENSORS, Backend, Value
-from controlvae.laws.base import AntiWindup, Feedback, State, Target, check_target
+from controlvae.laws.base import AntiWindup, ProportionalFeedback, Target, check_set_point
+from controlvae.laws.states import PIState
 
 
 @dataclass(frozen=True)
-class Capacity(Feedback):
-    r"""The penalty :math:`\gamma\,|KL - C|` written as a weight on the KL.
+class Capacity(ProportionalFeedback):
+    r"""The penalty :math:`\gamma\,|KL - C|`, written as a weight of the KL.
 
     .. math::  \beta(t) = \gamma\, \mathrm{sign}(KL(t) - C(t))
 
-    Both have the same gradient, so the capacity β-VAE differs from the other methods in its law alone: it is bang-bang
-    control. Burgess et al., *Understanding disentangling in β-VAE*, 2018, with C rising from 0 to 15 or 25 nats and
-    γ = 100 or 1,000.
+    Both have the same gradient, so the capacity β-VAE differs from the other methods in its law
+    alone, which is bang-bang control. Burgess et al., *Understanding disentangling in β-VAE*, 2018,
+    raise C from 0 to 15 or 25 nats and use γ = 100 or 1,000.
+
+    Args:
+        target: Capacity C in nats per example, or a schedule. It may be zero.
+        gamma: Magnitude of the weight.
+        ema: Decay of a moving average over measurements; 0 is off.
+
+    >>> control = Controller(Capacity(target=Linear(0.0, 25.0, steps=100_000), gamma=100.0))
+    >>> control.step(3.0)  # the KL is above C(1): the penalty pushes it down
+    100.0
     """
 
     target: Target
     gamma: float = 100.0
     ema: float = 0.0
 
+    state_type = PIState
     beta_init: ClassVar[float | None] = 0.0  # type: ignore[misc]
     anti_windup: ClassVar[AntiWindup] = "none"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        self.take_target()
+        self.convert_target()
         if not (math.isfinite(self.gamma) and self.gamma > 0):
             raise ValueError(f"gamma must be positive, got {self.gamma}")
         if not 0 <= self.ema < 1:
@@ -41,24 +52,28 @@ class Capacity(Feedback):
     def beta_max(self) -> float:  # type: ignore[override]
         return self.gamma
 
-    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
+    def update(self, state: PIState, measured: Value, xp: Backend = TENSORS) -> PIState:
         now = self.sense(state, measured, xp)
-        p = self.proportional(now.target, now.measured, xp)
-        return self.actuate(
-            state, now, p, state.i, 0 * p, xp
-        )  # the integral stays at -beta_min: the output is p
+        proportional = self.proportional(now.target, now.measured, xp)
+        # The integral stays at -beta_min, so that the output is the proportional term.
+        unclamped, integral = self.combine(state, now, xp, state.integral, proportional)
+        return self.commit(state, now, unclamped, (integral, proportional), xp)
 
-    def retarget(self, state: State, target: Value, xp: Backend = TENSORS) -> State:
-        """Here the weight does jump, by its nature: the integral is no memory that could take it up."""
-        return super().retarget(state, target, xp)._replace(i=state.i)
+    def retarget(self, state: PIState, target: Value, xp: Backend = TENSORS) -> PIState:
+        """Return the state with a fixed capacity. The next β may jump, as bang-bang control does.
+
+        Args:
+            state: State to change. It is not modified.
+            target: New capacity in nats per example.
+            xp: Operations for this kind of values.
+        """
+        moved: PIState = super().retarget(state, target, xp)
+        return moved._replace(integral=state.integral)
 
     def check_target(self, target: Target) -> None:
-        check_target(target, zero=True)
+        check_set_point(target, zero=True)
 
     def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         error = target - measured
-        return xp.where(
-            error < 0,
-            self.gamma + 0 * error,
-            xp.where(error > 0, -self.gamma + 0 * error, 0 * error),
-        )
+        below_or_equal = xp.where(error > 0, -self.gamma + 0 * error, 0 * error)
+        return xp.where(error < 0, self.gamma + 0 * error, below_or_equal)

@@ -1,16 +1,22 @@
-"""The paper's limits on the gains of a PI law (section 3.2)."""
+"""Rules of the paper for the gains of a PI law (section 3.2)."""
 
 import math
+import warnings
 
-from controlvae.laws.base import Schedule, Target, warn_outside
+from controlvae.laws.base import Schedule, Target
 
 KI_RANGE = (1e-4, 1e-3)
 
 
-def kp_limit(target: float, epsilon: float = 1e-3) -> float:
-    r"""The largest proportional gain: :math:`K_p \le (1 + \exp(v)) \epsilon` (section 3.2).
+class TuningWarning(UserWarning):
+    """Warning about gains outside the paper's tuning rules."""
 
-    With KL at zero the error is the whole set point, and the proportional term alone must stay below `epsilon`.
+
+def kp_limit(target: float, epsilon: float = 1e-3) -> float:
+    r"""Return the largest proportional gain, :math:`K_p \le (1 + \exp(v)) \epsilon`.
+
+    Section 3.2 of the paper. When the KL is zero, the error equals the set point v, and the
+    proportional term alone must stay below `epsilon`.
 
     >>> round(kp_limit(3.0), 4)
     0.0211
@@ -23,15 +29,30 @@ def kp_limit(target: float, epsilon: float = 1e-3) -> float:
 
 
 def warn_about_gains(target: Target, kp: float, ki: float, beta_min: float) -> None:
-    """Warns where a PI law's gains are outside the rules, with the numbers; a floor below `beta_min` harms nobody."""
-    lowest = target.lowest() if isinstance(target, Schedule) else target
+    """Warn if the gains of a PI law are outside the paper's rules.
+
+    A residual proportional term below `beta_min` does no harm and gives no warning.
+
+    Args:
+        target: Set point or schedule.
+        kp: Proportional gain.
+        ki: Integral gain.
+        beta_min: Smallest weight.
+    """
+    lowest = target.min_value() if isinstance(target, Schedule) else target
     limit = kp_limit(lowest)
     if kp > limit and (floor := kp / (1 + math.exp(lowest))) > beta_min:
-        warn_outside(
+        _warn(
             f"kp={kp:g} is above (1 + exp(v)) * 1e-3 = {limit:.4g} for a set point of {lowest:g}: "
-            f"beta keeps a floor of {floor:.2g} while what it holds is zero"
+            f"beta cannot fall below {floor:.2g} while the KL is zero"
         )
     if not KI_RANGE[0] <= ki <= KI_RANGE[1]:
-        warn_outside(
-            f"ki={ki:g} is outside [{KI_RANGE[0]:g}, {KI_RANGE[1]:g}], where the paper found training stable"
+        _warn(
+            f"ki={ki:g} is outside [{KI_RANGE[0]:g}, {KI_RANGE[1]:g}], "
+            "the range in which the paper found training stable"
         )
+
+
+def _warn(message: str) -> None:
+    # Level 5 is the caller of the constructor: _warn, warn_about_gains, __post_init__, __init__.
+    warnings.warn(message, TuningWarning, stacklevel=5)

@@ -1,37 +1,41 @@
-"""The least KL at a given reconstruction error: GECO, a law that watches the reconstruction instead of the KL."""
+"""GECO: minimise the KL at a given reconstruction error."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from controlvae.laws.backend import TENSORS, Backend, Value
-from controlvae.laws.base import State, Target
-from controlvae.laws.log_domain import Logarithmic
+from controlvae.laws.base import Target
+from controlvae.laws.log_domain import LogDomainFeedback
+from controlvae.laws.states import IntegralState
 
 
 @dataclass(frozen=True)
-class Geco(Logarithmic):
-    r"""Lowers the weight of the KL while the reconstruction error is above its bound, and raises it while below.
+class Geco(LogDomainFeedback):
+    r"""Minimise the KL subject to a bound κ on the reconstruction error.
 
-    .. math::  \lambda(t) = \lambda(t-1)\, e^{\alpha \bar C(t)}, \qquad C = \mathrm{reconstruction} - \kappa,
-               \qquad \beta = 1 / \lambda
+    .. math::  \lambda(t) = \lambda(t-1)\, e^{\alpha \bar C(t)},
+               \qquad C = \mathrm{reconstruction} - \kappa, \qquad \beta = 1 / \lambda
 
-    Rezende & Viola, *Taming VAEs*, 2018, with their moving average of C. There the multiplier weighs the constraint,
-    here its inverse weighs the KL: the gradients differ by a factor, which Adam does not see. In a loop of one's own,
+    Rezende & Viola, *Taming VAEs*, 2018, with their moving average of C. There the multiplier
+    weights the constraint; here its inverse weights the KL. The two gradients differ by a factor,
+    and Adam is invariant to it. In a custom loop, pass the reconstruction loss:
     `control.step(reconstruction)`.
 
     Args:
-        target: κ, the reconstruction error to allow, in nats per example, or a ramp; that of a density may be
-            negative.
-        alpha: the step of log λ for each nat that the reconstruction is off. It settles in some 1 / (α s) steps, where
-            s nats of reconstruction go with an e-fold of β: in a linear VAE β / 2 for every latent in use.
-        beta_min: the least weight, above zero. The first steps, far above κ, take the weight down here at once; the
-            lower it is, the longer the way back.
-        beta_max: the largest weight.
-        beta_init: the weight to start from.
-        ema: the share of the past in the average.
+        target: κ, the reconstruction error in nats per example, or a schedule. The negative
+            log-likelihood of a density may be negative.
+        alpha: Step of log λ per nat of constraint violation. The law settles in about 1 / (α s)
+            steps, where s is the change of the reconstruction, in nats, per e-fold of β. In a
+            linear VAE, s is β / 2 for every latent in use.
+        beta_min: Smallest weight, above zero. The first steps are far above κ and drive β to this
+            bound at once. A lower bound lengthens the way back.
+        beta_max: Largest weight.
+        beta_init: Initial weight.
+        ema: Weight of the past in the moving average.
 
     >>> law = Geco(target=220.0)
-    >>> round(law.update(law.init(), torch.tensor(10_220.0)).beta.item(), 4)  # 10,000 nats too many: e^-0.1
+    >>> state = law.update(law.init(), torch.tensor(10_220.0))
+    >>> round(state.beta.item(), 4)  # 10,000 nats above κ: e^-0.1
     0.9048
     """
 
@@ -42,15 +46,13 @@ class Geco(Logarithmic):
     beta_init: float = 1.0
     ema: float = 0.99
 
-    holds_reconstruction: ClassVar[bool] = True
+    controls_reconstruction: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check(alpha=self.alpha)
 
-    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
+    def update(self, state: IntegralState, measured: Value, xp: Backend = TENSORS) -> IntegralState:
         now = self.sense(state, measured, xp)
-        zero = self.proportional(now.target, now.measured, xp)
-        return self.actuate(state, now, zero, state.i + self.alpha * now.error, zero, xp)
-
-    def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
-        return 0 * (target - measured)
+        integral = state.integral + self.alpha * now.error
+        unclamped, integral = self.combine(state, now, xp, integral)
+        return self.commit(state, now, unclamped, (integral,), xp)

@@ -1,15 +1,19 @@
-"""What laws on the logarithm of the weight share: a factor is then the same step wherever the weight stands."""
+"""Base class of laws that act on log β, where a step is a factor of β."""
 
 import math
+from typing import Any
 
 from controlvae.laws.backend import Backend, Value
-from controlvae.laws.base import AntiWindup, Feedback, Measurement, State
+from controlvae.laws.base import AntiWindup, Feedback, Measurement
 
-_LARGEST = 50.0  # of |log β|: exp of it is as good as infinite
+_MAX_ABS_LOG_BETA = 50.0  # exp(50) is 5e21, which is as good as infinite
 
 
-class Logarithmic(Feedback):
-    """log β = P + I, within the bounds of β; while β is at a bound, the integral does not move further beyond it."""
+class LogDomainFeedback(Feedback):
+    """Feedback law with log β = P + I + D.
+
+    While β is at a bound, the integral does not move further beyond it.
+    """
 
     beta_init: float
 
@@ -20,20 +24,28 @@ class Logarithmic(Feedback):
     def check(self, **gains: float) -> None:
         super().check(**gains)
         if self.beta_init is None:
-            raise ValueError("beta_init must be a weight to start around, got None")
+            raise ValueError("beta_init must be the initial weight, got None")
         if self.beta_min <= 0:
             raise ValueError(
-                f"beta_min must be above zero, got {self.beta_min}: the law moves the weight's logarithm"
+                f"beta_min must be above zero, got {self.beta_min}: the law acts on log beta"
             )
 
-    def initial(self) -> State:
-        return super().initial()._replace(i=math.log(self.beta_init))
+    def initial_state(self) -> Any:
+        return super().initial_state()._replace(integral=math.log(self.beta_init))
 
-    def actuate(
-        self, state: State, now: Measurement, p: Value, i: Value, d: Value, xp: Backend
-    ) -> State:
-        asked = p + i + d
-        low, high = max(math.log(self.beta_min), -_LARGEST), min(math.log(self.beta_max), _LARGEST)
-        outward = ((asked < low) & (i < state.i)) | ((asked > high) & (i > state.i))
-        output = xp.exp(xp.clip(asked, -_LARGEST, _LARGEST))
-        return self.moved(state, now, p, xp.where(outward, state.i, i), d, output, xp)
+    def combine(
+        self,
+        state: Any,
+        now: Measurement,
+        xp: Backend,
+        integral: Value,
+        proportional: Value = 0.0,
+        derivative: Value = 0.0,
+    ) -> tuple[Value, Value]:
+        log_beta = proportional + integral + derivative
+        low = max(math.log(self.beta_min), -_MAX_ABS_LOG_BETA)
+        high = min(math.log(self.beta_max), _MAX_ABS_LOG_BETA)
+        pushes_down = (log_beta < low) & (integral < state.integral)
+        pushes_up = (log_beta > high) & (integral > state.integral)
+        unclamped = xp.exp(xp.clip(log_beta, -_MAX_ABS_LOG_BETA, _MAX_ABS_LOG_BETA))
+        return unclamped, xp.where(pushes_down | pushes_up, state.integral, integral)

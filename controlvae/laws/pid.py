@@ -1,20 +1,39 @@
-"""The general linear PID law (the paper's equation 1), with a filtered derivative."""
+"""The linear PID law (equation 1 of the paper) with a filtered derivative."""
 
 from dataclasses import dataclass
 
 from controlvae.laws.backend import TENSORS, Backend, Value
-from controlvae.laws.base import AntiWindup, Feedback, State, Target
+from controlvae.laws.base import AntiWindup, ProportionalFeedback, Target
+from controlvae.laws.states import PIDState
 
 
 @dataclass(frozen=True)
-class PID(Feedback):
+class PID(ProportionalFeedback):
     r"""Linear proportional-integral-derivative control.
 
-    .. math::  \beta(t) = \beta_{min} - K_p e(t) - K_i \sum_j e(j) - K_d \dot e(t), \qquad e(t) = v - \widehat v(t)
+    .. math::  \beta(t) = \beta_{min} - K_p e(t) - K_i \sum_j e(j) - K_d \dot e(t),
+               \qquad e(t) = v - \widehat v(t)
 
-    Åström & Hägglund, *Advanced PID Control*, 2006. The minus signs make positive gains raise the weight while the
-    measurement is above its set point. A batch's KL is noisy and a derivative amplifies noise, so `derivative_ema`
-    averages it; the paper leaves the term out for the same reason, hence `kd=0`.
+    Åström & Hägglund, *Advanced PID Control*, 2006. The minus signs make positive gains raise the
+    weight while the measurement is above its set point. The KL of a batch is noisy, and a
+    derivative amplifies noise, so `derivative_ema` averages it. The paper omits the derivative for
+    the same reason, hence `kd=0`.
+
+    Args:
+        target: Set point in nats per example, or a schedule.
+        kp: Proportional gain, zero or positive.
+        ki: Integral gain, zero or positive.
+        kd: Derivative gain, zero or positive.
+        beta_min: Smallest weight, and the offset of the output.
+        beta_max: Largest weight.
+        beta_init: Initial weight. None starts from `beta_min`.
+        anti_windup: Condition under which the integral is held; see `PI`.
+        ema: Decay of a moving average over measurements; 0 is off.
+        derivative_ema: Decay of the moving average over the derivative.
+
+    >>> control = Controller(PID(target=18.0, kp=0.01, ki=0.001))
+    >>> round(control.step(20.0), 4)
+    0.022
     """
 
     target: Target
@@ -28,18 +47,21 @@ class PID(Feedback):
     ema: float = 0.0
     derivative_ema: float = 0.9
 
+    state_type = PIDState
+
     def __post_init__(self) -> None:
         self.check(kp=self.kp, ki=self.ki, kd=self.kd)
         if not 0 <= self.derivative_ema < 1:
             raise ValueError(f"derivative_ema must lie in [0, 1), got {self.derivative_ema}")
 
-    def update(self, state: State, measured: Value, xp: Backend = TENSORS) -> State:
+    def update(self, state: PIDState, measured: Value, xp: Backend = TENSORS) -> PIDState:
         now = self.sense(state, measured, xp)
         p = self.proportional(now.target, now.measured, xp)
-        i = state.i - self.ki * now.error
-        slope = xp.where(state.seen > 0, now.error - state.error, 0 * now.error)
-        d = self.derivative_ema * state.d - (1 - self.derivative_ema) * self.kd * slope
-        return self.actuate(state, now, p, i, d, xp)
+        i = state.integral - self.ki * now.error
+        slope = xp.where(state.measured_count > 0, now.error - state.error, 0 * now.error)
+        d = self.derivative_ema * state.derivative - (1 - self.derivative_ema) * self.kd * slope
+        unclamped, i = self.combine(state, now, xp, i, p, d)
+        return self.commit(state, now, unclamped, (i, p, d), xp)
 
     def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
         return -self.kp * (target - measured)

@@ -1,4 +1,4 @@
-"""Numbers that depend on the step alone: set-point ramps, and open-loop weights."""
+"""Schedules: set-point ramps and open-loop weights, which depend on the step alone."""
 
 import math
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from itertools import pairwise
 
 from controlvae.laws.backend import Backend, Value
 from controlvae.laws.base import Schedule
+
+_MAX_POINTS = 200
 
 
 def _check_finite(**values: float) -> None:
@@ -20,22 +22,33 @@ def _check_steps(**values: float) -> None:
             raise ValueError(f"{name} must be at least one step, got {value}")
 
 
-class _Between(Schedule):
-    """A schedule that never leaves the interval between its `start` and its `stop`."""
+class _Interpolation(Schedule):
+    """Schedule that stays between its `start` and its `stop`."""
 
     start: float
     stop: float
 
-    def lowest(self) -> float:
+    def min_value(self) -> float:
         return min(self.start, self.stop)
 
-    def highest(self) -> float:
+    def max_value(self) -> float:
         return max(self.start, self.stop)
 
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """One value for ever: the plain VAE at 1 (Kingma & Welling, 2014), the β-VAE above it (Higgins et al., 2017)."""
+    r"""Constant value: the plain VAE at 1, the β-VAE above 1.
+
+    .. math::  \beta(t) = \mathrm{value}
+
+    Kingma & Welling, *Auto-Encoding Variational Bayes*, 2014; Higgins et al., *β-VAE*, 2017.
+
+    Args:
+        value: The value at every step.
+
+    >>> Controller(Constant(4.0)).step(20.0)
+    4.0
+    """
 
     value: float
 
@@ -45,15 +58,27 @@ class Constant(Schedule):
     def at(self, step: Value, xp: Backend) -> Value:
         return 0 * step + self.value
 
-    def lowest(self) -> float:
+    def min_value(self) -> float:
         return self.value
 
-    highest = lowest
+    max_value = min_value
 
 
 @dataclass(frozen=True)
-class Linear(_Between):
-    """From `start` to `stop` in a straight line over `steps`, then `stop`: KL warm-up, or a smooth set-point ramp."""
+class Linear(_Interpolation):
+    r"""Straight line from `start` to `stop`: KL warm-up, or a smooth set-point ramp.
+
+    .. math::  \mathrm{start} + (\mathrm{stop} - \mathrm{start}) \min(t / N, 1)
+
+    Args:
+        start: Value before training.
+        stop: Value from step N on.
+        steps: N, the length of the ramp.
+
+    >>> control = Controller(Linear(0.0, 1.0, steps=4))
+    >>> [control.step(20.0) for _ in range(5)]
+    [0.25, 0.5, 0.75, 1.0, 1.0]
+    """
 
     start: float
     stop: float
@@ -68,8 +93,24 @@ class Linear(_Between):
 
 
 @dataclass(frozen=True)
-class Staircase(_Between):
-    """`start`, then `step` closer to `stop` every `every` steps: the paper's set point for disentangling."""
+class Staircase(_Interpolation):
+    r"""Increments of `step` every `every` steps: the paper's set point for disentangling.
+
+    .. math::  \min(\mathrm{start} + \mathrm{step} \lfloor t / \mathrm{every} \rfloor,
+               \mathrm{stop})
+
+    Shao et al., *ControlVAE*, section 4. A `stop` below `start` gives a descending staircase.
+
+    Args:
+        start: Value before the first increment.
+        stop: Final value.
+        step: Size of an increment, positive.
+        every: Number of steps between increments.
+
+    >>> control = Controller(Staircase(start=1.0, stop=2.0, step=0.5, every=2))
+    >>> [control.step(20.0) for _ in range(5)]
+    [1.0, 1.5, 1.5, 2.0, 2.0]
+    """
 
     start: float
     stop: float
@@ -81,22 +122,35 @@ class Staircase(_Between):
         _check_steps(every=self.every)
         if not self.step > 0:
             raise ValueError(
-                f"step must be positive, got {self.step}; the staircase goes towards stop by itself"
+                f"step must be positive, got {self.step}; start and stop give the direction"
             )
 
     def at(self, step: Value, xp: Backend) -> Value:
-        # The released code adds a step when t % every == 0, counting updates from one: 16 is reached at t = 520,000.
-        climbed = self.step * xp.floor(step / self.every)
-        return self.start + math.copysign(1.0, self.stop - self.start) * xp.clip(
-            climbed, 0.0, abs(self.stop - self.start)
-        )
+        # The released code adds an increment when t % every == 0, and counts updates from one:
+        # a set point of 16 is reached at t = 520,000.
+        direction = math.copysign(1.0, self.stop - self.start)
+        distance = self.step * xp.floor(step / self.every)
+        return self.start + direction * xp.clip(distance, 0.0, abs(self.stop - self.start))
 
 
 @dataclass(frozen=True)
-class Sigmoid(_Between):
-    r"""Cost annealing: :math:`\sigma((t - N/2) / (N/10))` from `start` to `stop`, and `stop` from step N = `steps` on.
+class Sigmoid(_Interpolation):
+    r"""KL cost annealing along a sigmoid.
 
-    Bowman et al., *Generating Sentences from a Continuous Space*, 2016.
+    .. math::  \mathrm{start} + (\mathrm{stop} - \mathrm{start})\,
+               \sigma\!\left(\frac{t - N/2}{N/10}\right)
+
+    From step N on the value is `stop`. Bowman et al., *Generating Sentences from a Continuous
+    Space*, 2016.
+
+    Args:
+        steps: N, the length of the ramp.
+        start: Value that the sigmoid starts from.
+        stop: Value from step N on.
+
+    >>> control = Controller(Sigmoid(steps=4))
+    >>> [round(control.step(20.0), 3) for _ in range(4)]
+    [0.076, 0.5, 0.924, 1.0]
     """
 
     steps: int
@@ -108,17 +162,26 @@ class Sigmoid(_Between):
         _check_finite(start=self.start, stop=self.stop)
 
     def at(self, step: Value, xp: Backend) -> Value:
-        share = xp.sigmoid((step - self.steps / 2) / (self.steps / 10))
-        return self.start + (self.stop - self.start) * xp.where(
-            step < self.steps, share, 0 * share + 1
-        )
+        rising = xp.sigmoid((step - self.steps / 2) / (self.steps / 10))
+        progress = xp.where(step < self.steps, rising, 0 * rising + 1)
+        return self.start + (self.stop - self.start) * progress
 
 
 @dataclass(frozen=True)
-class Cyclical(_Between):
-    """Again and again: linear from `start` to `stop` over the first `ramp` of each `period`, then `stop`.
+class Cyclical(_Interpolation):
+    """Repeated linear ramps from `start` to `stop`, each followed by a plateau at `stop`.
 
     Fu et al., *Cyclical Annealing Schedule*, 2019. M cycles in N steps are `period=N // M`.
+
+    Args:
+        period: Length of a cycle in steps.
+        ramp: Fraction of a cycle in which the value rises.
+        start: Value at the start of a cycle.
+        stop: Value of the plateau.
+
+    >>> control = Controller(Cyclical(period=4))
+    >>> [control.step(20.0) for _ in range(5)]
+    [0.5, 1.0, 1.0, 0.0, 0.5]
     """
 
     period: int
@@ -131,18 +194,29 @@ class Cyclical(_Between):
         _check_finite(start=self.start, stop=self.stop)
         if not 0 < self.ramp <= 1:
             raise ValueError(
-                f"ramp must lie in (0, 1], got {self.ramp}; it is the rising share of a period"
+                f"ramp must lie in (0, 1], got {self.ramp}; it is the rising fraction of a period"
             )
 
     def at(self, step: Value, xp: Backend) -> Value:
         cycles = step / self.period
-        share = xp.clip((cycles - xp.floor(cycles)) / self.ramp, 0.0, 1.0)
-        return self.start + (self.stop - self.start) * share
+        progress = xp.clip((cycles - xp.floor(cycles)) / self.ramp, 0.0, 1.0)
+        return self.start + (self.stop - self.start) * progress
 
 
 @dataclass(frozen=True)
 class Points(Schedule):
-    """Straight lines through points, flat before the first and after the last: a recorded weight, played again."""
+    """Piecewise linear interpolation, for example to replay a recorded β.
+
+    The value is constant before the first point and after the last one.
+
+    Args:
+        steps: Increasing steps of the points, at most 200.
+        values: Values at these steps.
+
+    >>> control = Controller(Points(steps=(1, 3), values=(1.0, 2.0)))
+    >>> [control.step(20.0) for _ in range(4)]
+    [1.0, 1.5, 2.0, 2.0]
+    """
 
     steps: tuple[float, ...]
     values: tuple[float, ...]
@@ -150,14 +224,16 @@ class Points(Schedule):
     def __post_init__(self) -> None:
         if len(self.steps) != len(self.values) or not self.steps:
             raise ValueError(
-                f"steps and values must be as many, got {len(self.steps)} and {len(self.values)}"
+                "steps and values must have the same length, one or more, "
+                f"got {len(self.steps)} and {len(self.values)}"
             )
-        if len(self.steps) > 200:
+        if len(self.steps) > _MAX_POINTS:
             raise ValueError(
-                f"at most 200 points, got {len(self.steps)}: a captured step holds them all"
+                f"steps must have at most {_MAX_POINTS} points, got {len(self.steps)}: "
+                "a captured graph contains an operation for each"
             )
         if any(later <= earlier for earlier, later in pairwise(self.steps)):
-            raise ValueError("steps must rise")
+            raise ValueError(f"steps must increase, got {self.steps}")
         for step, value in zip(self.steps, self.values, strict=True):
             _check_finite(step=step, value=value)
         object.__setattr__(self, "steps", tuple(self.steps))  # lists would make the law unhashable
@@ -165,14 +241,13 @@ class Points(Schedule):
 
     def at(self, step: Value, xp: Backend) -> Value:
         total = 0 * step + self.values[0]
-        for (begin, end), (low, high) in zip(
-            pairwise(self.steps), pairwise(self.values), strict=True
-        ):
+        segments = zip(pairwise(self.steps), pairwise(self.values), strict=True)
+        for (begin, end), (low, high) in segments:
             total = total + (high - low) * xp.clip((step - begin) / (end - begin), 0.0, 1.0)
         return total
 
-    def lowest(self) -> float:
+    def min_value(self) -> float:
         return min(self.values)
 
-    def highest(self) -> float:
+    def max_value(self) -> float:
         return max(self.values)

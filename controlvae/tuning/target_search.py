@@ -57,7 +57,7 @@ def measure_target(
       within reach        11.6 to 30.1
       four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above
     """
-    if law is not None and (not isinstance(law, Feedback) or law.holds_reconstruction):
+    if law is not None and (not isinstance(law, Feedback) or law.controls_reconstruction):
         raise TypeError(f"law must be one that holds the KL, such as Auto(1.0), got {law!r}")
     low, high = (beta_min, beta_max) if law is None else law.bounds
     readings = {weight: _reading(train(weight)) for weight in probe_weights(low, high)}

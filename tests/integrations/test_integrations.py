@@ -113,7 +113,7 @@ def test_jax_equals_the_float_law(law):
     assert double.beta.dtype == "float64"
     single = jax_betas(law, TRACE)
     assert single.beta.dtype == "float32"
-    for field in cv.laws.State._fields:
+    for field in type(expected[0])._fields:
         wanted = [getattr(state, field) for state in expected]
         assert getattr(double, field).tolist() == pytest.approx(wanted, rel=1e-12, abs=1e-14)
         assert getattr(single, field).tolist() == pytest.approx(wanted, rel=1e-4, abs=1e-5)
@@ -247,14 +247,14 @@ def test_lightning_says_what_is_missing():
     lightning = pytest.importorskip("lightning.pytorch")
     from controlvae.integrations.lightning import KLControl
 
-    with pytest.raises(UserError, match="Geco watches the reconstruction"):
+    with pytest.raises(UserError, match="Geco"):
         KLControl(cv.Geco(5.0))
     with pytest.raises(TypeError, match="must be a law"):
         KLControl(18.0)
     assert KLControl(cv.Geco(5.0), kl="recon").kl == "recon"
 
     trainer = lightning.Trainer(logger=False, accelerator="cpu", enable_checkpointing=False)
-    with pytest.raises(UserError, match="no attribute 'beta'"):
+    with pytest.raises(UserError, match="beta"):
         KLControl(LAW).on_train_start(trainer, lightning.LightningModule())
 
 
@@ -515,7 +515,7 @@ def test_pythae_models_with_another_loss_are_refused(tmp_path, name, own):
 def test_a_law_that_watches_the_reconstruction_is_refused(tmp_path):
     models = pytest.importorskip("pythae.models")
     model = models.VAE(models.VAEConfig(input_dim=(8,), latent_dim=2))
-    with pytest.raises(UserError, match="Geco watches the reconstruction"):
+    with pytest.raises(UserError, match="Geco"):
         pythae_trainer(tmp_path, model, law=cv.Geco(5.0))
 
 

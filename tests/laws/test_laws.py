@@ -149,9 +149,9 @@ def test_feedback_settles_a_plant(law):
     reachable = 30.0 if law.beta_min < 0.5 else 15.0
     control, kl = cv.Controller(replace(law, target=reachable)), 0.05
     for _ in range(60_000):
-        kl = plant(control.step(60.0 - kl if law.holds_reconstruction else kl), kl)
+        kl = plant(control.step(60.0 - kl if law.controls_reconstruction else kl), kl)
     assert kl == pytest.approx(
-        60.0 - reachable if law.holds_reconstruction else reachable, rel=0.01
+        60.0 - reachable if law.controls_reconstruction else reachable, rel=0.01
     )
 
 

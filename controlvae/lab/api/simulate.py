@@ -12,7 +12,7 @@ from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, as_folder
 from controlvae.laws import Law
 from controlvae.metrics import step_response
-from controlvae.simulation import WELL, WIDE, Plant, simulate
+from controlvae.simulation import GOOD_MISFIT, WIDE_WEIGHT_RATIO, Plant, simulate
 
 # In a narrower band, the plant's error dominates: a network that still learns is not in the model.
 _SETTLING_BAND = 0.05
@@ -54,9 +54,9 @@ def simulate_run(
         for law in laws
     }
     try:
-        plant = Plant.fit(records, held=weighted)
+        plant = Plant.fit(records, term=weighted)
         length = steps or records[-1]["step"]
-        logs = [simulate(law, plant, length, held=weighted) for law in named_laws.values()]
+        logs = [simulate(law, plant, length, term=weighted) for law in named_laws.values()]
     except ValueError as error:
         raise UserError(f"{folder.path}: {error}") from None
     except OverflowError:
@@ -80,12 +80,12 @@ def simulate_run(
 
 def _plant_warnings(plant: Plant) -> list[str]:
     warnings = []
-    if plant.misfit > WELL:
-        warnings.append(f"note: a plant that misses its log by more than {WELL:.0%} predicts badly")
-    if plant.moved < WIDE:
+    if plant.misfit > GOOD_MISFIT:
+        warnings.append(f"note: a plant that misses its log by more than {GOOD_MISFIT:.0%} predicts badly")
+    if plant.weight_ratio < WIDE_WEIGHT_RATIO:
         warnings.append(
-            f"note: β moved only by a factor of {plant.moved:.3g} in this log, so the exponent "
-            f"{plant.slope:.2f} is uncertain; fit a run in which β moves by a factor of {WIDE:g} "
+            f"note: β moved only by a factor of {plant.weight_ratio:.3g} in this log, so the exponent "
+            f"{plant.slope:.2f} is uncertain; fit a run in which β moves by a factor of {WIDE_WEIGHT_RATIO:g} "
             "or more, under PI or a warm-up"
         )
     return warnings

@@ -47,8 +47,8 @@ def plain_loop(
             divergence = compute_divergence(posterior)
             inputs = ObjectiveInputs(divergence, posterior, z, len(examples), model=model, x=x)
             terms = objective.terms(inputs)
-            reconstruction = cost(model, z, x, posterior.given).mean()
-            measured = reconstruction if law.holds_reconstruction else terms.controlled
+            reconstruction = cost(model, z, x, posterior.context).mean()
+            measured = reconstruction if law.controls_reconstruction else terms.controlled
             beta = control.step(measured.item())
             loss: Tensor = reconstruction + terms.uncontrolled + beta * terms.controlled
             optimiser.zero_grad()

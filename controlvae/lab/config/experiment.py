@@ -110,6 +110,6 @@ class Experiment:
         """The column of the log that a set point belongs to."""
         return (
             "reconstruction"
-            if self.control.holds_reconstruction
+            if self.control.controls_reconstruction
             else self.objective.controlled_quantity
         )

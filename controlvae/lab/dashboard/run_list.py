@@ -128,7 +128,9 @@ def _warnings(folder: RunFolder, training: bool) -> list[str]:
 def _target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
     """The set point by the last line of the log; before the first, that of the law."""
     law = experiment.control
-    return last.get("target", float(law.initial().target) if isinstance(law, Feedback) else None)
+    return last.get(
+        "target", float(law.initial_state().target) if isinstance(law, Feedback) else None
+    )
 
 
 def _rest(folder: RunFolder) -> str:

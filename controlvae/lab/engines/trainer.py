@@ -110,7 +110,7 @@ class ModelTrainer:
         z = posterior.sample(noise[0])
         reconstruction = self.reconstruct(z, x, posterior).mean()
         terms, further_losses = self.terms(x, posterior, z, indices, noise)
-        by_reconstruction = self.experiment.control.holds_reconstruction
+        by_reconstruction = self.experiment.control.controls_reconstruction
         measured = (reconstruction if by_reconstruction else terms.controlled).detach()
         # In host memory a Python number is the cheaper input; on a device it would force a wait.
         on_host = measured.device.type == "cpu"
@@ -172,13 +172,14 @@ class ModelTrainer:
             x: Batch of the step.
             posterior: Posterior of the batch.
         """
-        return self.reconstruction(self.model, z, x, posterior.given)
+        return self.reconstruction(self.model, z, x, posterior.context)
 
     def _make_row(self, reconstruction: Tensor, terms: Terms, beta: float | Tensor) -> Tensor:
-        state, (low, high) = self.control.state, self.control.laws[0].bounds
-        saturated = (state.output < low) | (state.output > high)
+        signals, (low, high) = self.control.signals(), self.control.laws[0].bounds
+        saturated = (signals.unclamped_beta < low) | (signals.unclamped_beta > high)
         kl, kl_per_latent = terms.divergence
-        values = (reconstruction, kl.detach(), state.target, beta, state.p, state.i)
+        law_terms = (signals.proportional, signals.integral)
+        values = (reconstruction, kl.detach(), signals.target, beta, *law_terms)
         row = [
             torch.as_tensor(value, dtype=torch.float64, device=self.device).reshape(1)
             for value in (*values, saturated, *terms.extras)

@@ -152,7 +152,7 @@ def _response_nll(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
         x = run.examples.batch(few)
         posterior = run.model.encode(x)
         z = posterior.sample(torch.randn(posterior.mean.shape, generator=noise).to(run.device))
-        nats.append(words_nll(run.model, z, x, posterior.given).cpu().double())
+        nats.append(words_nll(run.model, z, x, posterior.context).cpu().double())
     return torch.cat(nats).numpy(), run.examples.lengths[chosen.cpu(), 1].numpy()
 
 

@@ -31,7 +31,7 @@ class VAE(nn.Module):
 
     def encode(self, x: Tensor) -> Posterior:
         """Return q(z|x) of images, (batch, *shape)."""
-        return Posterior.of(self.encoder(x))
+        return Posterior.from_encoder_output(self.encoder(x))
 
     def decode(self, z: Tensor) -> Tensor:
         """Return logits of the pixels, (batch, *shape)."""

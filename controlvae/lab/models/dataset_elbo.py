@@ -57,10 +57,10 @@ def measure_elbo(
         posterior = model.encode(x)
         for _ in range(draws):
             z = posterior.sample(torch.randn(len(x), model.latents, generator=noise).to(x.device))
-            losses = loss(model, z, x, posterior.given)
+            losses = loss(model, z, x, posterior.context)
             reconstruction += losses.cpu().double().sum().item() / draws
         kl += gaussian_kl(posterior).cpu().double().sum(0)
-        posteriors.append(torch.stack(posterior.standard[:2]).cpu())
+        posteriors.append(torch.stack(posterior.relative_to_prior[:2]).cpu())
         progress(sum(each.shape[1] for each in posteriors))
     means, log_variances = torch.cat(posteriors, dim=1)
     return DatasetElbo(reconstruction / len(means), kl / len(means), means, log_variances)

@@ -149,7 +149,7 @@ class DialogVAE(nn.Module):
 
     def compute_prior(self, context: Tensor) -> Posterior:
         """Return p(z|context) of an encoded context."""
-        return Posterior.of(self.prior(context))._replace(given=context)
+        return Posterior.from_encoder_output(self.prior(context))._replace(context=context)
 
     def encode(self, x: Exchanges) -> Posterior:
         """Return q(z|response, context), together with its prior and the encoded context."""
@@ -158,8 +158,8 @@ class DialogVAE(nn.Module):
         inputs = [context, states[-len(x) :]]
         if self.acts is not None:
             inputs.append(self.acts.view(self.acts.embedding(x.act)))
-        posterior = Posterior.of(self.recognition(torch.cat(inputs, 1)))
-        return posterior._replace(prior=self.compute_prior(context), given=context)
+        posterior = Posterior.from_encoder_output(self.recognition(torch.cat(inputs, 1)))
+        return posterior._replace(prior=self.compute_prior(context), context=context)
 
     def decode(self, z: Tensor, x: Exchanges, context: Tensor | None = None) -> Tensor:
         """Return logits of the response's tokens, given its true act and the true tokens before.

@@ -264,7 +264,7 @@ class TextVAE(nn.Module):
     def encode(self, tokens: Tensor, dropout: DropoutFunction | None = None) -> Posterior:
         """Return q(z|x) of sentences, int64 (batch, T)."""
         summary = self.encoder(F.pad(tokens, (1, 0), value=BOS), self._make_dropout(dropout))
-        return Posterior.of(self.posterior(summary))
+        return Posterior.from_encoder_output(self.posterior(summary))
 
     def decode(self, z: Tensor, tokens: Tensor, dropout: DropoutFunction | None = None) -> Tensor:
         """Return logits of the token at each place, given z and the true tokens before it.

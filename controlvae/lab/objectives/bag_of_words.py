@@ -41,7 +41,7 @@ class BagOfWords(Objective):
         """Return the KL as the controlled term and the bag-of-words loss as uncontrolled."""
         assert inputs.posterior is not None
         model, x = inputs.model, inputs.x
-        logits = model.bag_logits(inputs.z, x, inputs.posterior.given)
+        logits = model.bag_logits(inputs.z, x, inputs.posterior.context)
         loss = bag_of_words_nll(logits, x.response, model.padding_id).mean(-1)
         return Terms(
             inputs.divergence,

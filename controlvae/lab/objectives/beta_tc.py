@@ -69,7 +69,7 @@ class BetaTC(Objective):
             raise ValueError(
                 "BetaTC needs the prior N(0, I), got dialog data, whose prior is learnt"
             )
-        if not (law.open_loop or law.holds_reconstruction):
+        if not (law.open_loop or law.controls_reconstruction):
             raise ValueError(
                 "BetaTC's estimate is biased by about (latents - 1) log(examples) and has no "
                 f"meaningful target, got control={type(law).__name__}; use an open-loop weight "

@@ -36,7 +36,7 @@ from controlvae.lab.reports.markup import warning
 from controlvae.lab.reports.sections import BIASED, biased, image_table, number_table, score_table
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.laws.log_domain import Logarithmic
+from controlvae.laws.log_domain import LogDomainFeedback
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -164,7 +164,7 @@ def _section(trace: Trace, folder: RunFolder, alone: bool) -> str:
     ]
     factors = dominant_factors(metrics)
     if trace.records:
-        logarithmic = isinstance(experiment.control, Logarithmic)
+        logarithmic = isinstance(experiment.control, LogDomainFeedback)
         beside = "" if logarithmic or experiment.control.open_loop else " and its two parts"
         lengths = f" {_LENGTHS}" if experiment.objective.likelihood == "tokens" else ""
         named = (

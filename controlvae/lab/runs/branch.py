@@ -201,7 +201,9 @@ def _branch_checkpoint(point: BranchPoint, experiment: Experiment) -> checkpoint
     tensors = dict(saved.tensors)
     numbers = {**saved.numbers, "experiment": config_digest(experiment)}
     if _has_new_target(before, experiment):
-        tensors["control.held"] = torch.zeros_like(tensors["control.held"])
+        # Checkpoints of version 0.1 use the second name.
+        for name in {"control.target_fixed", "control.held"} & tensors.keys():
+            tensors[name] = torch.zeros_like(tensors[name])
     if before.control != experiment.control:
         numbers |= dict.fromkeys(checkpoint.TARGET_COUNTERS, 0)
     return checkpoint.Checkpoint(saved.step, tensors, numbers)

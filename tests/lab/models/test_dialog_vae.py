@@ -65,7 +65,7 @@ def test_padding_and_other_rows_change_nothing(talk, with_acts):
     model, indices = make_dialog_vae(talk, with_acts), torch.arange(12)
     posterior = model.encode(talk.batch(indices))
     z = posterior.sample(torch.randn(12, 4))
-    loss = sequence_nll(model, z, talk.batch(indices), posterior.given)
+    loss = sequence_nll(model, z, talk.batch(indices), posterior.context)
     assert torch.allclose(loss, sequence_nll(model, z, talk.batch(indices), None), atol=1e-4)
     for row in indices:
         x = talk.batch(row[None], talk.lengths[row].tolist())

@@ -80,7 +80,7 @@ class StackedEngine:
             [law.bounds for law in laws], dtype=torch.float64, device=device
         ).unbind(1)
         # None, or for each model whether its law controls the reconstruction instead of the KL.
-        by_reconstruction = [law.holds_reconstruction for law in laws]
+        by_reconstruction = [law.controls_reconstruction for law in laws]
         self.by_reconstruction = (
             torch.tensor(by_reconstruction, device=device) if any(by_reconstruction) else None
         )
@@ -216,9 +216,11 @@ class StackedEngine:
         extras: tuple[Tensor, ...],
     ) -> None:
         """Write this step's row of measurements into the buffer that the host reads."""
-        state = self.control.state
-        saturated = (state.output < self.low) | (state.output > self.high)
-        columns = [reconstruction, kl, state.target, beta, state.p, state.i, saturated, *extras]
+        signals = self.control.signals()
+        unclamped = signals.unclamped_beta
+        saturated = (unclamped < self.low) | (unclamped > self.high)
+        terms = [signals.proportional, signals.integral, saturated, *extras]
+        columns = [reconstruction, kl, signals.target, beta, *terms]
         row = torch.cat(
             [torch.stack([c.double() for c in columns], dim=1), per_latent.double()], dim=1
         )
@@ -284,10 +286,8 @@ class StackedEngine:
             per_step = 2 if self.critic is not None and name.startswith("encoder.") else 1
             layer = name.rsplit(".", 1)[0]
             tensors[f"model.{layer}.num_batches_tracked"] = torch.tensor(per_step * self.step)
-        control = self.control.state_dict()
-        return tensors | {
-            f"control.{name}": value[model].cpu().clone() for name, value in control.items()
-        }
+        control = self.control.state_dict(model)
+        return tensors | {f"control.{name}": value.cpu() for name, value in control.items()}
 
     def set_target(self, model: int, target: float) -> None:
         """Change the set point of one model."""
@@ -308,10 +308,7 @@ class StackedEngine:
             )
         for name, buffer in self.network.buffers.items():
             buffer[model].copy_(tensors[f"model.{name}"])
-        control = self.control.state_dict()
-        for name, value in strip_prefix(tensors, "control.").items():
-            control[name][model] = value
-        self.control.load_state_dict(control)
+        self.control.load_state_dict(strip_prefix(tensors, "control."), model)
         self.step, self._loaded_block = step, -1
 
 
@@ -352,7 +349,7 @@ def _latent(encoded: Tensor, noise: Tensor, position: Tensor) -> tuple[Tensor, D
 
     `noise` is (steps, models, draws, batch, latents).
     """
-    posterior = Posterior.of(encoded)
+    posterior = Posterior.from_encoder_output(encoded)
     return posterior.sample(noise.index_select(0, position)[0, :, 0]), compute_divergence(posterior)
 
 
@@ -372,7 +369,7 @@ def _objective_terms(objective: Objective, examples: int) -> Callable[..., Terms
         divergence: Divergence, encoded: Tensor, z: Tensor, kl_weights: Tensor | None
     ) -> Terms:
         """Return the terms of an objective without a critic."""
-        posterior = Posterior.of(encoded)
+        posterior = Posterior.from_encoder_output(encoded)
         return objective.terms(ObjectiveInputs(divergence, posterior, z, examples, kl_weights))
 
     return terms
@@ -396,7 +393,7 @@ def _second_latent(encoded: Tensor, noise: Tensor, position: Tensor) -> Tensor:
     The second draw of `noise` is for the sample. The third holds the orders of the shuffling.
     """
     noise = noise.index_select(0, position)[0]
-    z = Posterior.of(encoded).sample(noise[:, 1])
+    z = Posterior.from_encoder_output(encoded).sample(noise[:, 1])
     return shuffle_latents(z, noise[:, 2].long())
 
 

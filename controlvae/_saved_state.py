@@ -1,0 +1,63 @@
+"""Reading of saved controller states, also of those that earlier versions wrote."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from controlvae.laws.base import Law
+from controlvae.laws.states import LEGACY_FIELDS
+
+PENDING_FIELDS = ("pending_sum", "pending_count")
+# Fields that states saved by early versions lack.
+_OPTIONAL_FIELDS = {"last_measurement", "relative_variance"}
+_KNOWN_FIELDS = {*LEGACY_FIELDS.values(), *PENDING_FIELDS, "law"}
+
+
+def identify_laws(laws: Sequence[Law]) -> list[float]:
+    """Return a number for the class of each law. float32 represents it exactly."""
+    return [float(crc32(type(law).__name__.encode()) % (1 << 24)) for law in laws]
+
+
+def read_saved_state(
+    saved: Mapping[str, Any],
+    fields: Sequence[str],
+    shape: tuple[int, ...],
+    law_ids: float | Tensor,
+) -> list[Any]:
+    """Return the saved values of the fields and of the pending measurements.
+
+    Fields of other laws, which earlier versions saved too, are ignored.
+
+    Args:
+        saved: Dictionary returned by `Controller.state_dict`.
+        fields: Fields of the state to restore.
+        shape: Expected shape of each value.
+        law_ids: Expected identifiers of the laws.
+
+    Raises:
+        ValueError: If fields are missing or unknown, or the shape or the kind of law differs.
+    """
+    saved = {LEGACY_FIELDS.get(name, name): value for name, value in saved.items()}
+    names = (*fields, *PENDING_FIELDS)
+    missing = set(names) - set(saved) - _OPTIONAL_FIELDS
+    unknown = set(saved) - set(names) - _KNOWN_FIELDS
+    if missing or unknown:
+        raise ValueError(
+            "saved must be the state_dict of a controller: "
+            f"missing {sorted(missing)}, unknown {sorted(unknown)}"
+        )
+    values = [saved[name] if name in saved else 0 * saved["beta"] for name in names]
+    for value in values:
+        if (received_shape := tuple(getattr(value, "shape", ()))) != shape:
+            raise ValueError(f"saved values must have shape {shape}, got {received_shape}")
+    expected = torch.as_tensor(law_ids, device="cpu")
+    received = torch.as_tensor(saved.get("law", expected), device="cpu").to(expected.dtype)
+    if not torch.equal(received, expected):
+        raise ValueError(
+            f"saved must come from the same kind of law: expected identifier {law_ids}, "
+            f"got {saved['law']}"
+        )
+    return values
