@@ -1,4 +1,4 @@
-"""Choose gains and targets: the paper's rules, and short trainings that measure the reachable KL."""
+"""Choice of gains and targets: rules of the paper, and a search for the reachable KL."""
 
 from controlvae.laws.gain_rules import kp_limit
 from controlvae.tuning.rules import Advice, TargetRange, advise, gain_bound, target_range

@@ -1,83 +1,93 @@
-"""The paper's tuning rules: how large a proportional gain may be, and where a set point may lie."""
+"""Rules of the paper for the set point (section 3.3)."""
 
 import math
 from typing import NamedTuple
 
 from controlvae.diagnostics.collapse import COLLAPSE_THRESHOLD
 
+# Position in the paper's range at which the paper's own set points lie.
+_POSITION_IN_RANGE = 0.8
+# First set point for a collapsed code, in nats.
+_TARGET_AFTER_COLLAPSE = 3.0
+
 
 class TargetRange(NamedTuple):
-    """Set points from the plain VAE's own KL to the highest at which the ELBO may still gain."""
+    """Range of set points, from the KL of the plain VAE to the largest that may improve the ELBO."""
 
     low: float
     high: float
 
 
 def gain_bound(kl_vae: float, d: float) -> float:
-    r"""The most nats of reconstruction that d nats of KL above the plain VAE's can gain: :math:`\sqrt{4(2 KL + d)}`.
+    r"""Return an upper bound on the gain in reconstruction, :math:`\sqrt{4(2\,\mathrm{KL} + d)}`.
 
-    The theorem of section 3.3, for a log-likelihood that changes by at most one nat per unit of z.
+    The bound is in nats, for a KL that is d nats above that of the plain VAE. It is the theorem of
+    section 3.3, for a log-likelihood that changes by at most one nat per unit of z.
 
     >>> gain_bound(118.0, 27.0)
     32.4345...
     """
     if not (kl_vae >= 0 and d >= -2 * kl_vae):
         raise ValueError(
-            f"kl_vae must be zero or positive and d at least -2 of it, got {kl_vae} and {d}"
+            "kl_vae must be zero or positive and d at least -2 * kl_vae, "
+            f"got kl_vae={kl_vae}, d={d}"
         )
     return math.sqrt(4 * (2 * kl_vae + d))
 
 
 def target_range(kl_vae: float) -> TargetRange:
-    r"""Set points that may improve the ELBO of a VAE whose KL is `kl_vae`: :math:`0 \le d \le 2 + 2\sqrt{2 KL + 1}`.
+    r"""Return the set points that may improve the ELBO of a VAE whose KL is `kl_vae`.
 
-    Section 3.3. The theorem behind it bounds the gain from above, so the range is necessary and not sufficient:
-    take it as a heuristic.
+    .. math::  \mathrm{KL} \le v \le \mathrm{KL} + 2 + 2\sqrt{2\,\mathrm{KL} + 1}
+
+    Section 3.3. The theorem behind it bounds the gain from above, so the range is necessary and not
+    sufficient. Use it as a heuristic.
 
     >>> target_range(118.0)
     TargetRange(low=118.0, high=150.7896...)
     """
     if not (math.isfinite(kl_vae) and kl_vae >= 0):
         raise ValueError(
-            f"kl_vae must be zero or positive, got {kl_vae}; it is the plain VAE's KL in nats per example"
+            f"kl_vae must be zero or positive, got {kl_vae}; it is the KL of the plain VAE in nats "
+            "per example"
         )
     return TargetRange(kl_vae, kl_vae + 2 + 2 * math.sqrt(2 * kl_vae + 1))
 
 
 class Advice(NamedTuple):
-    """Where a set point may lie, and one to begin with."""
+    """Suggested set point, with the range it was chosen from."""
 
-    target: float  # to begin with
-    band: TargetRange  # the paper's: from the plain VAE's KL up
-    reachable: TargetRange  # the KLs that weights between the law's bounds lead to
-    words: str
+    target: float  # set point to start with
+    band: TargetRange  # the paper's range
+    reachable: TargetRange  # KL at the bounds of the weight
+    reason: str
 
     def __str__(self) -> str:
         return (
             f"begin with a target of {self.target:.3g} nats\n"
             f"  the plain VAE's KL  {self.band.low:.1f} nats\n"
             f"  the paper's band    {self.band.low:.1f} to {self.band.high:.1f}\n"
-            f"  within reach        {_reach(self.reachable)}\n"
-            f"  {self.words}"
+            f"  within reach        {_format_reachable(self.reachable)}\n"
+            f"  {self.reason}"
         )
 
 
-def _reach(reachable: TargetRange) -> str:
-    return (
-        "not measured"
-        if math.isinf(reachable.high)
-        else f"{reachable.low:.1f} to {reachable.high:.1f}"
-    )
+def _format_reachable(reachable: TargetRange) -> str:
+    if math.isinf(reachable.high):
+        return "not measured"
+    return f"{reachable.low:.1f} to {reachable.high:.1f}"
 
 
 def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Advice:
-    """A set point for a VAE whose own KL is `kl_vae`, when the ELBO or the pictures are what is wanted.
+    """Return a set point for a VAE whose KL is `kl_vae`, for a better ELBO or better images.
 
-    Four fifths up the paper's band, where its own choices lie (145 for a VAE at 118, 155 at 127), and within reach.
+    It lies at four fifths of the paper's range, like the paper's own set points (145 for a VAE at
+    118, 155 for one at 127), and within the reachable range.
 
     Args:
-        kl_vae: the KL at a weight of one, in nats per example.
-        lowest, highest: the KL at the largest and at the smallest weight the law may give, where they were measured.
+        kl_vae: KL at a weight of one, in nats per example.
+        lowest: KL at the largest weight of the law, if it was measured.
+        highest: KL at the smallest weight of the law, if it was measured.
 
     >>> round(advise(118.0).target)
     144
@@ -89,18 +99,23 @@ def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Adv
         )
     if highest < COLLAPSE_THRESHOLD:
         raise ValueError(
-            f"no set point is within reach: at the least weight the KL is {highest:.2g} nats all the same; train "
-            f"longer, or look for a mistake in the encoder or in its KL"
+            f"highest must be at least {COLLAPSE_THRESHOLD:g} nats, got {highest:.2g}: no set point is "
+            "reachable; train longer, or check the encoder and its KL"
         )
+    reachable = TargetRange(lowest, highest)
     if kl_vae < COLLAPSE_THRESHOLD:
-        start = min(3.0, highest)
-        words = "the code has collapsed: a set point brings it into use, for some of the ELBO; begin low and raise it"
-        return Advice(start, band, TargetRange(lowest, highest), words)
-    wanted, ceiling = band.low + 0.8 * (band.high - band.low), kl_vae + 0.8 * (highest - kl_vae)
-    if ceiling < wanted:
-        words = (
-            "less than the band allows: with the weight near its lower bound the KL goes no higher"
+        reason = (
+            "the code has collapsed: a set point brings it into use, at some cost to the ELBO; "
+            "begin low and raise it"
         )
-        return Advice(ceiling, band, TargetRange(lowest, highest), words)
-    words = "four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above"
-    return Advice(wanted, band, TargetRange(lowest, highest), words)
+        return Advice(min(_TARGET_AFTER_COLLAPSE, highest), band, reachable, reason)
+    preferred = band.low + _POSITION_IN_RANGE * (band.high - band.low)
+    ceiling = kl_vae + _POSITION_IN_RANGE * (highest - kl_vae)
+    if ceiling < preferred:
+        reason = "below the paper's choice: with the weight near its lower bound the KL stays lower"
+        return Advice(ceiling, band, reachable, reason)
+    reason = (
+        "four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from "
+        "above"
+    )
+    return Advice(preferred, band, reachable, reason)

@@ -1,4 +1,4 @@
-"""Where a set point may lie for a model at hand: short trainings at fixed weights, and what to make of their KL."""
+"""Search for a set point: short trainings at fixed weights measure the reachable KL."""
 
 import math
 import warnings
@@ -11,26 +11,31 @@ from controlvae.diagnostics.collapse import COLLAPSE_THRESHOLD
 from controlvae.laws.base import Feedback, Law
 from controlvae.tuning.rules import Advice, advise
 
-_STILL = 0.05  # of a KL: less over the second half of a training is noise, or too slow to matter to a set point
-_BEYOND = 100  # times the upper end of the paper's band: no code that is of use has so many nats
+# Relative change of the KL over the second half of a training that counts as settled. It is noise,
+# or too slow to matter for a set point.
+_SETTLED_CHANGE = 0.05
+# Multiple of the upper end of the paper's range. No useful code has that many nats.
+_IMPLAUSIBLE_FACTOR = 100
 
 
 class ProbeResult(NamedTuple):
-    """The KL of a training at a fixed weight, nats per example: means over tenths of its steps."""
+    """KL of a training at a fixed weight in nats per example, averaged over tenths of its steps."""
 
-    kl: float  # of the last tenth
-    halfway: float  # of the tenth before half-way
+    kl: float  # last tenth
+    halfway: float  # last tenth of the first half
 
     @property
-    def moves(self) -> bool:
-        """Whether it is still on its way."""
-        return abs(self.kl - self.halfway) > max(
-            _STILL * max(self.kl, self.halfway), COLLAPSE_THRESHOLD
-        )
+    def is_moving(self) -> bool:
+        """True if the KL had not settled by the end."""
+        tolerance = max(_SETTLED_CHANGE * max(self.kl, self.halfway), COLLAPSE_THRESHOLD)
+        return abs(self.kl - self.halfway) > tolerance
 
     def __str__(self) -> str:
-        way = "rising" if self.kl > self.halfway else "falling"
-        return f"still {way}, from {self.halfway:,.1f} to {self.kl:,.1f} nats over the second half of the steps"
+        direction = "rising" if self.kl > self.halfway else "falling"
+        return (
+            f"still {direction}, from {self.halfway:,.1f} to {self.kl:,.1f} nats over the second "
+            "half of the steps"
+        )
 
 
 def measure_target(
@@ -40,15 +45,16 @@ def measure_target(
     beta_min: float = 0.0,
     beta_max: float = 1.0,
 ) -> Advice:
-    """A set point for a training function of one's own: trains two or three times, and advises.
+    """Return a set point for a user-supplied training function, after two or three trainings.
 
     Args:
-        train: trains a fresh model with this fixed weight before the KL, for a short budget, the same each time.
-            Returns the KL it ends with, or that of all its steps, of which the last tenth counts; nats per example.
-            Only from all of them can a KL that is still moving be told, and a warning says so.
-        law: the law that will hold the set point, whose bounds say what is within reach: `Auto(1.0)`, whatever its
-            target.
-        beta_min, beta_max: those bounds, where no law is given; these are `PI`'s.
+        train: Function that trains a new model with a fixed KL weight for a short, constant budget.
+            It returns the final KL, or the KL of every step, in nats per example. The last tenth
+            counts. With all steps, a warning is given if the KL has not settled.
+        law: Law that will control the KL. Its bounds determine the reachable range; its target is
+            ignored, so `Auto(1.0)` will do.
+        beta_min: Smallest weight if there is no law. The default is that of `PI`.
+        beta_max: Largest weight if there is no law. The default is that of `PI`.
 
     >>> print(measure_target(lambda weight: 12.0 * (weight + 0.1) ** -0.4))
     begin with a target of 21 nats
@@ -58,74 +64,85 @@ def measure_target(
       four fifths up the paper's band, which is a heuristic: its theorem bounds the gain from above
     """
     if law is not None and (not isinstance(law, Feedback) or law.controls_reconstruction):
-        raise TypeError(f"law must be one that holds the KL, such as Auto(1.0), got {law!r}")
+        raise TypeError(f"law must control the KL, such as Auto(1.0), got {law!r}")
     low, high = (beta_min, beta_max) if law is None else law.bounds
-    readings = {weight: _reading(train(weight)) for weight in probe_weights(low, high)}
-    advice = advise_from(readings, high)
-    for doubt in doubts(readings, advice):
+    results = {weight: _summarise(train(weight)) for weight in probe_weights(low, high)}
+    advice = advise_from_probes(results, high)
+    for doubt in find_doubts(results, advice):
         warnings.warn(f"{doubt}; train for longer", stacklevel=2)
     return advice
 
 
 def probe_weights(beta_min: float, beta_max: float) -> list[float]:
-    """The weights to train at: the plain VAE's, and the bounds of the law."""
+    """Return the weights to train at: that of the plain VAE and the bounds of the law."""
     if not 0 <= beta_min < 1 <= beta_max:
         raise ValueError(
-            f"beta_min must lie in [0, 1) and beta_max from 1 up, got {beta_min} and {beta_max}: the paper's band "
-            f"begins at the KL of a weight of one"
+            "beta_min must lie in [0, 1) and beta_max must be at least 1, got "
+            f"beta_min={beta_min}, beta_max={beta_max}: the paper's range begins at the KL of a "
+            "weight of one"
         )
     return [1.0, beta_min, *([beta_max] if 1 < beta_max < math.inf else [])]
 
 
-def advise_from(readings: Mapping[float, ProbeResult], beta_max: float) -> Advice:
-    """Advice from the KL measured at each of `probe_weights`; a weight without an upper bound can bring it to zero."""
-    kls = {weight: reading.kl for weight, reading in readings.items()}
+def advise_from_probes(results: Mapping[float, ProbeResult], beta_max: float) -> Advice:
+    """Return advice from the KL measured at each of `probe_weights`.
+
+    Args:
+        results: Probe result of each weight.
+        beta_max: Largest weight of the law. An unbounded weight can reach a KL of zero.
+    """
+    kls = {weight: result.kl for weight, result in results.items()}
     for weight, kl in kls.items():
         if not math.isfinite(kl):
             raise ValueError(
-                f"training with a weight of {weight:g} ended with a KL of {kl}: it diverged; take a smaller learning "
-                f"rate, or clamp the log-variances"
+                f"the KL must be finite, got {kl} at a weight of {weight:g}: training diverged; use "
+                "a smaller learning rate, or clamp the log-variances"
             )
-    own = kls[1.0]
+    kl_vae, kl_at_min = kls[1.0], kls[min(kls)]
     lowest = 0.0 if math.isinf(beta_max) else kls[beta_max]
-    advice = advise(own, min(lowest, own), max(own, kls[min(kls)]))
-    if kls[min(kls)] <= own:
+    advice = advise(kl_vae, min(lowest, kl_vae), max(kl_vae, kl_at_min))
+    if kl_at_min <= kl_vae:
         raise ValueError(
-            f"the KL did not rise as the weight fell, from {own:.3g} at 1 to {kls[min(kls)]:.3g} at {min(kls):g}: does "
-            f"the training use the weight it is given, and for long enough to tell?"
+            f"the KL must rise as the weight falls, got {kl_vae:.3g} at 1 and {kl_at_min:.3g} at "
+            f"{min(kls):g}: check that train uses its weight, and train for longer"
         )
     return advice
 
 
-def doubts(readings: Mapping[float, ProbeResult], advice: Advice) -> list[str]:
-    """What speaks against advice from these readings.
+def find_doubts(results: Mapping[float, ProbeResult], advice: Advice) -> list[str]:
+    """Return reasons to doubt the advice.
 
-    At the least weight a KL may wander for ever, and that matters only where it keeps the set point down; one that has
-    halved is still that of an untrained network.
+    At the smallest weight a KL may drift for ever. That matters only if it limits the set point. A
+    KL that has halved there still includes the transient of an untrained network.
+
+    Args:
+        results: Probe result of each weight.
+        advice: Advice that was derived from them.
     """
-    own, least = readings[1.0], min(readings)
-    most, lines = readings[least], []
-    if own.moves:
-        lines.append(f"the plain VAE's KL is {own}, and the set point moves with it")
-    upper = "the upper end of what is within reach is doubtful"
-    if most.kl < most.halfway / 2 or (most.moves and most.kl < advice.band.high):
-        lines.append(f"{upper}: at a weight of {least:g} the KL is {most}")
-    elif most.kl > _BEYOND * advice.band.high:
-        lines.append(
-            f"{upper}: {most.kl:,.1f} nats are more than {_BEYOND} times the end of the paper's band"
+    plain, smallest = results[1.0], min(results)
+    free, doubts = results[smallest], []
+    if plain.is_moving:
+        doubts.append(f"the plain VAE's KL is {plain}, and the set point moves with it")
+    upper = "the upper end of the reachable range is doubtful"
+    if free.kl < free.halfway / 2 or (free.is_moving and free.kl < advice.band.high):
+        doubts.append(f"{upper}: at a weight of {smallest:g} the KL is {free}")
+    elif free.kl > _IMPLAUSIBLE_FACTOR * advice.band.high:
+        doubts.append(
+            f"{upper}: {free.kl:,.1f} nats are more than {_IMPLAUSIBLE_FACTOR} times the end of the "
+            "paper's band"
         )
-    return lines
+    return doubts
 
 
-def _reading(kls: float | Sequence[float]) -> ProbeResult:
+def _summarise(kls: float | Sequence[float]) -> ProbeResult:
+    """Return the mean KL of the last tenth of the steps, and of the last tenth before half-way."""
+    expected = "train must return the final KL, or the KL of every step"
     if kls is None:
-        raise ValueError(
-            "train returned None; it must return the KL it ended with, or those of all steps"
-        )
-    found = kls.tolist() if hasattr(kls, "tolist") else kls
-    steps = list(found) if isinstance(found, Iterable) else [found]
+        raise ValueError(f"{expected}, got None")
+    values = kls.tolist() if hasattr(kls, "tolist") else kls
+    steps = list(values) if isinstance(values, Iterable) else [values]
     if not steps:
-        raise ValueError("train returned no KL; it must return the last one, or those of all steps")
+        raise ValueError(f"{expected}, got an empty sequence")
     tenth, half = max(1, len(steps) // 10), max(1, len(steps) // 2)
     try:
         means = [
@@ -133,7 +150,5 @@ def _reading(kls: float | Sequence[float]) -> ProbeResult:
             for part in (steps[-tenth:], steps[half - tenth : half])
         ]
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(
-            f"train must return the KL it ended with, or those of all steps, got {steps[-1]!r}"
-        ) from None
+        raise ValueError(f"{expected}, got {steps[-1]!r}") from None
     return ProbeResult(*means)

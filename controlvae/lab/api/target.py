@@ -14,7 +14,12 @@ from controlvae.lab.training.runner import RunOptions
 from controlvae.lab.training.scheduler import seed_folders, train_all
 from controlvae.laws import Capacity, Constant, Feedback
 from controlvae.tuning.rules import Advice
-from controlvae.tuning.target_search import ProbeResult, advise_from, doubts, probe_weights
+from controlvae.tuning.target_search import (
+    ProbeResult,
+    advise_from_probes,
+    find_doubts,
+    probe_weights,
+)
 
 
 class TargetResult(NamedTuple):
@@ -102,7 +107,7 @@ def run_target_search(
     readings = {weight: _read_kl(folder) for weight, folder in runs.items()}
     summary = _describe_readings(runs, readings, steps, base.training.log_every)
     try:
-        advice = advise_from(readings, high)
+        advice = advise_from_probes(readings, high)
     except ValueError as error:
         raise UserError(str(error)) from None
     reached = _last_common_step(runs)
@@ -188,10 +193,10 @@ def _describe_advice(
     if finished:
         longer = f"train longer, with another --run: --steps {4 * steps}"
     return [
-        *(f"{doubt}; {longer}" for doubt in doubts(readings, advice)),
+        *(f"{doubt}; {longer}" for doubt in find_doubts(readings, advice)),
         f"reachable: {advice.reachable.low:.1f} to {advice.reachable.high:.1f} nats",
         f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats",
-        f"recommended set point: {advice.target:.3g} nats ({advice.words})",
+        f"recommended set point: {advice.target:.3g} nats ({advice.reason})",
     ]
 
 
