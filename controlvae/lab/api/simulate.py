@@ -81,7 +81,9 @@ def simulate_run(
 def _plant_warnings(plant: Plant) -> list[str]:
     warnings = []
     if plant.misfit > GOOD_MISFIT:
-        warnings.append(f"note: a plant that misses its log by more than {GOOD_MISFIT:.0%} predicts badly")
+        warnings.append(
+            f"note: a plant that misses its log by more than {GOOD_MISFIT:.0%} predicts badly"
+        )
     if plant.weight_ratio < WIDE_WEIGHT_RATIO:
         warnings.append(
             f"note: β moved only by a factor of {plant.weight_ratio:.3g} in this log, so the exponent "

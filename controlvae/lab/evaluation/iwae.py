@@ -74,6 +74,8 @@ def importance_log_weights(
     standard = torch.zeros_like(posterior.mean)
     prior = posterior.prior or Posterior(standard, standard)
     error = reconstruction_loss(run.experiment.objective.likelihood)
-    negative_log_likelihood = torch.stack([error(run.model, one, x, posterior.context) for one in z])
+    negative_log_likelihood = torch.stack(
+        [error(run.model, one, x, posterior.context) for one in z]
+    )
     log_ratio = prior.log_density(z) - posterior.log_density(z)
     return log_ratio.cpu().double() - negative_log_likelihood.cpu().double()
