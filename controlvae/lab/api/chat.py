@@ -1,5 +1,6 @@
 """Conversations with a dialog model: several responses to each line, each from a prior code."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -77,6 +78,27 @@ def chat(
         unknown_words = [word for word in dict.fromkeys(words) if word not in vocabulary]
         yield Reply(responses[:count], unknown_words)
         history.append(Utterance(1, responses[0].split()))
+
+
+def read_lines() -> Iterator[str]:
+    """Yield lines of standard input, with a prompt in a terminal.
+
+    Raises:
+        UserError: If a file or pipe is not UTF-8 text.
+    """
+    if not sys.stdin.isatty():
+        try:
+            yield from sys.stdin
+        except UnicodeDecodeError as error:
+            raise UserError(f"the input is not UTF-8 text: {error}") from None
+        return
+    print("Type a line; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            print(file=sys.stderr)
+            return
 
 
 def _check_topic(run: LoadedRun, examples: DialogDataset, topic: str) -> None:

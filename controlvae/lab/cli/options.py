@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from controlvae import __version__
 from controlvae.errors import shell_command
@@ -13,7 +14,27 @@ from controlvae.errors import shell_command
 TRAIN, CHOOSE = "Train", "Choose a target, a law, a setting"
 PAPER, LOOK = "The paper", "Look at runs"
 
+
+def _hide_flag_values(params: list[Any]) -> list[Any]:
+    """Let the help show flags without the `<bool>` of typer."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_flag_values(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_flag_values(super().get_params(ctx))
+
+
 app = typer.Typer(
+    cls=_Group,
     name="controlvae",
     help="Train VAEs whose KL stays where you set it.",
     no_args_is_help=True,
@@ -22,6 +43,11 @@ app = typer.Typer(
     epilog="Start with:  controlvae train shapes2d-quick   "
     "then   controlvae report runs/shapes2d-quick",
 )
+
+
+def command(name: str, panel: str, **settings: Any) -> Any:
+    """Return a decorator that registers a command in a group of the help."""
+    return app.command(name, cls=_Command, rich_help_panel=panel, **settings)
 
 
 def argument(help: str, **more: Any) -> Any:
@@ -35,8 +61,8 @@ def option(help: str, min: float | None = None, *, name: str | None = None, **mo
 
 
 def flag(names: str, help: str, **more: Any) -> Any:
-    """Return an option without a value. Typer would show `<bool>` otherwise."""
-    return typer.Option(names, help=help, metavar="", **more)
+    """Return an option without a value."""
+    return typer.Option(names, help=help, **more)
 
 
 Preset = Annotated[str, argument("Name from `controlvae presets`.")]

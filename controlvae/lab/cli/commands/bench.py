@@ -6,7 +6,7 @@ from typing import Annotated
 from controlvae.lab.cli import options as cli
 
 
-@cli.app.command("bench", rich_help_panel=cli.TRAIN)
+@cli.command("bench", cli.TRAIN)
 def bench_command(
     preset: Annotated[str, cli.argument("Name from `controlvae presets`.")] = "shapes2d-control-16",
     sets: cli.Sets = None,

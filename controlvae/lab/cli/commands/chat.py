@@ -1,16 +1,13 @@
 """Command `chat`: conversation with a dialog model."""
 
-import sys
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from controlvae.errors import UserError
 from controlvae.lab.cli import options as cli
 
 
-@cli.app.command("chat", rich_help_panel=cli.LOOK)
+@cli.command("chat", cli.LOOK)
 def chat_command(
     run: cli.RunArgument,
     count: Annotated[int, cli.option("Responses to each line.", 1, max=100)] = 5,
@@ -27,33 +24,16 @@ def chat_command(
 
     Lines may also come from a pipe.
     """
-    from controlvae.lab.api.chat import chat
+    from controlvae.lab.api.chat import chat, read_lines
     from controlvae.lab.cli.format import print_unknown_words
     from controlvae.lab.engines.device import pick_device
     from controlvae.lab.runs.loaded import load_run
 
     loaded = load_run(run, root=data_root, device=pick_device(device))
     replies = chat(
-        loaded, _read_lines(), count=count, temperature=temperature, topic=topic, seed=seed
+        loaded, read_lines(), count=count, temperature=temperature, topic=topic, seed=seed
     )
     for reply in replies:
         print_unknown_words(reply.unknown_words)
         for number, response in enumerate(reply.responses, start=1):
             typer.echo(f"{number:3d}  {response or '...'}")
-
-
-def _read_lines() -> Iterator[str]:
-    """Yield lines from a terminal, with a prompt, or from a file or pipe."""
-    if not sys.stdin.isatty():
-        try:
-            yield from sys.stdin
-        except UnicodeDecodeError as error:
-            raise UserError(f"the input is not UTF-8 text: {error}") from None
-        return
-    typer.echo("Type a line; Ctrl-D ends.", err=True)
-    while True:
-        try:
-            yield input("> ")
-        except EOFError:
-            typer.echo(err=True)
-            return

@@ -11,7 +11,7 @@ from controlvae.errors import UserError
 from controlvae.lab.cli import options as cli
 
 
-@cli.app.command("dashboard", rich_help_panel=cli.LOOK)
+@cli.command("dashboard", cli.LOOK)
 def dashboard_command(
     runs: Annotated[Path, cli.argument("Folder of the runs to show.")] = Path("runs"),
     host: Annotated[

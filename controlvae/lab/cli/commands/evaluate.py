@@ -8,7 +8,7 @@ import typer
 from controlvae.lab.cli import options as cli
 
 
-@cli.app.command("report", rich_help_panel=cli.LOOK)
+@cli.command("report", cli.LOOK)
 def report_command(
     runs: Annotated[list[Path], cli.argument("Run folders, or folders of runs.")],
     out: Annotated[
@@ -25,7 +25,7 @@ def report_command(
     typer.echo(report(runs, out, examples=examples, fid=fid, device=device, data_root=data_root))
 
 
-@cli.app.command("evaluate", rich_help_panel=cli.LOOK)
+@cli.command("evaluate", cli.LOOK)
 def evaluate_command(
     run: cli.RunsArgument,
     examples: cli.Examples = 10_000,
@@ -62,7 +62,7 @@ def evaluate_command(
         typer.echo(f"written to {folder.metrics_file}")
 
 
-@cli.app.command("score", rich_help_panel=cli.LOOK)
+@cli.command("score", cli.LOOK)
 def score_command(
     codes: Annotated[list[Path], cli.argument("Files written by numpy.savez.")],
     factors: cli.Factors = None,

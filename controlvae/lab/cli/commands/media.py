@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from controlvae.lab.cli import options as cli
 
 
-@cli.app.command("traverse", rich_help_panel=cli.LOOK)
+@cli.command("traverse", cli.LOOK)
 def traverse_command(
     run: cli.RunArgument,
     image: Annotated[
@@ -35,7 +35,7 @@ def traverse_command(
     print_media(traverse(run, image=image, animate=animate, **grid, **files))
 
 
-@cli.app.command("reconstruct", rich_help_panel=cli.LOOK)
+@cli.command("reconstruct", cli.LOOK)
 def reconstruct_command(
     run: cli.RunArgument,
     columns: Annotated[int, cli.option("Number of images or sentences.", 1, max=40)] = 12,
@@ -50,7 +50,7 @@ def reconstruct_command(
     print_media(reconstruct(run, columns, out=out, device=device, data_root=data_root))
 
 
-@cli.app.command("sample", rich_help_panel=cli.LOOK)
+@cli.command("sample", cli.LOOK)
 def sample_command(
     run: cli.RunArgument,
     count: Annotated[int, cli.option("Number of samples.", 1)] = 64,
@@ -77,7 +77,7 @@ def sample_command(
     print_media(sample(run, count, seed=seed, columns=columns, beam=beam, **words, **files))
 
 
-@cli.app.command("interpolate", rich_help_panel=cli.LOOK)
+@cli.command("interpolate", cli.LOOK)
 def interpolate_command(
     run: cli.RunArgument,
     start: Annotated[

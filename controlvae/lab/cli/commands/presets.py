@@ -9,7 +9,7 @@ from controlvae.lab.cli import options as cli
 _PARTS = ("data", "model", "objective", "control", "optimiser", "training")  # settings of --set
 
 
-@cli.app.command("presets", rich_help_panel=cli.TRAIN)
+@cli.command("presets", cli.TRAIN)
 def presets_command(
     name: Annotated[str | None, cli.argument("Show every setting of this preset.")] = None,
 ) -> None:
@@ -29,7 +29,7 @@ def _is_setting(path: str) -> bool:
     return "." in path or path in _PARTS
 
 
-@cli.app.command("data", rich_help_panel=cli.TRAIN)
+@cli.command("data", cli.TRAIN)
 def data_command(
     name: Annotated[str | None, cli.argument("Data set. Default: all.")] = None,
     data_root: cli.DataRoot = None,

@@ -11,7 +11,7 @@ _RUNS = Path("runs/paper")
 _METHOD_HELP = "Add your method: its runs, or scores of its codes. Repeatable."
 
 
-@cli.app.command("reproduce", rich_help_panel=cli.PAPER)
+@cli.command("reproduce", cli.PAPER)
 def reproduce_command(
     name: Annotated[
         str | None, cli.argument("Table or figure of the paper. Default: list them.")

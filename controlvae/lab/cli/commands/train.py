@@ -8,7 +8,7 @@ import typer
 from controlvae.lab.cli import options as cli
 
 
-@cli.app.command("train", rich_help_panel=cli.TRAIN)
+@cli.command("train", cli.TRAIN)
 def train_command(
     preset: cli.Preset,
     sets: cli.Sets = None,
@@ -34,7 +34,7 @@ def train_command(
     start_training(preset, sets, **chosen, options=options, command=cli.recorded_command())
 
 
-@cli.app.command("resume", rich_help_panel=cli.TRAIN)
+@cli.command("resume", cli.TRAIN)
 def resume_command(
     run: cli.RunsArgument,
     device: cli.Device = "auto",
@@ -53,7 +53,7 @@ def resume_command(
     resume_all(run, options)
 
 
-@cli.app.command("branch", rich_help_panel=cli.TRAIN)
+@cli.command("branch", cli.TRAIN)
 def branch_command(
     run: cli.RunsArgument,
     to: Annotated[Path, cli.argument("Folder of the new run, or of one per seed.")],
@@ -67,11 +67,10 @@ def branch_command(
     from controlvae.lab.runs.branch import branch_runs
     from controlvae.lab.runs.checkpoint import latest_step
     from controlvae.lab.runs.folder import find_runs
+    from controlvae.lab.training.display import ConsoleDisplay
 
-    def note(line: str) -> None:
-        typer.echo(f"controlvae: {line}", err=True)
-
-    children = branch_runs(find_runs(run), run, to, sets or [], cli.recorded_command(), note)
+    note, command = ConsoleDisplay().note, cli.recorded_command()
+    children = branch_runs(find_runs(run), run, to, sets or [], command, note)
     step, resume = latest_step(children[0].checkpoints), shell_command("resume", to)
     typer.echo(f"{to} continues from {run} at step {step:,}; train it with: {resume}")
 

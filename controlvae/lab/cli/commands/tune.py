@@ -8,7 +8,7 @@ import typer
 from controlvae.lab.cli import options as cli
 
 
-@cli.app.command("target", rich_help_panel=cli.CHOOSE)
+@cli.command("target", cli.CHOOSE)
 def target_command(
     preset: cli.Preset,
     sets: cli.Sets = None,
@@ -30,7 +30,7 @@ def target_command(
     typer.echo("\n".join(result.summary))
 
 
-@cli.app.command("simulate", rich_help_panel=cli.CHOOSE)
+@cli.command("simulate", cli.CHOOSE)
 def simulate_command(
     run: cli.RunArgument,
     laws: Annotated[
@@ -53,7 +53,7 @@ def simulate_command(
     typer.echo("\n".join([*result.summary, str(result.figure)]))
 
 
-@cli.app.command("sweep", rich_help_panel=cli.CHOOSE)
+@cli.command("sweep", cli.CHOOSE)
 def sweep_command(
     preset: cli.Preset,
     vary: Annotated[
