@@ -12,7 +12,7 @@ from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import compare_means, sample_sd
 from controlvae.lab.io import write_csv, write_text
 from controlvae.lab.reports.notes import describe_data
-from controlvae.lab.runs.folder import RunFolder, entry, look_up
+from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import format_count
 from controlvae.laws import Cyclical, Schedule
 from controlvae.laws.backend import FLOATS
@@ -83,7 +83,7 @@ def write_table(table: PaperTable, runs: Mapping[str, Sequence[Measured]], out: 
     sheet = [
         [row.method, row.preset, seed_of(one), metrics.get("step")]
         + [look_up(metrics, path) for path in table.columns.values()]
-        + [entry(metrics, path) for path in table.more.values()]
+        + [nested_value(metrics, path) for path in table.more.values()]
         for row in table.rows
         for one, metrics in found[row.method]
     ]
@@ -176,7 +176,11 @@ def _worked_out(scores: Iterable[str], found: Found) -> dict[str, dict[ScoreProv
             for score, methods in ways.items():
                 if isinstance(scored := metrics.get(score), Mapping) and "estimator" in scored:
                     estimator, _, _ = scored["estimator"].partition(REMARK)
-                    factors = scored.get("per_factor") or entry(metrics, "ground_truth.names") or ()
+                    factors = (
+                        scored.get("per_factor")
+                        or nested_value(metrics, "ground_truth.names")
+                        or ()
+                    )
                     methods.setdefault(
                         ScoreProvenance(estimator, tuple(sorted(factors))), []
                     ).append(method)
@@ -303,7 +307,7 @@ def _notes(
     """What the numbers of one run were measured on, and whether it is what its row says."""
     notes, columns = [], set(table.columns.values())
     for score in _scores(table):
-        remark = str(entry(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
+        remark = str(nested_value(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
         notes += [f"{row.method}, seed {seed_of(one)}: {remark}."] if remark else []
     if "elbo" in columns and "elbo" in metrics:
         on = format_count(metrics["examples"], metrics["split"])

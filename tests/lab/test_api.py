@@ -43,7 +43,7 @@ def test_train_returns_a_loaded_run(trained):
     assert isinstance(trained, lab.LoadedRun)
     assert trained.step == 60
     assert trained.log[-1]["step"] == 60
-    assert trained.folder.ended()
+    assert trained.folder.has_ended()
     assert "controlvae train shapes2d-quick" in trained.folder.manifest()["command"]
 
 
@@ -199,7 +199,7 @@ def test_sweep_returns_runs_by_label(tmp_path):
         progress=False,
     )
     assert list(result.runs) == ["target=4", "target=6"]
-    assert all(folder.ended() for folders in result.runs.values() for folder in folders)
+    assert all(folder.has_ended() for folders in result.runs.values() for folder in folders)
 
 
 def test_simulate_run_returns_traces(tmp_path):

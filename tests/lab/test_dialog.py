@@ -21,7 +21,7 @@ from controlvae.lab.data.text.dialogs import Names, Utterance, as_examples
 from controlvae.lab.data.text.synthetic_dialog import draw_dialogs, small_talk
 from controlvae.lab.data.text.vocabulary import PAD, UNK
 from controlvae.lab.engines.eager import EagerEngine
-from controlvae.lab.evaluation.evaluate import evaluate
+from controlvae.lab.evaluation.evaluate import measure_run
 from controlvae.lab.plots.samples import make_sample_grid
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
@@ -272,7 +272,7 @@ def test_training_goes_on_from_a_snapshot_as_if_never_stopped():
 
 
 def test_a_run_over_dialogs_is_evaluated_with_every_perplexity_by_name(run):
-    metrics = evaluate(run, 100, importance_samples=20)
+    metrics = measure_run(run, 100, importance_samples=20)
     dialog = metrics["dialog"]
     assert metrics["split"] == "test: 60 dialogs"
     assert dialog["perplexity"] > dialog["reconstruction_perplexity"] > 1

@@ -27,9 +27,8 @@ from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import shared_settings
 from controlvae.lab.evaluation.statistics import compare_means
 from controlvae.lab.reports.metrics_table import print_metrics
-from controlvae.lab.runs.checkpoint import Checkpoint, save
-from controlvae.lab.runs.checkpoint import load as load_checkpoint
-from controlvae.lab.runs.folder import RunFolder, last_tenth
+from controlvae.lab.runs.checkpoint import Checkpoint, load_latest, save
+from controlvae.lab.runs.folder import RunFolder, mean_of_last_tenth
 from controlvae.lab.training import runner
 from controlvae.lab.training.display import ConsoleDisplay
 from controlvae.lab.training.loop import Run, train_runs
@@ -117,7 +116,7 @@ def test_runs_that_lost_their_last_checkpoint_are_trained_on(tmp_path):
     logs = [folder.log_file.read_bytes() for folder in folders]
     assert [together for _, together in group_compatible(folders)] == [[damaged, lost]]
     train_all(folders, options)
-    assert [load_checkpoint(folder.checkpoints)[0].step for folder in (damaged, lost)] == [60, 60]
+    assert [load_latest(folder.checkpoints)[0].step for folder in (damaged, lost)] == [60, 60]
     assert [folder.log_file.read_bytes() for folder in folders] == logs
     assert list(group_compatible(folders)) == []
 
@@ -137,7 +136,7 @@ def test_runs_that_others_finish_while_a_command_is_at_work_are_left_alone(tmp_p
     before = first.events_file.read_bytes()
     runner.resume_runs(together, options, "the same command", withdraw=True)
     assert first.events_file.read_bytes() == before
-    assert second.ended()
+    assert second.has_ended()
 
 
 def test_a_stop_asked_for_in_the_last_step_of_a_group_is_one_of_the_command(tmp_path, monkeypatch):
@@ -154,7 +153,7 @@ def test_a_stop_asked_for_in_the_last_step_of_a_group_is_one_of_the_command(tmp_
     monkeypatch.setattr(runner, "train_runs", interrupt_at_the_end)
     with pytest.raises(Interrupted):
         train_all(folders, RunOptions.parse("cpu"))
-    assert [bool(folder.ended()) for folder in folders] == [True, False]
+    assert [bool(folder.has_ended()) for folder in folders] == [True, False]
 
 
 def test_a_table_shows_mean_spread_and_difference(tmp_path):
@@ -996,7 +995,7 @@ def test_a_mean_over_the_last_tenth_is_one_over_steps_however_they_are_logged(ev
     ends = [*range(every, 95, every), 95]
     lines = [{"step": end, "kl": float(end) ** 2} for end in ends]
     half_steps = np.repeat([line["kl"] for line in lines], 2 * np.diff([0, *ends]))
-    assert last_tenth(lines, "kl") == pytest.approx(half_steps[-19:].mean())
+    assert mean_of_last_tenth(lines, "kl") == pytest.approx(half_steps[-19:].mean())
 
 
 def test_target_measures_the_plain_vae_and_recommends_within_reach(tmp_path):

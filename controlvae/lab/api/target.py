@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from controlvae.errors import RunError, UserError, shell_command
 from controlvae.lab.config import Experiment
-from controlvae.lab.runs.folder import RunFolder, last_tenth, mean_between
+from controlvae.lab.runs.folder import RunFolder, mean_between, mean_of_last_tenth
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
 from controlvae.lab.training.runner import RunOptions
 from controlvae.lab.training.scheduler import seed_folders, train_all
@@ -157,7 +157,7 @@ def _check_logs(folders: Any) -> None:
 
 def _read_kl(folder: RunFolder) -> ProbeResult:
     records = folder.records()
-    return ProbeResult(last_tenth(records, "kl"), mean_between(records, "kl", 0.4, 0.5))
+    return ProbeResult(mean_of_last_tenth(records, "kl"), mean_between(records, "kl", 0.4, 0.5))
 
 
 def _last_common_step(runs: dict[float, RunFolder]) -> int:
@@ -178,7 +178,7 @@ def _describe_readings(
         name = "plain VAE"
         if weight != 1:
             name = "at the lower bound" if weight < 1 else "at the upper bound"
-        reconstruction = last_tenth(folder.records(), "reconstruction")
+        reconstruction = mean_of_last_tenth(folder.records(), "reconstruction")
         lines.append(
             f"  {name:24s} β {weight:<6g} KL {readings[weight].kl:9.2f}   "
             f"reconstruction {reconstruction:10.2f}"

@@ -171,7 +171,7 @@ def set_target(run: LoadedRun | RunFolder | str | Path, target: float) -> list[R
         UserError: If every run has ended, or a law cannot take this target.
     """
     folders = find_runs(as_folder(run).path)
-    active = [folder for folder in folders if not folder.ended()] or folders[:1]
+    active = [folder for folder in folders if not folder.has_ended()] or folders[:1]
     for folder in active:
         request_target(folder, target)
     return active

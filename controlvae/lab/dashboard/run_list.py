@@ -111,7 +111,7 @@ def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
         latest=latest,
         shows=_shows(experiment),
         checkpoint=latest_step(folder.checkpoints),
-        steerable=isinstance(experiment.control, Feedback) and not folder.ended(),
+        steerable=isinstance(experiment.control, Feedback) and not folder.has_ended(),
         asked=pending_request(folder),
         warnings=_warnings(folder, training),
     )

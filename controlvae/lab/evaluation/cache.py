@@ -10,10 +10,10 @@ import torch
 
 from controlvae.diagnostics.collapse import constant_posterior_warning
 from controlvae.errors import FactorsError, UserError, shell_command
-from controlvae.lab.evaluation.evaluate import evaluate, is_sufficient
+from controlvae.lab.evaluation.evaluate import is_sufficient, measure_run
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
 from controlvae.lab.runs.checkpoint import latest_step
-from controlvae.lab.runs.folder import RunFolder, entry, look_up
+from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import LoadedRun, load_run, require_examples
 from controlvae.lab.training.display import Display
 
@@ -30,7 +30,7 @@ class CachedEvaluation(NamedTuple):
 
 def previous_factors(folder: RunFolder) -> str | None:
     """Return the table of factors that a run was last evaluated with, or None."""
-    table: str | None = entry(folder.metrics() or {}, "ground_truth.table")
+    table: str | None = nested_value(folder.metrics() or {}, "ground_truth.table")
     return table
 
 
@@ -79,7 +79,7 @@ def evaluate_with_progress(
     title = f"evaluating {run.folder.path}, step {run.step:,}"
     title += f" ({position})" if position else ""
     with display.bar(title) as progress:
-        metrics = evaluate(run, examples, progress, fid_images=fid, importance_samples=iwae)
+        metrics = measure_run(run, examples, progress, fid_images=fid, importance_samples=iwae)
     warning = constant_posterior_warning(metrics["kl"], metrics["active_units"])
     if warning is not None:
         display.note(f"{run.folder.path}: {warning}")

@@ -19,7 +19,7 @@ from controlvae.lab.runs.folder import look_up
 from controlvae.lab.runs.loaded import LoadedRun, on_test_examples, with_best_weights
 
 
-def evaluate(
+def measure_run(
     run: LoadedRun,
     examples: int,
     progress: Callable[[float], None] = lambda share: None,

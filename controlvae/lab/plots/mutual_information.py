@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from controlvae.lab.plots.style import FAINT_COLOUR, QUIET_COLOUR
-from controlvae.lab.runs.folder import entry
+from controlvae.lab.runs.folder import nested_value
 
 MIN_INFORMATION = 0.1  # nats; a latent with less about every factor is not named after one
 MAX_LATENTS_SHOWN = (
@@ -50,7 +50,7 @@ def read_information(metrics: Mapping[str, Any]) -> FactorInformation | None:
 
 def scored_latent_kl(metrics: Mapping[str, Any]) -> list[float] | None:
     """Return the KL of each latent over the scored examples, or None if it was not measured."""
-    kl = entry(metrics, "ground_truth.kl_per_latent")
+    kl = nested_value(metrics, "ground_truth.kl_per_latent")
     return None if kl is None or None in kl else list(kl)
 
 

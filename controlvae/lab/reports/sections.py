@@ -16,7 +16,7 @@ from controlvae.lab.plots.curves import Trace
 from controlvae.lab.reports.formatting import format_number
 from controlvae.lab.reports.markup import table, warning
 from controlvae.lab.reports.notes import describe_data, merge_notes
-from controlvae.lab.runs.folder import RunFolder, last_tenth, look_up
+from controlvae.lab.runs.folder import RunFolder, look_up, mean_of_last_tenth
 from controlvae.lab.runs.loaded import format_count
 
 BIASED = (
@@ -153,7 +153,9 @@ def _ending(trace: Trace, column: str) -> str | None:
     """The mean of a column over the last tenth of a log; None where a log has none."""
     if not trace.records or column not in trace.records[-1]:
         return None
-    return format_nats(last_tenth(trace.records, column)) + (" (biased)" if biased(trace) else "")
+    return format_nats(mean_of_last_tenth(trace.records, column)) + (
+        " (biased)" if biased(trace) else ""
+    )
 
 
 def biased(trace: Trace) -> bool:

@@ -18,7 +18,7 @@ from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.style import COLOURS, format_step_axis, peak_after_startup
 from controlvae.lab.reports.elbo_bound import BaselinePair, write_elbo_bound
 from controlvae.lab.runs.checkpoint import latest_step
-from controlvae.lab.runs.folder import RunFolder, last_tenth, look_up
+from controlvae.lab.runs.folder import RunFolder, look_up, mean_of_last_tenth
 from controlvae.lab.runs.loaded import format_count
 
 Runs = Mapping[str, Sequence[RunFolder]]  # each setting's seeds
@@ -243,7 +243,9 @@ def _end(folder: RunFolder, measured_on: str) -> FinalValues | None:
     records, metrics = folder.records(), folder.metrics() or {}
     if not records:
         return None
-    numbers = {name: last_tenth(records, name) for name in ("kl", "reconstruction", "elbo", "beta")}
+    numbers = {
+        name: mean_of_last_tenth(records, name) for name in ("kl", "reconstruction", "elbo", "beta")
+    }
     if measured_on == _TRAINING:
         return FinalValues(**numbers, fid=np.nan)
     numbers |= {name: metrics[name] for name in ("kl", "reconstruction", "elbo")}

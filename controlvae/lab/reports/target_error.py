@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlvae.lab.runs.folder import last_tenth
+from controlvae.lab.runs.folder import mean_of_last_tenth
 
 TOLERANCE = 0.05  # of a target, as a relative error
 _NOISY_TOLERANCE = 0.1  # of a target below the noise of its estimate
@@ -50,8 +50,8 @@ def measure_target_error(
         return None
     targeted = [record for record in records if record.get("target") is not None]
     last = records[-1]
-    mean, target = last_tenth(records, controlled), last_tenth(targeted, "target")
-    saturated = last_tenth(records, "saturated") if "saturated" in last else None
+    mean, target = mean_of_last_tenth(records, controlled), mean_of_last_tenth(targeted, "target")
+    saturated = mean_of_last_tenth(records, "saturated") if "saturated" in last else None
     noise = 0.0
     if last.get(f"{controlled}_sd", -math.inf) > last["target"] and controlled == "tc":
         # The mean over a tenth of the steps has sqrt(steps / 10) times less noise than a step.

@@ -152,7 +152,7 @@ def create_branch(
         validations = [record for record in parent.validations() if record["step"] <= step]
         if validations:
             temporary.validation_file.write_text(_as_json_lines(validations))
-        best, _ = checkpoint.load(parent.best, at_most=step)
+        best, _ = checkpoint.load_latest(parent.best, at_most=step)
         if best is not None:
             checkpoint.save(temporary.best, best)
         checkpoint.save(temporary.checkpoints, _branch_checkpoint(point, experiment))

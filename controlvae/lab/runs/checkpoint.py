@@ -74,7 +74,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     return final
 
 
-def load(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, list[str]]:
+def load_latest(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, list[str]]:
     """Load the newest intact checkpoint.
 
     Args:
@@ -97,12 +97,12 @@ def load_together(folders: Sequence[Path]) -> list[tuple[Checkpoint | None, list
         folders: Checkpoint directories of runs that train side by side.
 
     Returns:
-        One (checkpoint, warnings) pair per folder, as `load` returns it.
+        One (checkpoint, warnings) pair per folder, as `load_latest` returns it.
     """
     warnings: list[list[str]] = [[] for _ in folders]
     common: int | None = None
     while True:
-        loaded = [load(folder, at_most=common) for folder in folders]
+        loaded = [load_latest(folder, at_most=common) for folder in folders]
         for collected, (_, lines) in zip(warnings, loaded, strict=True):
             collected += [line for line in lines if line not in collected]
         steps = {saved.step if saved else 0 for saved, _ in loaded}
@@ -115,7 +115,7 @@ def load_together(folders: Sequence[Path]) -> list[tuple[Checkpoint | None, list
 
 
 def latest_intact_step(folder: Path) -> int | None:
-    """Return the step that `load` would load, without creating its tensors."""
+    """Return the step that `load_latest` would load, without creating its tensors."""
     found, _ = _newest(folder, _read_verified)
     return None if found is None else found[0]["step"]
 

@@ -218,13 +218,13 @@ class RunFolder:
         metrics = self.metrics()
         return None if metrics is None else int(metrics["step"])
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return True if training has nothing left to do: it finished, or the model diverged."""
         events = [event["event"] for event in self.events()]
         return bool(events) and events[-1] in ("finished", "diverged")
 
 
-def last_tenth(records: Sequence[Mapping[str, Any]], column: str) -> float:
+def mean_of_last_tenth(records: Sequence[Mapping[str, Any]], column: str) -> float:
     """Return the mean of a column over the last tenth of the steps."""
     return mean_between(records, column, 0.9, 1.0)
 
@@ -284,11 +284,11 @@ def _find_run_paths(path: Path) -> Iterator[Path]:
 
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
     """Return a number in nested metrics by its dotted path, or None if it was not measured."""
-    value = entry(metrics, path)
+    value = nested_value(metrics, path)
     return value if value is None or isinstance(value, int) else float(value)
 
 
-def entry(metrics: Mapping[str, Any], path: str) -> Any:
+def nested_value(metrics: Mapping[str, Any], path: str) -> Any:
     """Return a value in nested metrics by its dotted path, or None if it is missing."""
     value: Any = metrics
     for key in path.split("."):

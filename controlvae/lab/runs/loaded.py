@@ -340,7 +340,7 @@ def load_runs(
 
 
 def _load_checkpoint(folder: RunFolder, experiment: Experiment) -> checkpoint.Checkpoint:
-    saved, corrupt = checkpoint.load(folder.checkpoints)
+    saved, corrupt = checkpoint.load_latest(folder.checkpoints)
     if saved is None:
         resume = shell_command("resume", folder.path)
         raise UserError(
@@ -367,7 +367,7 @@ def _with_factors(experiment: Experiment, table: str | None, folder: RunFolder) 
 
 
 def _with_weights(run: LoadedRun, path: Path) -> LoadedRun | None:
-    saved, _ = checkpoint.load(path)
+    saved, _ = checkpoint.load_latest(path)
     if saved is None:
         return None
     model = build(run.experiment, run.examples)

@@ -16,7 +16,7 @@ def request_target(folder: RunFolder, target: object) -> None:
     Raises:
         UserError: If the run has ended, or its law cannot take this target.
     """
-    if folder.ended():
+    if folder.has_ended():
         raise UserError(f"{folder.path} has ended, so its target cannot be moved; branch it first")
     try:
         parse_target(_format_request(target), folder.experiment().control)

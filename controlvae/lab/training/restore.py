@@ -69,7 +69,7 @@ class Session:
         step = self.engine.step
         for run in self.runs:
             saved = checkpoint.latest_step(run.folder.checkpoints)
-            if not run.folder.ended() and saved == step:
+            if not run.folder.has_ended() and saved == step:
                 run.logger.event("finished" if self.finished else "stopped", step=step)
 
     def _close(self) -> None:

@@ -213,7 +213,7 @@ def resume_step(folder: RunFolder) -> int | None:
     A finished run that has lost its last checkpoint resumes from the previous one. A finished run
     without any checkpoint has ended all the same: runs may be archived without their weights.
     """
-    ended = folder.ended()
+    ended = folder.has_ended()
     try:
         step = checkpoint.latest_intact_step(folder.checkpoints) or 0
     except UserError:

@@ -95,7 +95,7 @@ def _best_elbo(folder: RunFolder, step: int) -> float:
     A validation record whose weights are gone does not count.
     """
     try:
-        saved, _ = checkpoint.load(folder.best, at_most=step - 1)
+        saved, _ = checkpoint.load_latest(folder.best, at_most=step - 1)
     except UserError:  # all of them are corrupt
         return -math.inf
     return -math.inf if saved is None else float(saved.numbers["elbo"])

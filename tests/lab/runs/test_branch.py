@@ -104,7 +104,7 @@ def test_seeds_are_branched_at_a_common_step(tmp_path):
     }
     shutil.rmtree(ahead[-1])
     for one, step in ((behind, 50), (ahead, 70)):  # trained separately since
-        checkpoint.save(one[0].parent, replace(checkpoint.load(one[0].parent)[0], step=step))
+        checkpoint.save(one[0].parent, replace(checkpoint.load_latest(one[0].parent)[0], step=step))
     done = within("branch", run, tmp_path / "none", *longer, cwd=tmp_path)
     assert done.returncode == 2
     assert "at steps 50, 70" in done.stderr

@@ -118,7 +118,7 @@ def test_groups_share_the_time_there_is(apart, monkeypatch):
     assert "no time left for 1 of 3 groups" in done.stdout
     assert f"resume with: controlvae resume {apart}\n" in done.stdout
     assert [
-        RunFolder(apart / name).ended() for name in ("seed-1", "seed-2", "seed-3", "wider")
+        RunFolder(apart / name).has_ended() for name in ("seed-1", "seed-2", "seed-3", "wider")
     ] == [True] * 3 + [False]
 
 
@@ -210,4 +210,4 @@ def test_runs_whose_data_is_not_there_are_left_as_they_are_and_others_go_on(tmp_
     done = within("resume", tmp_path, "--device", "cpu", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("gone.txt")) == (2, 2)
     assert all((tmp_path / batch / "experiment.json").is_file() for batch in ("4", "8"))
-    assert RunFolder(tmp_path / "well").ended()
+    assert RunFolder(tmp_path / "well").has_ended()
