@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 from command import controlvae, within
-from torch.distributions import Normal, kl_divergence
 
 import controlvae as cv
-from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError
 from controlvae.lab.api.chat import chat
 from controlvae.lab.config import override, preset
@@ -200,25 +198,6 @@ def test_switchboard_is_all_there():
         10_004,
     )  # as many contexts as the released code samples
     assert "cut to 38 words" in test.source
-
-
-def test_kl_and_densities_are_those_of_torchs_gaussians():
-    mean, log_variance, prior_mean, prior_log_variance = torch.randn(4, 5, 3).double()
-    posterior = Posterior(mean, log_variance, Posterior(prior_mean, prior_log_variance))
-    q, p = (
-        Normal(m, torch.exp(0.5 * v))
-        for m, v in ((mean, log_variance), (prior_mean, prior_log_variance))
-    )
-    torch.testing.assert_close(gaussian_kl(posterior), kl_divergence(q, p))
-    torch.testing.assert_close(
-        gaussian_kl(posterior._replace(prior=None)),
-        kl_divergence(q, Normal(torch.zeros(5, 3).double(), 1.0)),
-    )
-    z = torch.randn(2, 5, 3).double()
-    torch.testing.assert_close(
-        posterior.log_density(z) - posterior.prior.log_density(z),
-        (q.log_prob(z) - p.log_prob(z)).sum(-1),
-    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

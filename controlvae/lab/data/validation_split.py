@@ -19,10 +19,10 @@ def training_indices(experiment: Experiment, examples: int) -> Tensor | None:
     validation = experiment.training.validation
     if not validation or validation_settings(experiment.data) is not None:
         return None
-    return split_indices(examples, validation)[0]
+    return split_train_validation(examples, validation)[0]
 
 
-def split_indices(examples: int, validation: float) -> tuple[Tensor, Tensor]:
+def split_train_validation(examples: int, validation: float) -> tuple[Tensor, Tensor]:
     """Return training and validation indices: a fixed random choice, the same for every seed."""
     count = count_validation_examples(examples, validation)
     if count >= examples:

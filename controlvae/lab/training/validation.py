@@ -12,7 +12,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
 from controlvae.lab.data.dataset import Dataset, stream_key
 from controlvae.lab.data.registry import load_dataset, validation_settings
-from controlvae.lab.data.validation_split import count_validation_examples, split_indices
+from controlvae.lab.data.validation_split import count_validation_examples, split_train_validation
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.fast_layers import optimise_layers
 from controlvae.lab.io import write_text
@@ -48,7 +48,7 @@ class Validator:
         if split is not None and count_validation_examples(count, training.validation) >= count:
             self.indices = torch.arange(count, device=device)
         else:
-            self.indices = split_indices(count, training.validation)[1].to(device)
+            self.indices = split_train_validation(count, training.validation)[1].to(device)
 
     def due(self, step: int) -> bool:
         """Return True if this step is validated."""

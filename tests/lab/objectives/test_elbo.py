@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
-from controlvae.distributions import Posterior, bernoulli, gaussian
+from controlvae.distributions import Posterior, bernoulli
 from controlvae.errors import UserError
 from controlvae.lab.config import override, preset
 from controlvae.lab.models import ConvVAE
@@ -29,19 +29,6 @@ def test_terms_equal_those_of_torch_distributions():
     torch.testing.assert_close(terms.divergence.per_latent, kl.mean(0))
     expected = -Bernoulli(logits=logits).log_prob(x).sum((1, 2, 3))
     torch.testing.assert_close(bernoulli(logits, x), expected)
-
-
-def test_gaussian_equals_torch_and_fits_the_mean_square():
-    torch.manual_seed(0)
-    logits, x = (make(2, 3, 1, 8, 8).double() for make in (torch.randn, torch.rand))
-    errors = (torch.sigmoid(logits) - x).square().flatten(1).mean(1)  # of two models
-    log_variance = errors.log().requires_grad_()
-    loss = gaussian(logits, x, log_variance)
-    scale = errors.sqrt().view(2, 1, 1, 1, 1)
-    expected = -Normal(torch.sigmoid(logits), scale).log_prob(x).flatten(2).sum(2)
-    torch.testing.assert_close(loss, expected)
-    (gradient,) = torch.autograd.grad(loss.sum(), log_variance)
-    torch.testing.assert_close(gradient, torch.zeros_like(gradient))
 
 
 def test_free_bits_bound_the_cost_and_stop_the_gradient(posterior):
