@@ -14,9 +14,9 @@ from controlvae.lab.api.chat import chat
 from controlvae.lab.config import override, preset
 from controlvae.lab.data.bucketing import BucketOrder
 from controlvae.lab.data.registry import load_dataset
-from controlvae.lab.data.text import switchboard
-from controlvae.lab.data.text.dialogs import Names, Utterance, as_examples
-from controlvae.lab.data.text.synthetic_dialog import draw_dialogs, small_talk
+from controlvae.lab.data.text import dialog_file, switchboard
+from controlvae.lab.data.text.dialogs import DialogVocabulary, Utterance, build_dialog_dataset
+from controlvae.lab.data.text.synthetic_dialog import draw_dialogs, small_talk_dataset
 from controlvae.lab.data.text.vocabulary import PAD, UNK
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.evaluation.evaluate import measure_run
@@ -54,12 +54,12 @@ TINY = [
 
 def dialogs(path, *objects):
     path.write_text("\n".join(map(json.dumps, objects)))
-    return switchboard.read_dialogs(path)
+    return dialog_file.read_dialogs(path)
 
 
 @pytest.fixture(scope="module")
 def talk():
-    return small_talk(40)
+    return small_talk_dataset(40)
 
 
 # Data
@@ -68,19 +68,19 @@ def talk():
 def test_words_are_those_of_nltks_tokenizer():
     nltk = pytest.importorskip("nltk.tokenize")
     text = "It's 7.5 o'clock -- isn't it?! uh-huh, #1 (naïve) \t x_y..."
-    assert switchboard.words_of(text) == nltk.WordPunctTokenizer().tokenize(text.lower())
+    assert dialog_file.split_words(text) == nltk.WordPunctTokenizer().tokenize(text.lower())
 
 
 def test_a_response_has_what_was_said_before_it_and_by_whom(tmp_path):
     read = dialogs(tmp_path / "d.jsonl", *TALK)
-    examples = as_examples(read, Names.of(read), 2, 4, "here", "all")
+    examples = build_dialog_dataset(read, DialogVocabulary.build(read), 2, 4, "here", "all")
     assert (
         len(examples) == 4
     )  # an utterance without words was not said, and a first one answers nothing
     x = examples.batch(torch.arange(4))
-    shown = [[examples.words(row) for row in rows if row[0] != PAD] for rows in x.context]
+    shown = [[examples.to_text(row) for row in rows if row[0] != PAD] for rows in x.context]
     assert shown == [["it ' s a"], ["it ' s a", "you know ?"], ["you know ?", "uh - huh"], ["rain"]]
-    assert [examples.words(row) for row in x.response] == [
+    assert [examples.to_text(row) for row in x.response] == [
         "you know ?",
         "uh - huh",
         "a very very old",
@@ -106,19 +106,19 @@ def test_a_response_has_what_was_said_before_it_and_by_whom(tmp_path):
     assert examples.lengths.tolist() == [[5, 4], [5, 4], [4, 5], [2, 3]]
     with pytest.raises(ValueError, match=r"widths must be \[5, 5\]"):
         examples.batch(torch.arange(3), (5, 4))
-    few = as_examples(read, Names.of(read, words=1), 2, None, "here", "all")
+    few = build_dialog_dataset(read, DialogVocabulary.build(read, max_words=1), 2, None, "here", "all")
     assert int((few.tokens == UNK).sum()) == 16
     assert "16 words (84.2%) outside the vocabulary of 5" in few.source
 
 
 def test_what_is_asked_is_what_was_said():
-    examples = small_talk(3)
+    examples = small_talk_dataset(3)
     said = [
-        Utterance(0, switchboard.words_of("does the cook stir the soup ?")),
+        Utterance(0, dialog_file.split_words("does the cook stir the soup ?")),
         Utterance(1, ["zzz", "who", "knows"]),
     ]
-    x = examples.ask([*said * 3, said[0]], "kitchen")
-    assert [examples.words(row) for row in x.context[0]] == [
+    x = examples.make_context([*said * 3, said[0]], "kitchen")
+    assert [examples.to_text(row) for row in x.context[0]] == [
         "<UNK> who knows",
         "does the cook stir the soup ?",
         "<UNK> who knows",
@@ -148,7 +148,7 @@ def test_batches_are_of_like_contexts_and_like_responses(talk):
 def test_small_talk_is_drawn_the_same_each_time_and_no_word_is_strange():
     assert draw_dialogs(9, 1)[:4] == draw_dialogs(4, 1) != draw_dialogs(4, 2)
     for part in ("train", "test"):
-        examples = small_talk(300, part=part)
+        examples = small_talk_dataset(300, split=part)
         assert int((examples.tokens == UNK).sum()) == 0
     acts = {utterance.act for dialog in draw_dialogs(50) for utterance in dialog.utterances}
     assert acts | {""} == set(examples.names.acts)
@@ -161,12 +161,12 @@ def test_a_file_of_dialogs_is_read_zipped_or_not_and_divided_by_dialogs(tmp_path
     (tmp_path / "d.jsonl").write_text(lines)
     (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     train, test = (
-        switchboard.dialog_file("d.jsonl", part, 0.25, tmp_path) for part in ("train", "test")
+        dialog_file.dialog_file("d.jsonl", part, 0.25, tmp_path) for part in ("train", "test")
     )
     assert (len(train), len(test), test.split) == (30, 10, "test: 5 of 20 dialogs")
     assert train.vocabulary == test.vocabulary
     assert "5 words" in test.source  # the first word of each is new
-    zipped = switchboard.dialog_file("d.jsonl.gz", "train", 0.25, tmp_path)
+    zipped = dialog_file.dialog_file("d.jsonl.gz", "train", 0.25, tmp_path)
     assert torch.equal(zipped.tokens, train.tokens)
 
 
@@ -174,9 +174,9 @@ def test_a_file_of_dialogs_is_read_zipped_or_not_and_divided_by_dialogs(tmp_path
     ("content", "message"),
     [
         (b"", "holds no dialogs"),
-        (b'{"utts": [["A", "x"]]}\n{', "line 2 is not JSON"),
+        (b'{"utts": [["A", "x"]]}\n{', "line 2 must be a JSON object"),
         (b'{"utts": 3}', "must be an object with utts"),
-        (b'{"utts": [["A"]]}', r"must be \[speaker, text"),
+        (b'{"utts": [["A"]]}', r"expected \[speaker, text"),
         (b'{"utts": [["A", "x"], ["B", "x"], ["C", "x"]]}', "3 speakers"),
         (b'{"utts": [["A", "x"]]}', "no utterance that answers"),
         (b"a\xff", "cannot be read"),
@@ -186,11 +186,11 @@ def test_a_file_of_dialogs_is_read_zipped_or_not_and_divided_by_dialogs(tmp_path
 def test_bad_dialogs_are_refused_with_a_reason(tmp_path, content, message):
     (tmp_path / "bad.jsonl").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        switchboard.dialog_file("bad.jsonl", held_out=0, root=tmp_path)
+        dialog_file.dialog_file("bad.jsonl", held_out=0, root=tmp_path)
 
 
 def test_switchboard_is_all_there():
-    if switchboard.found() == "no file":
+    if switchboard.describe_switchboard() == "no file":
         pytest.skip("no Switchboard in the data folders; set CONTROLVAE_DATA")
     test = switchboard.switchboard("test")
     assert (len(test), len(test.vocabulary)) == (

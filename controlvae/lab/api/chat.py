@@ -7,7 +7,7 @@ from typing import NamedTuple
 from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.data.dataset import stream_key
 from controlvae.lab.data.text.dialogs import DialogDataset, Utterance
-from controlvae.lab.data.text.switchboard import words_of
+from controlvae.lab.data.text.dialog_file import split_words
 from controlvae.lab.data.text.vocabulary import BOS, PAD, UNK
 from controlvae.lab.evaluation.dialog import respond
 from controlvae.lab.runs.loaded import LoadedRun
@@ -59,11 +59,11 @@ def chat(
     _check_topic(run, examples, topic)
     vocabulary, history = set(examples.vocabulary), list[Utterance]()
     for turn, line in enumerate(lines):
-        words = words_of(line)
+        words = split_words(line)
         if not words:
             continue
         history.append(Utterance(0, words))
-        context, key = examples.ask(history, topic), stream_key(seed, turn)
+        context, key = examples.make_context(history, topic), stream_key(seed, turn)
         responses: list[str] = []
         for number in range(-(-count // _BATCH)):
             [batch] = respond(

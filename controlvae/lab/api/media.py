@@ -170,7 +170,7 @@ def interpolate(
     loaded = _load(run, device, data_root)
     if isinstance(loaded.examples, SentenceDataset):
         rows, unknown_words = resolve_sentences(loaded, start, end)
-        first, last = (loaded.examples.words(row) for row in rows)
+        first, last = (loaded.examples.to_text(row) for row in rows)
         lines = (f"      {line}" for line in interpolate_sentences(loaded, rows, columns))
         text = "\n".join([f"from  {first}", *lines, f"to    {last}"])
         return _text_result(text, out)._replace(unknown_words=unknown_words)

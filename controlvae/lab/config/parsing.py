@@ -75,9 +75,9 @@ def settings_classes(hint: Any) -> list[type]:
             candidates = [c for c in vars(laws).values() if isinstance(c, type)]
             classes += [c for c in candidates if issubclass(c, option) and is_dataclass(c)]
         elif option is DataSettings:
-            # Data sets may define their settings next to their reader. The registry imports all
-            # readers. It is imported by name, because the configuration must not depend on data.
-            import_module("controlvae.lab.data.registry")
+            # Data sets may define their settings next to their reader, so all readers are imported.
+            # The registry is named here, because the configuration must not depend on the data.
+            import_module("controlvae.lab.data.registry").dataset_specs()
             classes += _leaf_classes(DataSettings)
         elif isinstance(option, type) and is_dataclass(option):
             classes.append(option)

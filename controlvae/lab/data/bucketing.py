@@ -1,4 +1,4 @@
-"""Batches of sentences of like length, so that a few static shapes serve a text and little padding is computed."""
+"""Batches of sentences of similar length: few static shapes and little padding."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,40 +8,48 @@ from torch import Tensor
 
 from controlvae.lab.data.dataset import BatchOrder, stream_key
 
-_SHUFFLE = (
-    1 << 48
-)  # the stream that orders an epoch's batches, beside the one that orders its sentences
+_SHUFFLE_STREAM = 1 << 48  # orders the batches of an epoch; another stream orders its sentences
 
-
-Width = (
-    int | tuple[int, ...]
-)  # of a batch: the tokens of a row; one number for each part of examples that have several
+# Number of tokens per row of a batch; one number for each part of examples that have several.
+Width = int | tuple[int, ...]
 
 
 class Bucket(NamedTuple):
-    """Sentences to take together and the width that holds them."""
+    """Sentences to evaluate together, and the number of tokens that holds all of them."""
 
     indices: Tensor  # (n,) int64, on the host
     width: int
 
 
 def length_classes(lengths: Tensor, multiple: int = 8) -> Tensor:
-    """Every length made a multiple, and none longer than the longest: the width of its batches. int64, as `lengths`.
+    """Round lengths up to a multiple, but not beyond the longest length.
 
-    `lengths` is a row, one per sentence, or a table, where an example has several parts, each with a width of its own.
+    Args:
+        lengths: One length per sentence, (count,), or one per part of an example, (count, parts).
+        multiple: The number of tokens to round to.
+
+    Returns:
+        The width of each sentence's batches, int64 with the shape of `lengths`.
     """
     if multiple < 1:
         raise ValueError(f"multiple must be 1 or more, got {multiple}")
     if lengths.ndim not in (1, 2) or not len(lengths) or int(lengths.min()) < 1:
         raise ValueError(
-            "lengths must be a row of lengths, one per sentence, or a table of them, each 1 or more"
+            "lengths must be a vector or matrix of numbers of 1 or more, "
+            f"got shape {tuple(lengths.shape)}"
         )
     rounded = (lengths.long() + multiple - 1) // multiple * multiple
     return torch.minimum(rounded, lengths.long().amax(0))
 
 
-def in_buckets(lengths: Tensor, batch: int, multiple: int = 8) -> Iterator[Bucket]:
-    """Every sentence once, the short ones first, at most `batch` at a time: the way to evaluate."""
+def iter_buckets(lengths: Tensor, batch: int, multiple: int = 8) -> Iterator[Bucket]:
+    """Yield every sentence once, the short ones first, for evaluation.
+
+    Args:
+        lengths: The length of each sentence, (count,).
+        batch: The largest number of sentences in a bucket.
+        multiple: Lengths are rounded up to a multiple of this.
+    """
     classes = length_classes(lengths, multiple)
     for width in classes.unique().tolist():
         for indices in (classes == width).nonzero().squeeze(1).split(batch):
@@ -49,12 +57,21 @@ def in_buckets(lengths: Tensor, batch: int, multiple: int = 8) -> Iterator[Bucke
 
 
 class BucketOrder(BatchOrder):
-    """An `Order` whose batches hold sentences of like length; like it a function of (seed, step) alone.
+    """A `BatchOrder` whose batches hold sentences of similar length.
 
-    An epoch's permutation is sorted by length class, cut into batches, and the batches are shuffled. Every sentence
-    comes once an epoch, except that a remainder smaller than a batch is dropped, as in `Order`: a random one, drawn
-    before the sorting, so that long sentences are not dropped more often. A batch is as wide as its longest class.
-    Examples of several parts are sorted by the first, then by the next, and a batch has a width for each.
+    The permutation of an epoch is sorted by length class and cut into batches, and the batches are
+    shuffled. Every sentence comes once per epoch, except for a remainder smaller than a batch. The
+    remainder is drawn before sorting, so that long sentences are not dropped more often. A batch is
+    as wide as its longest class. Examples with several parts are sorted by the first part, then by
+    the next, and a batch has a width for each part.
+
+    Args:
+        lengths: The length of each sentence, (count,), or of each part, (count, parts).
+        batch: The number of sentences in a batch.
+        seed: The seed of the run.
+        multiple: Widths are multiples of this.
+        stream: The number of an independent order of the same seed.
+        subset: The indices of the sentences to use. None uses all.
     """
 
     def __init__(
@@ -64,28 +81,29 @@ class BucketOrder(BatchOrder):
         seed: int,
         multiple: int = 8,
         stream: int = 0,
-        among: Tensor | None = None,
+        subset: Tensor | None = None,
     ) -> None:
-        super().__init__(len(lengths), batch, seed, stream, among)
+        super().__init__(len(lengths), batch, seed, stream, subset)
         self.classes = length_classes(lengths.cpu(), multiple)
 
     def permutation(self, epoch: int) -> Tensor:
+        """Return all indices of an epoch, batch by batch: (count,)."""
         if epoch != self._epoch:
-            plain = super().permutation(epoch)
+            shuffled = super().permutation(epoch)
             used = self.steps_per_epoch * self.batch
-            by_length = self._by_length(plain[:used]).view(-1, self.batch)
-            key = stream_key(self.seed, epoch + (self.stream << 32) + _SHUFFLE)
-            shuffled = torch.randperm(len(by_length), generator=torch.Generator().manual_seed(key))
-            self._permutation = torch.cat([by_length[shuffled].flatten(), plain[used:]])
+            batches = self._sort_by_length(shuffled[:used]).view(-1, self.batch)
+            key = stream_key(self.seed, epoch + (self.stream << 32) + _SHUFFLE_STREAM)
+            order = torch.randperm(len(batches), generator=torch.Generator().manual_seed(key))
+            self._permutation = torch.cat([batches[order].flatten(), shuffled[used:]])
         return self._permutation
 
     def width(self, step: int) -> Width:
-        """Of a step's batch."""
+        """Return the padded length of the batch at `step`."""
         widest = self.classes[self.indices(step)].amax(0).tolist()
         return tuple(widest) if isinstance(widest, list) else widest
 
-    def _by_length(self, indices: Tensor) -> Tensor:
+    def _sort_by_length(self, indices: Tensor) -> Tensor:
         columns = self.classes.reshape(len(self.classes), -1).unbind(1)
-        for column in reversed(columns):  # a stable sort keeps the order of those before it
+        for column in reversed(columns):  # stable sorts keep the order of earlier columns
             indices = indices[column[indices].argsort(stable=True)]
         return indices

@@ -1,4 +1,7 @@
-"""Decoded pictures and unpacked arrays on disk: made once, then memory-mapped, made again when their source changes."""
+"""Disk cache of decoded images and unpacked arrays.
+
+Arrays are written once and then memory-mapped. They are written again when their source changes.
+"""
 
 import contextlib
 import hashlib
@@ -15,18 +18,18 @@ from numpy.lib import format as npy
 from controlvae.errors import UserError
 from controlvae.lab.io import clear_torn, write_text
 
-_VERSION = 1  # of what the loaders make of a source: a higher number leaves older files unused
-_WORTH = 64 << 20  # bytes; below this, decoding again is as quick as looking
-_UNFINISHED = ".controlvae-"  # how the name of a file begins that is not whole yet
+_VERSION = 1  # version of what readers produce; increase it to ignore older files
+_MIN_CACHED_BYTES = 64 << 20  # smaller arrays are decoded again just as quickly
+_UNFINISHED_PREFIX = ".controlvae-"  # starts the names of files that are not complete yet
 
 Chunks = Callable[[], Iterator[np.ndarray]]
 
 
 def cache_folder() -> Path:
-    """`$CONTROLVAE_CACHE`, else the platform's place for caches."""
-    given = os.environ.get("CONTROLVAE_CACHE")
-    if given:
-        return Path(given)
+    """Return `$CONTROLVAE_CACHE`, or the platform's cache folder."""
+    custom = os.environ.get("CONTROLVAE_CACHE")
+    if custom:
+        return Path(custom)
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -36,19 +39,19 @@ def cache_folder() -> Path:
     return base / "controlvae"
 
 
-def fingerprint(files: Iterable[Path]) -> str:
-    """A digest of names, sizes and times. The time of change is one that copying or `touch` cannot set back."""
+def fingerprint_files(files: Iterable[Path]) -> str:
+    """Return a digest of the names, sizes and times of files.
+
+    It includes the time of the last status change, which copying and `touch` cannot set back.
+    """
     digest = hashlib.sha256()
     for file in files:
         try:
             stat = file.stat()
-        except OSError:  # a link to nowhere: whoever reads it says so
+        except OSError:  # a broken link; reading it later gives a proper error
             stat = file.lstat()
-        digest.update(
-            f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n".encode(
-                errors="surrogateescape"
-            )
-        )
+        line = f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n"
+        digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
@@ -59,31 +62,38 @@ def cached_array(
     shape: tuple[int, ...],
     dtype: Any,
     chunks: Chunks,
-    worth: int | None = None,
+    min_bytes: int | None = None,
 ) -> np.ndarray:
-    """The array that `chunks()` yields piece by piece, from the cache where it is there.
+    """Return the array that `chunks()` yields piece by piece, from the cache if possible.
 
-    `settings` say what was asked for, `source` is the fingerprint of what it is made from: an array of the same
-    settings and another source is replaced. Arrays of less than `worth` bytes are not kept. A cache that cannot
-    be written costs time, and the array then lives in memory. `chunks` raises no OSError of its own.
+    If the cache cannot be written, the array is kept in memory.
+
+    Args:
+        name: The start of the cache file's name.
+        settings: What was requested. An array with the same settings and another source is
+            replaced.
+        source: The fingerprint of the files that the array is made from.
+        shape: The shape of the array.
+        dtype: The type of the array.
+        chunks: A function that yields the array in pieces. It must not raise OSError.
+        min_bytes: The size below which an array is not cached, by default 64 MiB.
     """
-    if np.prod(shape, dtype=np.int64) * np.dtype(dtype).itemsize < (
-        _WORTH if worth is None else worth
-    ):
+    size = np.prod(shape, dtype=np.int64) * np.dtype(dtype).itemsize
+    if size < (_MIN_CACHED_BYTES if min_bytes is None else min_bytes):
         return _gather(shape, dtype, chunks())
-    import PIL  # which makes the pixels
+    import PIL  # its version decides the pixels
 
-    wanted = _digest(_VERSION, PIL.__version__, settings, np.dtype(dtype).str)
-    path = cache_folder() / f"{name}-{wanted}-{_digest(source, shape)}.npy"
-    found = _open(path, shape, dtype)
-    if found is not None:
-        return found
+    key = _digest(_VERSION, PIL.__version__, settings, np.dtype(dtype).str)
+    path = cache_folder() / f"{name}-{key}-{_digest(source, shape)}.npy"
+    cached = _open(path, shape, dtype)
+    if cached is not None:
+        return cached
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, shape, dtype, chunks())
-    except OSError:  # a read-only or a full disk
+    except OSError:  # a read-only or full disk
         return _gather(shape, dtype, chunks())
-    for old in path.parent.glob(f"{name}-{wanted}-*.npy"):
+    for old in path.parent.glob(f"{name}-{key}-*.npy"):
         if old != path:
             with contextlib.suppress(OSError):
                 old.unlink()
@@ -92,15 +102,20 @@ def cached_array(
 
 
 def write_name_list(name: str, about: Any, lines: Sequence[str]) -> Path | None:
-    """A text file of these lines beside the arrays, for people, one for each thing it is about.
+    """Write lines to a text file in the cache folder.
 
-    None where it cannot be written.
+    Args:
+        name: The start of the file's name.
+        about: What the list is about; each subject has its own file.
+        lines: The lines to write.
+
+    Returns:
+        The path of the file, or None if it cannot be written.
     """
     path = cache_folder() / f"{name}-{_digest(about)}.txt"
+    text = "".join(f"{line}\n" for line in lines)
     try:
-        write_text(
-            path, "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace").decode()
-        )
+        write_text(path, text.encode(errors="backslashreplace").decode())
     except UserError:
         return None
     return path
@@ -119,25 +134,25 @@ def _gather(shape: tuple[int, ...], dtype: Any, chunks: Iterator[np.ndarray]) ->
 
 
 def _open(path: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray | None:
-    """The file mapped copy-on-write, which torch takes for writable while the file stays as it is."""
+    # Copy-on-write: torch treats the array as writable, and the file stays as it is.
     try:
-        found = np.load(path, mmap_mode="c")
+        array = np.load(path, mmap_mode="c")
     except (OSError, ValueError):
         return None
-    return found if found.shape == shape and found.dtype == dtype else None
+    return array if array.shape == shape and array.dtype == dtype else None
 
 
 def _write(path: Path, shape: tuple[int, ...], dtype: Any, chunks: Iterator[np.ndarray]) -> None:
-    """Under a temporary name until it is whole. Plain writes: a full disk is an error there, and a crash in a map."""
-    clear_torn(path.parent, f"{_UNFINISHED}*")
-    handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
+    """Write an array to a temporary file, then rename it.
+
+    Plain writes are used because a full disk raises an error there, but crashes a memory map.
+    """
+    clear_torn(path.parent, f"{_UNFINISHED_PREFIX}*")
+    handle, name = tempfile.mkstemp(prefix=_UNFINISHED_PREFIX, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            header = {
-                "descr": npy.dtype_to_descr(np.dtype(dtype)),
-                "fortran_order": False,
-                "shape": shape,
-            }
+            descr = npy.dtype_to_descr(np.dtype(dtype))
+            header = {"descr": descr, "fortran_order": False, "shape": shape}
             npy.write_array_header_1_0(file, header)
             for chunk in chunks:
                 file.write(np.ascontiguousarray(chunk, dtype).data)

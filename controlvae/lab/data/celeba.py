@@ -1,7 +1,7 @@
-"""CelebA: 202,599 aligned faces of 178x218, divided as its authors publish it.
+"""CelebA: 202,599 aligned faces of 178x218 with the partition of its authors.
 
-Liu et al., *Deep learning face attributes in the wild*, 2015. Attributes are left out: they are labels of content, not
-factors that a picture was made from.
+Liu et al., *Deep learning face attributes in the wild*, 2015. The attributes are not loaded: they
+are labels of content, not factors that generate an image.
 """
 
 from dataclasses import replace
@@ -12,131 +12,126 @@ import torch
 
 from controlvae.errors import UserError
 from controlvae.lab.config import CelebA
-from controlvae.lab.data.cache import cached_array, fingerprint
+from controlvae.lab.data.cache import cached_array, fingerprint_files
 from controlvae.lab.data.dataset import ByteImages
-from controlvae.lab.data.images.decoding import Encoded, decode_all
-from controlvae.lab.data.images.image_files import check_image_files
-from controlvae.lab.data.images.user_images import encoded
+from controlvae.lab.data.images.decoding import EncodedImages, decode_images
+from controlvae.lab.data.images.image_files import check_image_files, list_image_files
 from controlvae.lab.data.paths import data_roots
-from controlvae.lab.data.source import Source
-from controlvae.lab.data.splits import subset
+from controlvae.lab.data.registry import DatasetSpec
+from controlvae.lab.data.splits import subset_indices
 
-PICTURES = ("img_align_celeba", "img_align_celeba.zip")
-PARTITIONS = (
-    "list_eval_partition.txt",
-    "list_eval_partition.csv",
-)  # as published, and as Kaggle has it
+IMAGE_PATHS = ("img_align_celeba", "img_align_celeba.zip")
+# As published, and as distributed on Kaggle.
+PARTITION_FILES = ("list_eval_partition.txt", "list_eval_partition.csv")
 NEEDS = (
-    f"{' or '.join(PICTURES)} (1.4 GB) and beside it {PARTITIONS[0]} (mmlab.ie.cuhk.edu.hk/projects/CelebA.html); "
-    f"here or in celeba/"
+    f"{' or '.join(IMAGE_PATHS)} (1.4 GB) and next to it {PARTITION_FILES[0]} "
+    f"(mmlab.ie.cuhk.edu.hk/projects/CelebA.html); here or in celeba/"
 )
-_CURE = "unpack or download it again, or set data.unreadable=skip to leave such pictures out"
-_NUMBERS = {"train": 0, "valid": 1, "test": 2}
-_WORDS = {"train": "the training set", "valid": "the validation set", "test": "the test set"}
+_REMEDY = "unpack or download it again, or set data.unreadable=skip to skip such images"
+_SPLIT_NUMBERS = {"train": 0, "valid": 1, "test": 2}
+_SPLIT_NAMES = {"train": "the training set", "valid": "the validation set", "test": "the test set"}
 
 
-def load(settings: CelebA, root: Path | None = None) -> ByteImages:
-    """The faces a run asks for."""
-    path = find(root)
+def load_celeba(settings: CelebA, root: Path | None = None) -> ByteImages:
+    """Load the faces of a split."""
+    path = find_celeba(root)
     if path is None:
         raise UserError(f"no CelebA in {', '.join(map(str, data_roots(root)))}; it needs {NEEDS}")
-    every, stamp = encoded(path)
-    table = _partition_beside(path)
-    stamp += fingerprint([table])
-    skip = settings.unreadable == "skip"
-    pictures = _part(every, table, _NUMBERS[settings.split], skip)
-    taken, left_out = np.arange(len(pictures.names)), ""
-    if skip:  # else a file is looked at when it is decoded
-        _, taken, left_out = check_image_files(pictures, settings.fit, skip, stamp, settings.split)
-    chosen = taken[subset(len(taken), settings.images)]
-    shape = (settings.size, settings.size, 3)
+    every, stamp = list_image_files(path)
+    table = _find_partition(path)
+    stamp += fingerprint_files([table])
+    skip, size, fit = settings.unreadable == "skip", settings.size, settings.fit
+    images = _select_split(every, table, _SPLIT_NUMBERS[settings.split], skip)
+    usable, skipped = np.arange(len(images.names)), ""
+    if skip:  # otherwise a file is checked when it is decoded
+        _, usable, skipped = check_image_files(images, fit, skip, stamp, settings.split)
+    chosen = usable[subset_indices(len(usable), settings.images)]
+    shape = (size, size, 3)
     rows = cached_array(
-        f"celeba-{settings.split}-{settings.size}",
+        f"celeba-{settings.split}-{size}",
         (path.absolute(), settings),
         stamp,
         (len(chosen), *shape),
         np.uint8,
-        lambda: decode_all(pictures, chosen, shape, settings.size, settings.fit),
+        lambda: decode_images(images, chosen, shape, size, fit),
     )
-    part = f"the middle {settings.fit}x{settings.fit}, " if isinstance(settings.fit, int) else ""
-    squeezed = " by squeezing" if settings.fit == "stretch" else ""
-    source = (
-        f"CelebA from {path}: {part}resized to {settings.size}x{settings.size}{squeezed}{left_out}"
-    )
+    crop = f"the middle {fit}x{fit}, " if isinstance(fit, int) else ""
+    method = " by squeezing" if fit == "stretch" else ""
+    source = f"CelebA from {path}: {crop}resized to {size}x{size}{method}{skipped}"
     flat = torch.from_numpy(rows.reshape(len(rows), -1))
-    return ByteImages(flat, (3, settings.size, settings.size), source, _WORDS[settings.split])
+    return ByteImages(flat, (3, size, size), source, _SPLIT_NAMES[settings.split])
 
 
-def find(root: Path | None = None) -> Path | None:
-    """The folder or the archive of faces in the first data folder that has one."""
-    folders = [place for given in data_roots(root) for place in (given, given / "celeba")]
-    return next(
-        (path for folder in folders for name in PICTURES if (path := folder / name).exists()), None
-    )
+def find_celeba(root: Path | None = None) -> Path | None:
+    """Return the folder or archive of faces in the first data folder that has one, or None."""
+    folders = [place for folder in data_roots(root) for place in (folder, folder / "celeba")]
+    paths = (folder / name for folder in folders for name in IMAGE_PATHS)
+    return next((path for path in paths if path.exists()), None)
 
 
-def found(root: Path | None = None) -> str:
-    """What of it is there, for people."""
-    path = find(root)
-    return "no file" if path is None else str(path)
+def describe_celeba(root: Path | None = None) -> str:
+    """Return the path of the faces, or "no file"."""
+    return str(find_celeba(root) or "no file")
 
 
-def _partition_beside(path: Path) -> Path:
-    table = next((place for name in PARTITIONS if (place := path.parent / name).is_file()), None)
+def _find_partition(path: Path) -> Path:
+    tables = (path.parent / name for name in PARTITION_FILES)
+    table = next((table for table in tables if table.is_file()), None)
     if table is None:
-        raise UserError(
-            f"{path} is there, but no {PARTITIONS[0]} beside it, which says who is in which part"
-        )
+        raise UserError(f"{path} needs {PARTITION_FILES[0]} next to it, which defines its splits")
     return table
 
 
-def _part(pictures: Encoded, table: Path, number: int, skip: bool) -> Encoded:
-    """The pictures of one part. Every one must be in the table, and every line of that a picture.
+def _select_split(images: EncodedImages, table: Path, number: int, skip: bool) -> EncodedImages:
+    """Return the images of one split.
 
-    Where such may be skipped, a line without its picture is one that cannot be read, after all others.
+    Every image must be in the table. Every line of the table must have its image, unless missing
+    images are skipped: they then come last and cannot be read.
     """
-    try:
-        lines = [
-            line.replace(",", " ").split()
-            for line in table.read_text(encoding="utf-8-sig").splitlines()
-            if line.strip()
-        ]
-        split_indices = {name: int(number) for name, number in lines if name != "image_id"}
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{table} cannot be read as lines of a picture's name and the number of its part: {error}"
-        ) from None
-    names = [PurePosixPath(name).name for name in pictures.names]
-    missing = sorted(split_indices.keys() - set(names))
-    strange = sorted(set(names) - split_indices.keys())
-    if strange:
-        raise UserError(
-            f"{table} and {pictures.where} do not go together: {strange[0]} is missing in the table"
-        )
+    numbers = _read_partition(table)
+    names = [PurePosixPath(name).name for name in images.names]
+    missing = sorted(numbers.keys() - set(names))
+    unlisted = sorted(set(names) - numbers.keys())
+    mismatch = f"{table} and {images.path} do not match"
+    if unlisted:
+        raise UserError(f"{mismatch}: {unlisted[0]} is missing in the table")
     if missing and not skip:
-        raise UserError(
-            f"{table} and {pictures.where} do not go together: {missing[0]} is missing in the pictures; {_CURE}"
-        )
-    own = [index for index, name in enumerate(names) if split_indices[name] == number]
-    lost = [name for name in missing if split_indices[name] == number]
-    # An index beyond `own` is of a picture that is lost: reading it fails.
-    return Encoded(
-        pictures.where,
-        [*(pictures.names[index] for index in own), *lost],
-        lambda at: pictures.read(own[at]),
-        _CURE,
+        raise UserError(f"{mismatch}: {missing[0]} is missing in the images; {_REMEDY}")
+    selected = [index for index, name in enumerate(names) if numbers[name] == number]
+    missing_here = [name for name in missing if numbers[name] == number]
+    # An index beyond `selected` belongs to a missing image: reading it fails.
+    return EncodedImages(
+        images.path,
+        [*(images.names[index] for index in selected), *missing_here],
+        lambda at: images.read(selected[at]),
+        _REMEDY,
     )
 
 
-SOURCE = Source(
-    "celeba",
-    CelebA,
-    load,
-    found=found,
-    about="CelebA: 162,770 aligned faces to train on, 19,867 and 19,962 held out, 178x218: --set 'data=CelebA()', or "
-    "CelebA(64, fit=148) for 64x64 of the middle 148x148",
-    needs=f"{NEEDS}. Decoded once, and kept in the cache (8 GB at 128). The presets and table-celeba take "
-    "celeba/celeba_10k_89x109.npz instead: the first 10,000 faces, halved by examples/first_faces.py",
-    test=lambda settings, root: replace(settings, split="test", images=None),
-    validation=lambda settings: replace(settings, split="valid", images=None),
-)
+def _read_partition(table: Path) -> dict[str, int]:
+    """Read the split number of each image name."""
+    try:
+        text = table.read_text(encoding="utf-8-sig")
+        lines = [line.replace(",", " ").split() for line in text.splitlines() if line.strip()]
+        return {name: int(number) for name, number in lines if name != "image_id"}
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{table} cannot be read as lines of an image name and a split number: {error}"
+        ) from None
+
+
+SPECS = [
+    DatasetSpec(
+        "celeba",
+        CelebA,
+        load_celeba,
+        about="CelebA: 162,770 aligned training faces, 19,867 validation and 19,962 test faces, "
+        "178x218: --set 'data=CelebA()', or CelebA(64, fit=148) for 64x64 of the middle 148x148",
+        needs=f"{NEEDS}. Decoded once and cached (8 GB at 128). The presets and table-celeba use "
+        "celeba/celeba_10k_89x109.npz instead: the first 10,000 faces, halved by "
+        "examples/first_faces.py",
+        describe_files=describe_celeba,
+        test_settings=lambda settings, root: replace(settings, split="test", images=None),
+        validation_settings=lambda settings: replace(settings, split="valid", images=None),
+    )
+]

@@ -1,4 +1,4 @@
-"""Examples that live on the device, and the order in which training meets them."""
+"""Data sets in memory: the interface of all of them, image data sets, and the order of batches."""
 
 import hashlib
 import json
@@ -16,83 +16,97 @@ from controlvae.errors import UserError
 
 
 class Dataset(Protocol):
-    """A data set whose batches are made on the device it lives on."""
+    """Examples whose batches are assembled on the device that holds them."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one example: (channels, height, width) for pictures."""
+        """Shape of one example: (channels, height, width) for images."""
         ...
 
     @property
     def eval_batch_size(self) -> int:
-        """How many of them are measured at once."""
+        """Number of examples to evaluate at a time."""
         ...
 
     @property
     def source(self) -> str:
-        """Where it came from, in words."""
+        """Human-readable origin of the data."""
         ...
 
     @property
     def split(self) -> str:
-        """Which part of the data these are, in words."""
+        """Human-readable name of the split."""
         ...
 
     @property
     def factors(self) -> np.ndarray | None:
-        """Class numbers of the ground truth, (count, factors), where known."""
+        """Class numbers of the ground-truth factors, (count, factors), or None if unknown."""
         ...
 
     @property
-    def factor_names(self) -> tuple[str, ...]: ...
+    def factor_names(self) -> tuple[str, ...]:
+        """Names of the columns of `factors`."""
+        ...
 
     @property
     def unordered(self) -> tuple[str, ...]:
-        """The factors that are no quantities, such as a shape: which of their classes comes first means nothing."""
+        """Names of categorical factors, such as shape, whose class numbers have no order."""
         ...
 
     @property
     def levels(self) -> Mapping[str, np.ndarray]:
-        """By factor, the number that each of its classes stands for, where that is not the class number itself."""
+        """Value of each class, by factor, for factors whose value is not the class number."""
         ...
 
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> Any:
-        """The examples at these indices, as `encode` takes them; pictures are float in [0, 1], (n, *shape)."""
+        """Return the examples at these indices as the model's `encode` takes them.
+
+        Images are floats in [0, 1] with shape (n, *shape).
+        """
         ...
 
     def batches(self, indices: Tensor) -> Iterator[Any]:
-        """The examples at these indices in turn, as many at once as measuring takes, in an order of their own."""
+        """Yield the examples at these indices in batches for evaluation, in any order."""
         ...
 
     def order(
-        self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+        self, batch: int, seed: int, stream: int = 0, subset: Tensor | None = None
     ) -> "BatchOrder":
-        """In which training meets them, or those of them that it is `among`."""
+        """Return the batch order of a run.
+
+        Args:
+            batch: The number of examples in a batch.
+            seed: The seed of the run.
+            stream: The number of an independent order of the same seed.
+            subset: The indices of the examples to use. None uses all.
+        """
         ...
 
-    def to(self, device: torch.device) -> "Dataset": ...
+    def to(self, device: torch.device) -> "Dataset":
+        """Return the data set with its tensors on the device."""
+        ...
 
     def fingerprint(self) -> str:
-        """Tells these examples in this order from others, by a few of them."""
+        """Return a digest of a few examples that identifies the data and its order."""
         ...
 
     @property
     def metadata_file(self) -> str:
-        """The name of the file that `kept` goes into."""
+        """Name of the file in a run folder that stores `metadata()`."""
         ...
 
     def metadata(self) -> str:
-        """What a model needs of them to work without them, as JSON, to be kept with it."""
+        """Return, as JSON, what a trained model needs to work without the data."""
         ...
 
 
 @dataclass(frozen=True)
 class ImageDataset(ABC):
-    """Pictures as rows of bytes, in memory or memory-mapped: decoded a batch at a time."""
+    """Images as rows of bytes, in memory or memory-mapped, decoded one batch at a time."""
 
-    rows: Tensor  # (count, bytes of one picture) uint8
+    rows: Tensor  # (count, bytes per image) uint8
     shape: tuple[int, int, int]
     source: str
     split: str = "all"
@@ -101,127 +115,145 @@ class ImageDataset(ABC):
     unordered: tuple[str, ...] = ()
     levels: Mapping[str, np.ndarray] = field(default_factory=dict)
     eval_batch_size: ClassVar[int] = 500
-    metadata_file: ClassVar[str] = "pictures.json"
+    metadata_file: ClassVar[str] = "pictures.json"  # the name in run folders of all versions
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def fingerprint(self) -> str:
-        return digest(f"{len(self)} {self.shape}", self.rows)
+        """Return a digest of the size, the shape and three images."""
+        return hash_rows(f"{len(self)} {self.shape}", self.rows)
 
     @abstractmethod
     def decode(self, rows: Tensor) -> Tensor:
-        """(n, bytes) -> (n, channels, height, width), float in [0, 1]."""
+        """Convert rows, (n, bytes), to floats in [0, 1], (n, channels, height, width)."""
 
     def batch(self, indices: Tensor) -> Tensor:
-        chosen = self.rows.index_select(0, indices.reshape(-1).to(self.rows.device)).to(
-            indices.device
-        )
-        return self.decode(chosen).view(*indices.shape, *self.shape)
+        """Return the images at these indices: (*indices.shape, channels, height, width)."""
+        rows = self.rows.index_select(0, indices.reshape(-1).to(self.rows.device))
+        return self.decode(rows.to(indices.device)).view(*indices.shape, *self.shape)
 
     def batches(self, indices: Tensor) -> Iterator[Tensor]:
-        return (self.batch(few) for few in indices.split(self.eval_batch_size))
+        """Yield the images at these indices in batches."""
+        return (self.batch(part) for part in indices.split(self.eval_batch_size))
 
     def order(
-        self, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+        self, batch: int, seed: int, stream: int = 0, subset: Tensor | None = None
     ) -> "BatchOrder":
-        return BatchOrder(len(self), batch, seed, stream, among)
+        """Return the batch order of a run; see `Dataset.order` for the arguments."""
+        return BatchOrder(len(self), batch, seed, stream, subset)
 
     def metadata(self) -> str:
+        """Return the images' shape and kind as JSON."""
         return json.dumps({"shape": self.shape, "binary": isinstance(self, BinaryImages)})
 
     @staticmethod
-    def from_metadata(kept: str, reason: str) -> "BinaryImages | ByteImages":
-        """No pictures, in the shape of those that `kept` was of; `reason` says why they are not here."""
-        found = json.loads(kept)
-        channels, height, width = found["shape"]
-        size = math.prod((channels, height, width)) // (8 if found["binary"] else 1)
-        kind = BinaryImages if found["binary"] else ByteImages
+    def from_metadata(metadata: str, reason: str) -> "BinaryImages | ByteImages":
+        """Return an empty data set with the shape that `metadata()` stored.
+
+        Args:
+            metadata: The JSON text.
+            reason: The reason why the images are missing. It becomes the data set's `source`.
+        """
+        content = json.loads(metadata)
+        channels, height, width = content["shape"]
+        size = math.prod((channels, height, width)) // (8 if content["binary"] else 1)
+        kind = BinaryImages if content["binary"] else ByteImages
         return kind(torch.zeros(0, size, dtype=torch.uint8), (channels, height, width), reason)
 
     def to(self, device: torch.device) -> Self:
-        """On the device if half its free memory holds them; else where they are, and each batch travels."""
+        """Return the data set on the device, or unchanged if it exceeds half the free memory.
+
+        An unchanged data set copies each batch to the device instead.
+        """
         if device.type == "cuda" and self.rows.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
             return self
         return replace(self, rows=self.rows.to(device))
 
 
 class BinaryImages(ImageDataset):
-    """Black and white pictures, one bit a pixel: all of 2D Shapes is 377 MB instead of 12 GB in floats.
+    """Black and white images with one bit per pixel.
 
-    A row holds the pixels one after another, the most significant bit first.
+    All of 2D Shapes takes 377 MB instead of 12 GB as floats. A row holds the pixels in order, the
+    most significant bit first.
     """
 
     def decode(self, rows: Tensor) -> Tensor:
+        """Unpack bits, (n, bytes), to zeros and ones, (n, channels, height, width)."""
         shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=rows.device)
-        return (
-            rows.unsqueeze(-1)
-            .bitwise_right_shift(shifts)
-            .bitwise_and(1)
-            .view(-1, *self.shape)
-            .float()
-        )
+        bits = rows.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(1)
+        return bits.view(-1, *self.shape).float()
 
 
 class ByteImages(ImageDataset):
-    """Grey or colour pictures, one byte a value; a row holds (height, width, channels)."""
+    """Grey or colour images with one byte per value; a row holds (height, width, channels)."""
 
     def decode(self, rows: Tensor) -> Tensor:
+        """Convert bytes, (n, bytes), to floats in [0, 1], (n, channels, height, width)."""
         channels, height, width = self.shape
         return rows.view(-1, height, width, channels).permute(0, 3, 1, 2).float() / 255
 
 
 class BatchOrder:
-    """Which examples are in the batch of a step: a fresh permutation every epoch, a function of (seed, step) alone.
+    """Indices of the batch of each step: a new permutation every epoch.
 
-    Nothing about the position needs saving, and a model meets the same batches alone or beside others.
+    The order is a function of (seed, step) alone. Its position needs no checkpoint, and a model
+    sees the same batches whether it is trained alone or together with others.
+
+    Args:
+        count: The number of examples.
+        batch: The number of examples in a batch.
+        seed: The seed of the run.
+        stream: The number of an independent order of the same seed.
+        subset: The indices of the examples to use. None uses all `count` examples.
+
+    Raises:
+        UserError: There are fewer examples than a batch needs.
     """
 
     def __init__(
-        self, count: int, batch: int, seed: int, stream: int = 0, among: Tensor | None = None
+        self, count: int, batch: int, seed: int, stream: int = 0, subset: Tensor | None = None
     ) -> None:
-        count = count if among is None else len(among)
+        count = count if subset is None else len(subset)
         if count < batch:
             raise UserError(
-                f"a batch of {batch} needs at least as many examples, there are {count} to train on; set training.batch"
+                f"training.batch is {batch}, but there are only {count} training examples; "
+                f"set training.batch to {count} or less"
             )
         self.count, self.batch, self.seed = count, batch, seed
-        self.stream = stream  # of a seed's independent orders
-        self.among = among  # the examples to order; None is all of them
-        self.steps_per_epoch = (
-            count // batch
-        )  # the remainder is dropped, as in the released loaders
+        self.stream = stream
+        self.subset = subset
+        self.steps_per_epoch = count // batch  # the remainder is dropped, as in the released code
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
 
     def indices(self, step: int) -> Tensor:
-        """The indices of a step's batch, on the host: (batch,). Steps count from zero."""
+        """Return the indices of a step's batch, on the host: (batch,). Steps count from zero."""
         epoch, position = divmod(step, self.steps_per_epoch)
         permutation = self.permutation(epoch)
         return permutation[position * self.batch : (position + 1) * self.batch]
 
     def permutation(self, epoch: int) -> Tensor:
-        """All indices of an epoch in their order: (count,)."""
+        """Return all indices of an epoch in their order: (count,)."""
         if epoch != self._epoch:
-            generator = torch.Generator().manual_seed(
-                stream_key(self.seed, epoch + (self.stream << 32))
-            )
-            order = torch.randperm(self.count, generator=generator)
-            self._permutation, self._epoch = (
-                order if self.among is None else self.among[order],
-                epoch,
-            )
+            key = stream_key(self.seed, epoch + (self.stream << 32))
+            order = torch.randperm(self.count, generator=torch.Generator().manual_seed(key))
+            self._permutation = order if self.subset is None else self.subset[order]
+            self._epoch = epoch
         return self._permutation
 
 
-def digest(words: str, rows: Tensor) -> str:
-    """Of some words and of the first, the middle and the last row."""
-    some = rows[[0, len(rows) // 2, len(rows) - 1]].cpu().contiguous().numpy().tobytes()
-    return hashlib.sha256(words.encode() + some).hexdigest()
+def hash_rows(label: str, rows: Tensor) -> str:
+    """Return a SHA-256 digest of a label and of the first, middle and last row."""
+    sample = rows[[0, len(rows) // 2, len(rows) - 1]].cpu().contiguous().numpy().tobytes()
+    return hashlib.sha256(label.encode() + sample).hexdigest()
 
 
 def stream_key(seed: int, number: int) -> int:
-    """A well-mixed 63-bit key for one stream of a seed (splitmix64), so that neighbouring seeds share nothing."""
+    """Return a well-mixed 63-bit key (splitmix64) for one random stream of a seed.
+
+    Neighbouring seeds and numbers give unrelated streams.
+    """
     mask = (1 << 64) - 1
     x = (seed * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) & mask
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.text.dialogs import DialogDataset, Exchanges
-from controlvae.lab.data.text.vocabulary import SPECIAL, UNK
+from controlvae.lab.data.text.dialogs import DialogDataset, DialogBatch
+from controlvae.lab.data.text.vocabulary import SPECIAL_TOKENS, UNK
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.models import DialogVAE
 from controlvae.lab.models.reconstruction import words_nll
@@ -81,7 +81,7 @@ def _response_metrics(generated: DialogResponses) -> dict[str, Any]:
     """Measure the diversity of responses, and their similarity to the true ones."""
     flat = [response for several in generated.responses for response in several]
     # The paper's self-BLEU skips unknown words.
-    known = [response.replace(SPECIAL[UNK], "").split() for response in flat]
+    known = [response.replace(SPECIAL_TOKENS[UNK], "").split() for response in flat]
     sample = min(_BLEU_SAMPLE, len(flat))
     return {
         "contexts": len(generated.responses),
@@ -178,10 +178,10 @@ def generate_responses(
     for number, few in enumerate(select_examples(run, contexts).split(_BATCH)):
         x = examples.batch(few)
         generated.responses.extend(respond(run, x, each, seed=stream_key(seed, number)))
-        generated.references.extend(examples.words(row) for row in x.response)
+        generated.references.extend(examples.to_text(row) for row in x.response)
         generated.topics.extend(examples.names.topics[topic] for topic in x.topic.tolist())
         for rows, floors in zip(x.context, x.floors.tolist(), strict=True):
-            spoken = [examples.words(row) for row in rows if row[0]]
+            spoken = [examples.to_text(row) for row in rows if row[0]]
             generated.contexts.append(
                 [f"{'AB'[floor]}: {words}" for floor, words in zip(floors, spoken, strict=False)]
             )
@@ -191,7 +191,7 @@ def generate_responses(
 @torch.no_grad()
 def respond(
     run: LoadedRun,
-    x: Exchanges,
+    x: DialogBatch,
     count: int,
     *,
     seed: int = 0,
@@ -227,5 +227,5 @@ def respond(
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    rows = [run.examples.words(row) for row in written.tokens]
+    rows = [run.examples.to_text(row) for row in written.tokens]
     return [rows[start : start + count] for start in range(0, len(rows), count)]

@@ -131,7 +131,7 @@ def score_run(
     means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
     assert examples.factors is not None
     known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
-    factors = known.among(indices.cpu().numpy())
+    factors = known.select(indices.cpu().numpy())
     kl = gaussian_kl(Posterior(means.double(), log_variances.double())).mean(0).tolist()
     truth = {
         **describe_factors(factors, known),

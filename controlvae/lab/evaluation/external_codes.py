@@ -14,8 +14,8 @@ from torch import Tensor
 
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError, shell_command
-from controlvae.lab.data.factors import Factors, as_factors, read_factors
-from controlvae.lab.data.images.numpy_files import FAULTS
+from controlvae.lab.data.factors import Factors, factors_from_columns, read_factors
+from controlvae.lab.data.images.numpy_files import READ_ERRORS
 from controlvae.lab.data.paths import resolve_path
 from controlvae.lab.data.sprite_renderer import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.lab.evaluation.disentanglement import (
@@ -145,7 +145,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (*FAULTS, AttributeError, MemoryError):
+    except (*READ_ERRORS, AttributeError, MemoryError):
         raise UserError(
             f"{path} is not an .npz file of plain arrays; write it with numpy.savez: {ARRAYS_HELP}"
         ) from None
@@ -203,7 +203,7 @@ def _compute_metrics(
     metrics["active_units"] = active_units(means)
     if known is None:
         return metrics | {"factors": _NO_FACTORS}
-    factors = known.among(chosen)
+    factors = known.select(chosen)
     if not factors.names:
         raise ValueError("every factor is constant among the scored examples; pass more examples")
     names = [
@@ -265,7 +265,7 @@ def _known_factors(
     if unknown := set(unordered).difference(names):
         raise ValueError(f"unordered must name some of the factors {names}, got {sorted(unknown)}")
     if values.dtype.kind not in "buif":
-        return as_factors(dict(zip(names, values.T, strict=True)), unordered)
+        return factors_from_columns(dict(zip(names, values.T, strict=True)), unordered)
     return Factors(tuple(names), values, tuple(unordered))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from controlvae.errors import UserError
 from controlvae.lab.config.data import Fit, Images
 from controlvae.lab.data.dataset import BinaryImages
-from controlvae.lab.data.images.decoding import Unreadable, decode
+from controlvae.lab.data.images.decoding import UnreadableImage, decode_image
 from controlvae.lab.data.paths import resolve_path
 from controlvae.lab.runs.loaded import LoadedRun, require_examples, select_examples
 
@@ -68,8 +68,8 @@ def _read_image(run: LoadedRun, file: Path) -> Tensor:
     fit: Fit = getattr(run.experiment.data, "fit", "crop")
     side = width if width == height else None
     try:
-        pixels = torch.from_numpy(decode(file.read_bytes(), channels, side, fit).copy())
-    except (OSError, Unreadable) as error:
+        pixels = torch.from_numpy(decode_image(file.read_bytes(), channels, side, fit).copy())
+    except (OSError, UnreadableImage) as error:
         raise UserError(f"{file} cannot be read as an image: {error}") from None
     if pixels.shape[:2] != (height, width):
         raise UserError(

@@ -162,7 +162,7 @@ def reconstruct_sentences(run: LoadedRun, count: int) -> list[SentenceReconstruc
     x = run.examples.batch(select_examples(run, count))
     lines = _generate(run, run.model.encode(x).mean, temperature=0.0)
     return [
-        SentenceReconstruction(run.examples.words(row), line)
+        SentenceReconstruction(run.examples.to_text(row), line)
         for row, line in zip(x, lines, strict=True)
     ]
 
@@ -192,10 +192,10 @@ def resolve_sentences(run: LoadedRun, start: str | None, end: str | None) -> Sen
             "--from and --to take a sentence or the index of an example, got an empty string"
         )
     rows = [
-        run.examples.tokens[index].long().cpu() if one is None else run.examples.row(one)
+        run.examples.tokens[index].long().cpu() if one is None else run.examples.encode(one)
         for index, one in zip(resolved, sentences, strict=True)
     ]
-    unknown = run.examples.unknown(" ".join(one for one in sentences if one is not None))
+    unknown = run.examples.unknown_words(" ".join(one for one in sentences if one is not None))
     padded = pad_sequence(rows, batch_first=True, padding_value=PAD)
     return SentencePair(padded.to(run.device), unknown)
 
@@ -226,4 +226,4 @@ def _generate(run: LoadedRun, z: Tensor, **options: Any) -> list[str]:
         generated = run.model.generate(z, run.shape[0], **options)
     except ValueError as error:
         raise UserError(str(error)) from None
-    return [run.examples.words(row) for row in generated.tokens]
+    return [run.examples.to_text(row) for row in generated.tokens]

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from controlvae.distributions import Posterior
-from controlvae.lab.data.text.dialogs import PROFILE, Exchanges
+from controlvae.lab.data.text.dialogs import PROFILE_SIZE, DialogBatch
 from controlvae.lab.data.text.vocabulary import BOS, PAD
 from controlvae.lab.models.generation import (
     GeneratedTokens,
@@ -117,7 +117,7 @@ class DialogVAE(nn.Module):
     ) -> None:
         super().__init__()
         self.latents = latents
-        context_size = context + labels + 2 * PROFILE
+        context_size = context + labels + 2 * PROFILE_SIZE
         code, act = context_size + latents, labels if acts else 0
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.topics = nn.Embedding(topics, labels)
@@ -143,7 +143,7 @@ class DialogVAE(nn.Module):
             else:
                 nn.init.uniform_(parameter, -_INITIAL_RANGE, _INITIAL_RANGE)
 
-    def encode_context(self, x: Exchanges) -> Tensor:
+    def encode_context(self, x: DialogBatch) -> Tensor:
         """Return the encoded context: utterances, topic and speakers, (batch, size)."""
         return self._join_context(x, self._encode_utterances(x.context.flatten(0, 1)))
 
@@ -151,7 +151,7 @@ class DialogVAE(nn.Module):
         """Return p(z|context) of an encoded context."""
         return Posterior.from_encoder_output(self.prior(context))._replace(context=context)
 
-    def encode(self, x: Exchanges) -> Posterior:
+    def encode(self, x: DialogBatch) -> Posterior:
         """Return q(z|response, context), together with its prior and the encoded context."""
         states = self._encode_utterances(x.context.flatten(0, 1), x.response)
         context = self._join_context(x, states[: -len(x)])
@@ -161,7 +161,7 @@ class DialogVAE(nn.Module):
         posterior = Posterior.from_encoder_output(self.recognition(torch.cat(inputs, 1)))
         return posterior._replace(prior=self.compute_prior(context), context=context)
 
-    def decode(self, z: Tensor, x: Exchanges, context: Tensor | None = None) -> Tensor:
+    def decode(self, z: Tensor, x: DialogBatch, context: Tensor | None = None) -> Tensor:
         """Return logits of the response's tokens, given its true act and the true tokens before.
 
         Args:
@@ -177,7 +177,7 @@ class DialogVAE(nn.Module):
         inputs = F.pad(x.response[:, :-1], (1, 0), value=BOS)
         return self._run_decoder(inputs, self._initial_hidden(code, act), act)[0]
 
-    def act_logits(self, z: Tensor, x: Exchanges, context: Tensor | None = None) -> Tensor | None:
+    def act_logits(self, z: Tensor, x: DialogBatch, context: Tensor | None = None) -> Tensor | None:
         """Return logits of the response's act, (batch, acts), or None without acts.
 
         Args:
@@ -187,7 +187,7 @@ class DialogVAE(nn.Module):
         """
         return None if self.acts is None else self.acts.guess(self._join_code(z, x, context))
 
-    def bag_logits(self, z: Tensor, x: Exchanges, context: Tensor | None = None) -> Tensor:
+    def bag_logits(self, z: Tensor, x: DialogBatch, context: Tensor | None = None) -> Tensor:
         """Return logits of the response's words in any order, (batch, vocabulary).
 
         Args:
@@ -230,7 +230,7 @@ class DialogVAE(nn.Module):
         padded = [F.pad(each, (0, width - each.shape[1]), value=PAD) for each in rows]
         return self.utterance(torch.cat(padded), self.embedding)
 
-    def _join_context(self, x: Exchanges, utterances: Tensor) -> Tensor:
+    def _join_context(self, x: DialogBatch, utterances: Tensor) -> Tensor:
         """Return the encoded context from its utterances, (batch x window, width)."""
         floors = torch.stack([1 - x.floors, x.floors], 2).to(utterances.dtype)
         count = (x.context[:, :, 0] != PAD).sum(1)
@@ -244,7 +244,7 @@ class DialogVAE(nn.Module):
             return self.topics(topic)
         return torch.where(topic[:, None] == 0, table[1:].mean(0), self.topics(topic))
 
-    def _join_code(self, z: Tensor, x: Exchanges, context: Tensor | None) -> Tensor:
+    def _join_code(self, z: Tensor, x: DialogBatch, context: Tensor | None) -> Tensor:
         return torch.cat([self.encode_context(x) if context is None else context, z], 1)
 
     def _initial_hidden(self, code: Tensor, act: Tensor | None) -> Tensor:

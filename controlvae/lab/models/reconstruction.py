@@ -6,7 +6,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from controlvae.lab.data.text.dialogs import Exchanges
+from controlvae.lab.data.text.dialogs import DialogBatch
 from controlvae.lab.data.text.vocabulary import PAD
 from controlvae.lab.models.dialog_vae import DialogVAE
 from controlvae.lab.objectives.likelihood import Likelihood, pixel_nll
@@ -42,7 +42,7 @@ def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
     return loss.view(tokens.shape).sum(-1)
 
 
-def sequence_nll(model: Any, z: Tensor, x: Tensor | Exchanges, context: Tensor | None) -> Tensor:
+def sequence_nll(model: Any, z: Tensor, x: Tensor | DialogBatch, context: Tensor | None) -> Tensor:
     """Return -log p(x|z) of sentences, or of responses and their dialog acts, (batch,).
 
     Args:
@@ -51,12 +51,12 @@ def sequence_nll(model: Any, z: Tensor, x: Tensor | Exchanges, context: Tensor |
         x: Sentences, (batch, T), or exchanges.
         context: Encoded context of the exchanges, or None to compute it.
     """
-    if not isinstance(x, Exchanges):
+    if not isinstance(x, DialogBatch):
         return token_nll(model.decode(z, x), x)
     return words_nll(model, z, x, context) + act_nll(model, z, x, context)
 
 
-def words_nll(model: DialogVAE, z: Tensor, x: Exchanges, context: Tensor | None) -> Tensor:
+def words_nll(model: DialogVAE, z: Tensor, x: DialogBatch, context: Tensor | None) -> Tensor:
     """Return -log p(words|z, context, act), on which the paper's dialog perplexity is based.
 
     Args:
@@ -68,7 +68,7 @@ def words_nll(model: DialogVAE, z: Tensor, x: Exchanges, context: Tensor | None)
     return token_nll(model.decode(z, x, context), x.response)
 
 
-def act_nll(model: DialogVAE, z: Tensor, x: Exchanges, context: Tensor | None) -> Tensor:
+def act_nll(model: DialogVAE, z: Tensor, x: DialogBatch, context: Tensor | None) -> Tensor:
     """Return -log p(act|z, context), or zeros if the model has no dialog acts.
 
     Args:

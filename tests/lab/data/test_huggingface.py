@@ -1,4 +1,4 @@
-"""Data sets that the package `datasets` wrote, against the pictures and sentences it was given."""
+"""Folders of the package `datasets`, compared with the images and sentences written to them."""
 
 import os
 import sys
@@ -12,8 +12,7 @@ datasets = pytest.importorskip("datasets")
 
 from controlvae.errors import UserError
 from controlvae.lab.config import CIFAR10, Images, TextFile
-from controlvae.lab.data import cifar10
-from controlvae.lab.data import huggingface as hub
+from controlvae.lab.data import cifar10, huggingface
 from controlvae.lab.data.registry import held_out_settings, load_dataset
 
 PUBLISHED = Path(os.environ.get("CONTROLVAE_DATA", "data")).absolute()
@@ -29,15 +28,15 @@ def _own_folders(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def pixels():
-    """Photographs of CIFAR-10 where it is at hand, else noise: (50, 32, 32, 3)."""
-    if cifar10.find("test", PUBLISHED if PUBLISHED.is_dir() else None) is None:
+    """Photographs of CIFAR-10 if it is available, otherwise noise: (50, 32, 32, 3)."""
+    if cifar10.find_cifar10("test", PUBLISHED if PUBLISHED.is_dir() else None) is None:
         return np.random.default_rng(0).integers(256, size=(50, 32, 32, 3), dtype=np.uint8)
     return load_dataset(CIFAR10(32, "test", images=50), PUBLISHED).rows.view(50, 32, 32, 3).numpy()
 
 
-def pictures(pixels):
+def image_rows(pixels):
     columns = {
-        "img": [Image.fromarray(picture) for picture in pixels],
+        "img": [Image.fromarray(image) for image in pixels],
         "label": list(range(len(pixels))),
     }
     return datasets.Dataset.from_dict(
@@ -46,7 +45,7 @@ def pictures(pixels):
 
 
 def write(parts, folder, layout):
-    """As `save_to_disk` leaves it, or in one of the ways the Hub lays out parquet files."""
+    """Write splits with `save_to_disk`, or as parquet files in a layout of the Hub."""
     if layout == "save_to_disk":
         datasets.DatasetDict(parts).save_to_disk(folder)
         return str(folder)
@@ -66,9 +65,11 @@ LAYOUTS = (
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_pictures_come_back_in_the_parts_they_were_saved_in(tmp_path, pixels, layout):
+def test_images_keep_their_splits(tmp_path, pixels, layout):
     path = write(
-        {"train": pictures(pixels[:40]), "test": pictures(pixels[40:])}, tmp_path / "copy", layout
+        {"train": image_rows(pixels[:40]), "test": image_rows(pixels[40:])},
+        tmp_path / "copy",
+        layout,
     )
     train = Images(path)
     test = held_out_settings(train)
@@ -80,8 +81,8 @@ def test_pictures_come_back_in_the_parts_they_were_saved_in(tmp_path, pixels, la
     assert held_out_settings(test) is None
 
 
-def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
-    pictures(pixels).save_to_disk(tmp_path / "copy")
+def test_single_split_is_divided_like_an_array(tmp_path, pixels):
+    image_rows(pixels).save_to_disk(tmp_path / "copy")
     np.save(tmp_path / "array.npy", pixels)
     for part in ("train", "test"):
         copy, array = (
@@ -93,10 +94,10 @@ def test_one_split_is_divided_as_any_other_pictures_are(tmp_path, pixels):
     assert held_out_settings(Images(str(tmp_path / "copy"))) is None
 
 
-def test_cifar10_is_read_from_a_copy_in_its_folder(tmp_path, pixels, monkeypatch):
+def test_cifar10_is_read_from_a_datasets_folder(tmp_path, pixels, monkeypatch):
     monkeypatch.setattr(cifar10, "COUNTS", {"train": 40, "test": 10})
     write(
-        {"train": pictures(pixels[:40]), "test": pictures(pixels[40:])},
+        {"train": image_rows(pixels[:40]), "test": image_rows(pixels[40:])},
         tmp_path / "cifar10",
         LAYOUTS[2],
     )
@@ -107,7 +108,7 @@ def test_cifar10_is_read_from_a_copy_in_its_folder(tmp_path, pixels, monkeypatch
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[:2])
-def test_text_is_read_as_from_a_file_of_the_same_lines(tmp_path, layout):
+def test_text_equals_a_file_of_the_same_lines(tmp_path, layout):
     lines = [f"the {'tall ' * (number % 3)}house number {number}" for number in range(60)]
     train, test = (
         datasets.Dataset.from_dict({"sentence": part, "id": part})
@@ -119,10 +120,9 @@ def test_text_is_read_as_from_a_file_of_the_same_lines(tmp_path, layout):
         load_dataset(TextFile(text, held_out=0)) for text in (f"{path}:sentence", "train.txt")
     )
     assert copy.fingerprint() == file.fingerprint()
-    tested = load_dataset(
-        held_out_settings(TextFile(f"{path}:sentence"))
-    )  # the numbers of its houses are not in the training part
-    assert [tested.words(row) for row in tested.tokens] == [
+    # The house numbers of the test set are not in the training set.
+    tested = load_dataset(held_out_settings(TextFile(f"{path}:sentence")))
+    assert [tested.to_text(row) for row in tested.tokens] == [
         line.rsplit(" ", 1)[0] + " <UNK>" for line in lines[45:]
     ]
     train.select_columns("sentence").save_to_disk(tmp_path / "whole")
@@ -131,27 +131,25 @@ def test_text_is_read_as_from_a_file_of_the_same_lines(tmp_path, layout):
         assert (whole.fingerprint(), whole.split) == (file.fingerprint(), file.split)
 
 
-def test_the_validation_split_is_tested_with_where_there_is_no_other_and_a_row_is_a_sentence(
-    tmp_path,
-):
+def test_validation_split_replaces_a_missing_test_split(tmp_path):
     train, validation = (
         datasets.Dataset.from_dict({"text": rows}) for rows in (["a b\nc", "a"], ["c\r\nb"])
     )
     datasets.DatasetDict(train=train, validation=validation).save_to_disk(tmp_path / "copy")
     settings = TextFile(str(tmp_path / "copy"))
     trained, tested = load_dataset(settings), load_dataset(held_out_settings(settings))
-    assert [trained.words(row) for row in trained.tokens] == ["a b c", "a"]
-    assert [tested.words(row) for row in tested.tokens] == ["c b"]
+    assert [trained.to_text(row) for row in trained.tokens] == ["a b c", "a"]
+    assert [tested.to_text(row) for row in tested.tokens] == ["c b"]
     assert tested.split.startswith("its own validation part")
 
 
-def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
-    pictures(pixels[:3]).save_to_disk(tmp_path / "copy")
+def test_errors_name_what_is_missing(tmp_path, pixels, monkeypatch):
+    image_rows(pixels[:3]).save_to_disk(tmp_path / "copy")
     texts = datasets.Dataset.from_dict({"premise": ["a b"], "hypothesis": ["c d"], "label": [1]})
     datasets.DatasetDict(valid=texts, test=texts).save_to_disk(tmp_path / "pairs")
     wrong = {
         TextFile("copy"): "copy has no column of text; its columns are img, label",
-        Images("copy:label"): "copy has no column 'label' of pictures; its columns are img, label",
+        Images("copy:label"): "copy has no column 'label' of images; its columns are img, label",
         Images("copy", split="test"): "split='test' needs held_out",
         TextFile("pairs"): "pairs has no split 'train'; it has valid, test",
         TextFile(
@@ -161,7 +159,7 @@ def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
     for settings, message in wrong.items():
         with pytest.raises(UserError, match=message):
             load_dataset(settings)
-    next((tmp_path / "copy").glob("*.arrow")).write_bytes(b"damaged")
+    next((tmp_path / "copy").glob("*.arrow")).write_bytes(b"corrupt")
     with pytest.raises(UserError, match="copy cannot be read by datasets"):
         load_dataset(Images("copy"))
     monkeypatch.setitem(sys.modules, "datasets", None)
@@ -171,6 +169,6 @@ def test_what_is_missing_is_said(tmp_path, pixels, monkeypatch):
         load_dataset(Images("copy"))
 
 
-def test_other_folders_are_no_copies(tmp_path):
-    (tmp_path / "state.json").touch()  # as a checkpoint has one
-    assert not hub.is_copy(tmp_path)
+def test_other_folders_are_not_datasets_folders(tmp_path):
+    (tmp_path / "state.json").touch()  # checkpoints have such a file
+    assert not huggingface.is_datasets_folder(tmp_path)

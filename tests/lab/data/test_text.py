@@ -15,10 +15,9 @@ import torch
 
 import controlvae as cv
 from controlvae.errors import UserError
-from controlvae.lab.data.bucketing import BucketOrder, in_buckets
-from controlvae.lab.data.text import grammar
-from controlvae.lab.data.text import sentences as text
-from controlvae.lab.data.text.vocabulary import EOS, PAD, SPECIAL, UNK
+from controlvae.lab.data.bucketing import BucketOrder, iter_buckets
+from controlvae.lab.data.text import grammar, penn_treebank, text_file
+from controlvae.lab.data.text.vocabulary import EOS, PAD, SPECIAL_TOKENS, UNK
 
 # Metrics
 
@@ -45,7 +44,7 @@ def test_self_bleu_of_cases_worked_out_by_hand(sentences, two, three):
 def test_self_bleu_is_nltks(n):
     bleu = pytest.importorskip("nltk.translate.bleu_score")
     odd = [["yeah"], ["yeah"], ["no", "no", "no", "no"], ["no", "no"], ["alone"], ["."] * 9]
-    sentences = [list(drawn.words) for drawn in grammar.draw(60)] + odd
+    sentences = [list(drawn.words) for drawn in grammar.draw_sentences(60)] + odd
     smooth, weights = bleu.SmoothingFunction().method1, (1 / n,) * n
     scores = [
         bleu.sentence_bleu(sentences[:i] + sentences[i + 1 :], sentences[i], weights, smooth)
@@ -55,7 +54,7 @@ def test_self_bleu_is_nltks(n):
 
 
 def test_self_bleu_of_a_thousand_sentences_takes_seconds_and_its_sample_is_seeded():
-    sentences = [drawn.words for drawn in grammar.draw(1_200)]
+    sentences = [drawn.words for drawn in grammar.draw_sentences(1_200)]
     start = time.perf_counter()
     first = cv.metrics.self_bleu(sentences, 3, sample=1_000, seed=1)
     assert time.perf_counter() - start < 10
@@ -110,13 +109,13 @@ def file(tmp_path):
 
 def test_a_text_file_comes_back_word_for_word_each_line_in_one_part(file):
     path, lines = file
-    train, test = (text.text_file(str(path), part, held_out=0.25) for part in ("train", "test"))
+    train, test = (text_file.text_file(str(path), part, held_out=0.25) for part in ("train", "test"))
     assert (len(train), len(test)) == (30, 10)
     assert train.vocabulary == test.vocabulary
-    assert train.vocabulary[:5] == (*SPECIAL, "very")
-    known = {train.words(train.tokens[i]) for i in range(30)}
+    assert train.vocabulary[:5] == (*SPECIAL_TOKENS, "very")
+    known = {train.to_text(train.tokens[i]) for i in range(30)}
     assert known <= set(lines)
-    heard = [test.words(row) for row in test.batch(torch.arange(10))]
+    heard = [test.to_text(row) for row in test.batch(torch.arange(10))]
     assert {line.replace(line.split()[-2], "<UNK>") for line in set(lines) - known} == set(heard)
     assert "10 words" in test.source  # outside the vocabulary, and it says so
     batch = train.batch(torch.tensor([[3, 1], [4, 1]]))
@@ -132,16 +131,16 @@ def test_pieces_of_words_leave_none_unknown_and_come_back_whole(file):
     pytest.importorskip("tokenizers")
     path, lines = file
     train, test = (
-        text.text_file(str(path), part, held_out=0.25, pieces=60) for part in ("train", "test")
+        text_file.text_file(str(path), part, held_out=0.25, subwords=60) for part in ("train", "test")
     )
-    assert len(train.vocabulary) <= 60 + len(SPECIAL)
+    assert len(train.vocabulary) <= 60 + len(SPECIAL_TOKENS)
     assert "outside the vocabulary" not in test.source
-    assert {part.words(row) for part in (train, test) for row in part.tokens} == set(lines)
-    assert test.words(test.row(lines[0])) == lines[0]
-    assert test.unknown(f"{lines[0]} 漢字") == ["漢字"]
+    assert {part.to_text(row) for part in (train, test) for row in part.tokens} == set(lines)
+    assert test.to_text(test.encode(lines[0])) == lines[0]
+    assert test.unknown_words(f"{lines[0]} 漢字") == ["漢字"]
     with pytest.raises(UserError, match="fewer than the letters"):
-        text.text_file(str(path), held_out=0.25, pieces=3)
-    again = "from controlvae.lab.data.text.sentences import text_file; print(text_file({!r}, held_out=0.25, pieces=60).fingerprint())"
+        text_file.text_file(str(path), held_out=0.25, subwords=3)
+    again = "from controlvae.lab.data.text.text_file import text_file; print(text_file({!r}, held_out=0.25, subwords=60).fingerprint())"
     other = subprocess.run(
         [sys.executable, "-c", again.format(str(path))], capture_output=True, text=True, check=True
     )
@@ -152,18 +151,18 @@ def test_pieces_of_words_leave_none_unknown_and_come_back_whole(file):
 
 def test_nothing_is_cut_in_silence(file):
     path, _ = file
-    longest = text.text_file(str(path), longest=7, held_out=0)
+    longest = text_file.text_file(str(path), max_words=7, held_out=0)
     assert longest.shape == (8,)
     assert len(longest) == 24
-    assert "16 of 40 left out, longer than 7 words" in longest.source
+    assert "16 of 40 skipped, longer than 7 words" in longest.source
     with pytest.raises(ValueError, match="width must be 8"):
         longest.batch(torch.arange(24), width=7)
     path.write_text(path.read_text() + "a " * 40_000)
-    assert "17 of 41 left out" in text.text_file(str(path), longest=7, held_out=0).source
-    few = text.text_file(str(path), held_out=0, words=3, longest=10)
+    assert "17 of 41 skipped" in text_file.text_file(str(path), max_words=7, held_out=0).source
+    few = text_file.text_file(str(path), held_out=0, vocabulary_size=3, max_words=10)
     assert len(few.vocabulary) == 7
     assert (
-        few.words(few.tokens[1]) == "<UNK> very cat <UNK> sat"
+        few.to_text(few.tokens[1]) == "<UNK> very cat <UNK> sat"
     )  # "cat", "sat" and "the" are as frequent
     assert "80 words (29.1%) outside the vocabulary of 7" in few.source
 
@@ -171,31 +170,31 @@ def test_nothing_is_cut_in_silence(file):
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (b"a b\n", {"held_out": 0.1}, "1 sentences leaves one part empty"),
-        (b"a b\n", {"held_out": 0.9}, "1 sentences leaves one part empty"),
+        (b"a b\n", {"held_out": 0.1}, "1 sentences"),
+        (b"a b\n", {"held_out": 0.9}, "1 sentences"),
         (b"\n \n", {}, "no sentences"),
         (b"a\xff\n", {}, "not UTF-8"),
-        (b"a <EOS>\nb\n", {"held_out": 0}, "meaning of its own"),
-        (b"a\n", {"part": "dev"}, "train or test"),
+        (b"a <EOS>\nb\n", {"held_out": 0}, "<EOS>"),
+        (b"a\n", {"split": "dev"}, "train or test"),
         (
             b"a b\n\n" + b"a " * 40_000,
             {},
-            r"line 3 of .*bad.txt has 40,000 words, .*data.longest=100",
+            r"line 3 of .*bad.txt has 40,000 words, .*data.max_words=100",
         ),
-        (b"a b\n" + b"a" * 40_000, {"pieces": 50}, r"line 2 of .*bad.txt has 40,000 letters"),
+        (b"a b\n" + b"a" * 40_000, {"subwords": 50}, r"line 2 of .*bad.txt has 40,000 letters"),
     ],
 )
 def test_bad_text_is_refused_with_a_reason(tmp_path, content, settings, message):
     (tmp_path / "bad.txt").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        text.text_file("bad.txt", root=tmp_path, **settings)
+        text_file.text_file("bad.txt", root=tmp_path, **settings)
 
 
 def test_penn_treebank_is_all_there(tmp_path):
-    place = text.find()
+    place = penn_treebank.find_penn_treebank()
     if place is None:
         pytest.skip("no Penn Treebank in the data folders; set CONTROLVAE_DATA")
-    parts = {split: text.penn_treebank(split) for split in text.COUNTS}
+    parts = {split: penn_treebank.penn_treebank(split) for split in penn_treebank.COUNTS}
     assert [len(part) for part in parts.values()] == [42_068, 3_370, 3_761]
     assert all(len(part.vocabulary) == 10_003 for part in parts.values())
     assert [int(part.lengths.sum()) for part in parts.values()] == [
@@ -208,25 +207,25 @@ def test_penn_treebank_is_all_there(tmp_path):
     if place.suffix == ".zip":
         with zipfile.ZipFile(place) as archive:
             archive.extractall(tmp_path)
-        assert torch.equal(text.penn_treebank("test", root=tmp_path).tokens, parts["test"].tokens)
+        assert torch.equal(penn_treebank.penn_treebank("test", root=tmp_path).tokens, parts["test"].tokens)
     short = tmp_path / "short"
     short.mkdir()
-    for split in text.COUNTS:
+    for split in penn_treebank.COUNTS:
         (short / f"ptb.{split}.txt").write_text("one sentence\n")
     with pytest.raises(UserError, match="1 sentences instead of 42,068"):
-        text.penn_treebank("train", root=short)
+        penn_treebank.penn_treebank("train", root=short)
 
 
 def test_a_missing_penn_treebank_says_what_it_needs(tmp_path, monkeypatch):
     monkeypatch.delenv("CONTROLVAE_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"it needs ptb\.train\.txt"):
-        text.penn_treebank()
+        penn_treebank.penn_treebank()
 
 
 @pytest.mark.parametrize("batch", [10, 32])
 def test_buckets_hold_every_sentence_once_an_epoch(batch):
-    lengths = grammar.grammar_sentences(500).lengths
+    lengths = grammar.grammar_dataset(500).lengths
     order = BucketOrder(lengths, batch, seed=5)
     dropped = np.zeros(len(lengths))
     for epoch in range(3):
@@ -243,7 +242,7 @@ def test_buckets_hold_every_sentence_once_an_epoch(batch):
     fresh = BucketOrder(lengths, batch, seed=5)
     assert torch.equal(fresh.indices(77), order.indices(77))  # a function of (seed, step) alone
     assert not torch.equal(BucketOrder(lengths, batch, seed=6).indices(77), order.indices(77))
-    whole = list(in_buckets(lengths, batch))
+    whole = list(iter_buckets(lengths, batch))
     assert torch.equal(
         torch.cat([bucket.indices for bucket in whole]).sort().values, torch.arange(500)
     )
@@ -259,7 +258,7 @@ def derivations(words):
         if isinstance(symbol, str):
             return Counter([start + 1] if start < len(words) and words[start] == symbol else [])
         found = Counter()
-        for _, right in grammar.rules()[symbol]:
+        for _, right in grammar.grammar_rules()[symbol]:
             ends = Counter([start])
             for part in right:
                 ends = sum(
@@ -285,29 +284,29 @@ def derivations(words):
 
 
 def test_a_sentence_of_the_grammar_has_one_derivation_and_parses_back():
-    drawn = grammar.draw(50)
+    drawn = grammar.draw_sentences(50)
     assert all(derivations(sentence.words) == {sentence.factors: 1} for sentence in drawn)
     assert all(
-        grammar.parse(sentence.words) == sentence.factors for sentence in grammar.draw(150, seed=1)
+        grammar.parse_factors(sentence.words) == sentence.factors for sentence in grammar.draw_sentences(150, seed=1)
     )
     words = list(drawn[0].words)
-    assert grammar.parse([*words[:-1], "the", "."]) is None
-    assert grammar.parse([]) is None
+    assert grammar.parse_factors([*words[:-1], "the", "."]) is None
+    assert grammar.parse_factors([]) is None
 
 
 def test_the_grammar_is_a_distribution_over_long_sentences_drawn_the_same_each_time():
     assert all(
-        sum(p for p, _ in options) == pytest.approx(1) for options in grammar.rules().values()
+        sum(p for p, _ in options) == pytest.approx(1) for options in grammar.grammar_rules().values()
     )
-    sentences = grammar.grammar_sentences(2_000, seed=1)
+    sentences = grammar.grammar_dataset(2_000, seed=1)
     assert 200 < len(sentences.vocabulary) < 600
     assert 15 < sentences.lengths.float().mean() < 25
     assert int((sentences.tokens == UNK).sum()) == 0
     assert np.allclose(np.bincount(sentences.factors[:, 0]) / 2_000, 1 / 8, atol=0.03)
-    again, fewer = grammar.draw(2_000, seed=1), grammar.draw(7, seed=1)
+    again, fewer = grammar.draw_sentences(2_000, seed=1), grammar.draw_sentences(7, seed=1)
     assert again[:7] == fewer
-    assert sentences.words(sentences.tokens[6]) == " ".join(fewer[6].words)
-    assert grammar.draw(7, seed=2) != fewer != grammar.draw(7, seed=1, part="test")
+    assert sentences.to_text(sentences.tokens[6]) == " ".join(fewer[6].words)
+    assert grammar.draw_sentences(7, seed=2) != fewer != grammar.draw_sentences(7, seed=1, split="test")
     # Sentences are worth what their rules cost: the topic once, and much more for the rest.
     assert np.mean([drawn.nats for drawn in again]) == pytest.approx(34, abs=1)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from controlvae.distributions import gaussian_kl
-from controlvae.lab.data.text.synthetic_dialog import small_talk
+from controlvae.lab.data.text.synthetic_dialog import small_talk_dataset
 from controlvae.lab.data.text.vocabulary import BOS, EOS, PAD
 from controlvae.lab.models import DialogVAE
 from controlvae.lab.models.dialog_vae import UtteranceEncoder
@@ -17,7 +17,7 @@ from controlvae.lab.objectives.bag_of_words import bag_of_words_nll
 
 @pytest.fixture(scope="module")
 def talk():
-    return small_talk(40)
+    return small_talk_dataset(40)
 
 
 def make_dialog_vae(examples, with_acts=True):

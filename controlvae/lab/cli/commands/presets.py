@@ -35,9 +35,9 @@ def data_command(
     data_root: cli.DataRoot = None,
 ) -> None:
     """Show the files that data sets need, where they are looked for, and what was found."""
-    from controlvae.lab.data.registry import DATASETS, describe_dataset
+    from controlvae.lab.data.registry import dataset_specs, describe_dataset
 
-    for each in [name] if name else DATASETS:
+    for each in [name] if name else dataset_specs():
         source = describe_dataset(each, data_root)
         typer.echo(f"{source.name}: {source.about}")
         typer.echo(f"  needs      {source.needs}")

@@ -1,4 +1,4 @@
-"""From encoded pictures (JPEG, PNG, WebP, ...) to bytes, by Pillow, on every core."""
+"""Decoding of image files (JPEG, PNG, WebP, ...) to bytes with Pillow, on all cores."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config.data import Fit
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as PILImage
 
 SUFFIXES = (
     ".jpg",
@@ -29,214 +29,269 @@ SUFFIXES = (
     ".pbm",
 )
 
-_DEEP = ("I;16", "I;16L", "I;16B")  # grey in 16 bits: PNG, TIFF
-_GREY = ("1", "L", "LA", *_DEEP)
-_COLOUR = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
-_ORIENTATION = 274  # the EXIF tag: 1 is upright, and from 5 on a picture lies on its side
+_GREY_16_BIT_MODES = ("I;16", "I;16L", "I;16B")  # PNG, TIFF
+_GREY_MODES = ("1", "L", "LA", *_GREY_16_BIT_MODES)
+_COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+_ORIENTATION_TAG = 274  # of EXIF: 1 is upright, 5 and more are turned by 90 degrees
 _CHUNK_BYTES = 32 << 20
-_TASK = 32  # pictures a thread takes at a time
+_IMAGES_PER_TASK = 32
 
 
-class Encoded(NamedTuple):
-    """Pictures that are files: where they are, their names in order, and how to read the one at a position."""
+class EncodedImages(NamedTuple):
+    """Image files: their location, their names in order, and a function that reads one."""
 
-    where: Path
+    path: Path
     names: Sequence[str]
     read: Callable[[int], bytes]
-    cure: str = "mend it, or set data.unreadable=skip to leave such pictures out"  # where one cannot be read
+    remedy: str = "repair it, or set data.unreadable=skip to skip such images"
 
 
-class Unreadable(Exception):
-    """A picture that cannot be taken, because Pillow cannot make sense of it or it is too small, and why."""
+class UnreadableImage(Exception):
+    """An image that Pillow cannot decode or that is too small."""
 
-    def __init__(self, why: str, cure: str | None = None) -> None:
-        super().__init__(why)
-        self.cure = cure  # where it is not to mend the file
+    def __init__(self, reason: str, remedy: str | None = None) -> None:
+        super().__init__(reason)
+        self.remedy = remedy  # None: the remedy of `EncodedImages` applies
 
 
-def inspect(data: bytes, thorough: bool = False) -> tuple[int, int, int]:
-    """Height, width and channels (1 or 3) of a picture: of its header alone unless `thorough`."""
-    picture = _opened(data)
-    if thorough:
-        _loaded(picture)
-    width, height = picture.size
-    if _orientation(picture) >= 5:
+def image_shape(data: bytes, decode: bool = False) -> tuple[int, int, int]:
+    """Return height, width and channels (1 or 3) of an encoded image.
+
+    Args:
+        data: The contents of the file.
+        decode: Decode the whole image to find corrupt data, instead of reading the header alone.
+
+    Raises:
+        UnreadableImage: Pillow cannot read it.
+    """
+    image = _open(data)
+    if decode:
+        _load_pixels(image)
+    width, height = image.size
+    if _orientation(image) >= 5:
         width, height = height, width
-    return height, width, 1 if picture.mode in _GREY else 3
+    return height, width, 1 if image.mode in _GREY_MODES else 3
 
 
-def decode(data: bytes, channels: int, size: int | None = None, fit: Fit = "crop") -> np.ndarray:
-    """A picture as (height, width, channels) uint8, the right way up, transparency laid on white, 16 bits as 8."""
+def decode_image(
+    data: bytes, channels: int, size: int | None = None, fit: Fit = "crop"
+) -> np.ndarray:
+    """Decode an image to uint8, (height, width, channels).
+
+    The image is turned upright, transparency is laid on white, and 16 bits are reduced to 8.
+
+    Args:
+        data: The contents of the file.
+        channels: 1 for grey or 3 for colour.
+        size: Height and width of the result. None keeps the size.
+        fit: How the image becomes square; see `resize_image`.
+
+    Raises:
+        UnreadableImage: Pillow cannot read it, or it is too small for `fit`.
+    """
     from PIL import Image, ImageOps
 
-    picture = _loaded(_opened(data))
-    if _orientation(picture) != 1:
-        picture = ImageOps.exif_transpose(picture)
-    if picture.mode in _DEEP:
-        picture = Image.fromarray(
-            np.rint(np.asarray(picture) / 257).astype(np.uint8)
-        )  # 65,535 is 255 x 257
-    if picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return resized(picture.convert("L" if channels == 1 else "RGB"), size, fit)
+    image = _load_pixels(_open(data))
+    if _orientation(image) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode in _GREY_16_BIT_MODES:
+        scaled = np.rint(np.asarray(image) / 257)  # 65,535 is 255 x 257
+        image = Image.fromarray(scaled.astype(np.uint8))
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return resize_image(image.convert("L" if channels == 1 else "RGB"), size, fit)
 
 
-def resized(picture: "Picture", size: int | None, fit: Fit = "crop") -> np.ndarray:
-    """A grey or RGB picture as (height, width, channels), made size x size bilinearly, as torchvision's Resize does.
+def resize_image(image: "PILImage", size: int | None, fit: Fit = "crop") -> np.ndarray:
+    """Resize a grey or RGB image bilinearly, as torchvision's Resize does.
 
-    Pillow's filter has half-pixel centres and widens when it shrinks a picture, so that no pixel is passed over.
+    Pillow's filter has half-pixel centres and widens when it shrinks an image, so that every pixel
+    counts.
+
+    Args:
+        image: The image.
+        size: Height and width of the result. None keeps the size.
+        fit: "crop" takes the largest central square, "stretch" the whole image, a number the
+            central square of that many pixels.
+
+    Returns:
+        uint8, (height, width, channels).
     """
     from PIL import Image
 
-    width, height = picture.size
+    width, height = image.size
     if size is not None and ((width, height) != (size, size) or isinstance(fit, int)):
         if fit != "stretch":
             side = min(width, height) if fit == "crop" else fit
             if side > min(width, height):
-                raise too_small(fit, height, width)
+                raise too_small_error(fit, height, width)
             left, top = (width - side) // 2, (height - side) // 2
-            picture = picture.crop((left, top, left + side, top + side))
-        picture = picture.resize((size, size), Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture)
+            image = image.crop((left, top, left + side, top + side))
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
-def decode_all(
-    pictures: Encoded,
+def decode_images(
+    images: EncodedImages,
     indices: np.ndarray,
     shape: tuple[int, int, int],
     size: int | None,
     fit: Fit = "crop",
 ) -> Iterator[np.ndarray]:
-    """The pictures at these indices in chunks of (n, height, width, channels), or an error naming the one at fault."""
+    """Yield the images at these indices in chunks of (n, height, width, channels).
 
-    def one(index: int) -> np.ndarray:
+    Args:
+        images: The files.
+        indices: Positions of the images to decode.
+        shape: The expected shape of each image.
+        size: Height and width to resize to. None keeps the size.
+        fit: How images become square.
+
+    Raises:
+        UserError: An image cannot be read. The message names it.
+    """
+
+    def decode(index: int) -> np.ndarray:
         try:
-            pixels = decode(_read(pictures, index), shape[2], size, fit)
-        except Unreadable as error:
-            raise unreadable(pictures, index, error) from None
+            pixels = decode_image(_read(images, index), shape[2], size, fit)
+        except UnreadableImage as error:
+            raise unreadable_error(images, index, error) from None
         if pixels.shape != shape:
-            raise UserError(
-                f"{pictures.names[index]} in {pictures.where} has changed while it was read; try again"
-            )
+            name = f"{images.names[index]} in {images.path}"
+            raise UserError(f"{name} has changed while it was read; try again")
         return pixels
 
-    return in_chunks(one, indices, shape)
+    return parallel_chunks(decode, indices, shape)
 
 
-def in_chunks(
-    one: Callable[[int], np.ndarray], indices: np.ndarray, shape: tuple[int, ...]
+def parallel_chunks(
+    compute: Callable[[int], np.ndarray], indices: np.ndarray, shape: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    """`one(index)` for all indices, in threads (Pillow releases the interpreter's lock), a bounded chunk at a time.
+    """Yield `compute(index)` for all indices in chunks of bounded size, computed by threads.
 
-    The next chunk is being made while the last one is written.
+    Pillow releases the interpreter lock. The next chunk is computed while one is consumed.
+
+    Args:
+        compute: Returns a uint8 array for one index.
+        indices: The indices, in the order of the result.
+        shape: The shape of one array.
     """
-    length = max(_TASK, _CHUNK_BYTES // int(np.prod(shape)))
+    length = max(_IMAGES_PER_TASK, _CHUNK_BYTES // int(np.prod(shape)))
 
     def fill(chunk: np.ndarray, part: np.ndarray, first: int) -> None:
-        for position in range(first, min(first + _TASK, len(part))):
-            chunk[position] = one(int(part[position]))
+        for position in range(first, min(first + _IMAGES_PER_TASK, len(part))):
+            chunk[position] = compute(int(part[position]))
 
-    with _threads() as threads:
-        ahead: list[tuple[np.ndarray, list[Future[None]]]] = []
+    with _thread_pool() as threads:
+        pending: list[tuple[np.ndarray, list[Future[None]]]] = []
         for start in range(0, len(indices), length):
             part = indices[start : start + length]
             chunk = np.empty((len(part), *shape), np.uint8)
-            ahead.append(
-                (
-                    chunk,
-                    [threads.submit(fill, chunk, part, at) for at in range(0, len(part), _TASK)],
-                )
-            )
-            if len(ahead) > 1:
-                yield _finished(*ahead.pop(0))
-        for last in ahead:
-            yield _finished(*last)
+            firsts = range(0, len(part), _IMAGES_PER_TASK)
+            pending.append((chunk, [threads.submit(fill, chunk, part, at) for at in firsts]))
+            if len(pending) > 1:
+                yield _wait_for_chunk(*pending.pop(0))
+        for last in pending:
+            yield _wait_for_chunk(*last)
 
 
-def _finished(chunk: np.ndarray, tasks: list[Future[None]]) -> np.ndarray:
+def _wait_for_chunk(chunk: np.ndarray, tasks: list[Future[None]]) -> np.ndarray:
     for task in tasks:
         task.result()
     return chunk
 
 
-def inspect_all(pictures: Encoded, thorough: bool) -> tuple[np.ndarray, dict[int, Unreadable]]:
-    """Height, width and channels of every picture, int32 (count, 3), zeros where unreadable; and why those are."""
-    table, faults = np.zeros((len(pictures.names), 3), np.int32), {}
+def image_shapes(
+    images: EncodedImages, decode: bool
+) -> tuple[np.ndarray, dict[int, UnreadableImage]]:
+    """Return height, width and channels of every image, and the errors of unreadable ones.
 
-    def look(first: int) -> None:
-        for index in range(first, min(first + _TASK, len(table))):
+    Args:
+        images: The files.
+        decode: Decode every image to find corrupt data, instead of reading headers alone.
+
+    Returns:
+        An int32 table, (count, 3), with zeros for unreadable images; and their errors by index.
+    """
+    table, errors = np.zeros((len(images.names), 3), np.int32), {}
+
+    def inspect(first: int) -> None:
+        for index in range(first, min(first + _IMAGES_PER_TASK, len(table))):
             try:
-                table[index] = inspect(_read(pictures, index), thorough)
-            except Unreadable as error:
-                faults[index] = error
+                table[index] = image_shape(_read(images, index), decode)
+            except UnreadableImage as error:
+                errors[index] = error
 
-    with _threads() as threads:
-        for _ in threads.map(look, range(0, len(table), _TASK)):
+    with _thread_pool() as threads:
+        for _ in threads.map(inspect, range(0, len(table), _IMAGES_PER_TASK)):
             pass
-    return table, faults
+    return table, errors
 
 
-def too_small(fit: Fit, height: int, width: int) -> Unreadable:
-    """Of a picture that has less than the pixels of its middle that are asked for."""
-    cure = "set a smaller data.fit, or data.unreadable=skip to leave such pictures out"
-    return Unreadable(f"it is {width}x{height}, too small for fit={fit}", cure)
+def too_small_error(fit: Fit, height: int, width: int) -> UnreadableImage:
+    """Return the error for an image with fewer pixels than `fit` crops."""
+    remedy = "set a smaller data.fit, or data.unreadable=skip to skip such images"
+    return UnreadableImage(f"it is {width}x{height}, too small for fit={fit}", remedy)
 
 
-def unreadable(pictures: Encoded, index: int, error: Unreadable) -> UserError:
-    """Which picture cannot be taken, why, and what to do."""
-    name = f"{pictures.names[index]} in {pictures.where}"
-    return UserError(
-        f"{name} cannot be {'taken' if error.cure else 'read'}: {error}; {error.cure or pictures.cure}"
-    )
+def unreadable_error(images: EncodedImages, index: int, error: UnreadableImage) -> UserError:
+    """Return an error that names the unreadable image, the reason and the remedy.
+
+    Args:
+        images: The files.
+        index: The position of the unreadable one.
+        error: The reason.
+    """
+    name, problem = f"{images.names[index]} in {images.path}", "used" if error.remedy else "read"
+    return UserError(f"{name} cannot be {problem}: {error}; {error.remedy or images.remedy}")
 
 
-def _threads() -> ThreadPoolExecutor:
+def _thread_pool() -> ThreadPoolExecutor:
     from PIL import Image
 
-    Image.init()  # its decoders register themselves, and not safely from two threads
+    Image.init()  # decoders register themselves, which is not thread-safe
     return ThreadPoolExecutor(os.cpu_count() or 1)
 
 
-def _read(pictures: Encoded, index: int) -> bytes:
+def _read(images: EncodedImages, index: int) -> bytes:
     try:
-        return pictures.read(index)
-    except Exception as error:  # of the file system, of zlib, of zipfile
-        raise Unreadable(_line(error)) from None
+        return images.read(index)
+    except Exception as error:  # from the file system, zlib or zipfile
+        raise UnreadableImage(_first_line(error)) from None
 
 
-def _opened(data: bytes) -> "Picture":
+def _open(data: bytes) -> "PILImage":
     from PIL import Image
 
     try:
-        picture = Image.open(BytesIO(data))
-    except Exception as error:  # the decoders raise whatever their format makes them stumble over
-        raise Unreadable(
-            "not a picture" if isinstance(error, Image.UnidentifiedImageError) else _line(error)
-        ) from None
-    if picture.mode not in _GREY + _COLOUR:
-        raise Unreadable(
-            f"its values are of mode {picture.mode}, not 8 bits a channel or 16 of grey"
+        image = Image.open(BytesIO(data))
+    except Image.UnidentifiedImageError:
+        raise UnreadableImage("not an image") from None
+    except Exception as error:  # decoders raise errors of all kinds
+        raise UnreadableImage(_first_line(error)) from None
+    if image.mode not in _GREY_MODES + _COLOUR_MODES:
+        raise UnreadableImage(
+            f"its values have mode {image.mode}, not 8 bits per channel or 16 bits of grey"
         )
-    return picture
+    return image
 
 
-def _loaded(picture: "Picture") -> "Picture":
+def _load_pixels(image: "PILImage") -> "PILImage":
     try:
-        picture.load()
+        image.load()
     except Exception as error:
-        raise Unreadable(_line(error)) from None
-    return picture
+        raise UnreadableImage(_first_line(error)) from None
+    return image
 
 
-def _orientation(picture: "Picture") -> int:
-    """How the camera was held; a damaged EXIF block does not say."""
+def _orientation(image: "PILImage") -> int:
     try:
-        return int(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:
+        return int(image.getexif().get(_ORIENTATION_TAG, 1))
+    except Exception:  # a corrupt EXIF block
         return 1
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]

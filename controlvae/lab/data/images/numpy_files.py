@@ -1,4 +1,4 @@
-"""Pictures in NumPy files: which array it is, how its axes lie, what its values mean."""
+"""Images in NumPy files: selection of the array, layout of its axes, and range of its values."""
 
 import math
 import zipfile
@@ -12,16 +12,13 @@ from numpy.lib import format as npy
 
 from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.data.cache import cached_array
-from controlvae.lab.data.images.decoding import Encoded
+from controlvae.lab.data.images.decoding import EncodedImages
 
 _CHUNK_BYTES = 16 << 20
-_ENCODED = (
-    "jpg",
-    "jpeg",
-    "png",
-    "webp",
-)  # members that hold files end to end, with `offsets` beside them
-FAULTS = (
+# Arrays that hold concatenated files; an array `offsets` says where each begins.
+_ENCODED_MEMBERS = ("jpg", "jpeg", "png", "webp")
+# Errors that reading a corrupt file raises.
+READ_ERRORS = (
     OSError,
     ValueError,
     KeyError,
@@ -29,83 +26,107 @@ FAULTS = (
     EOFError,
     zipfile.BadZipFile,
     zlib.error,
-)  # of a damaged file
+)
 
 Layout = Literal["NHW", "NHWC", "NCHW"]
 
 
-class Values(NamedTuple):
-    """What the numbers of an array mean."""
+class ValueRange(NamedTuple):
+    """Range of an image array's values."""
 
     white: int  # 1 or 255
-    binary: bool  # nothing but black and white
+    binary: bool  # all values are black or white
 
 
 class _Member(NamedTuple):
-    """An array of an archive, by its header."""
+    """Header of an array in an archive."""
 
-    name: str  # of the file in the archive
+    file_name: str
     shape: tuple[int, ...]
-    fortran: bool  # the first axis runs fastest
+    fortran_order: bool
     dtype: np.dtype
 
 
-def is_array(path: Path) -> bool:
-    """Whether a file holds arrays, by its name."""
+def is_array_file(path: Path) -> bool:
+    """Return whether a file holds arrays, judging by its name."""
     return path.suffix.lower() in (".npy", ".npz")
 
 
-def read(path: Path, key: str | None, stamp: str) -> np.ndarray | Encoded:
-    """The pictures of a `.npy` or `.npz` file: (count, height, width, channels), or encoded ones.
+def read_array_file(path: Path, key: str | None, stamp: str) -> np.ndarray | EncodedImages:
+    """Read the images of a `.npy` or `.npz` file.
 
-    A `.npy` file is memory-mapped where it lies, a large array of an archive in the cache. `stamp` is the file's
-    fingerprint.
+    A `.npy` file is memory-mapped. A large array of an archive is unpacked into the cache.
+
+    Args:
+        path: The file.
+        key: The name of the array. None selects the only array of images.
+        stamp: The file's fingerprint.
+
+    Returns:
+        An array, (count, height, width, channels), or encoded images.
+
+    Raises:
+        UserError: The file cannot be read as images.
     """
     try:
         if path.suffix.lower() == ".npy":
             array = npy.open_memmap(path, mode="c")
-            return channels_last(array, layout_of(array.shape, array.dtype, path))
-        members = _members(path)
+            return channels_last(array, infer_layout(array.shape, array.dtype, path))
+        members = _read_headers(path)
         if key is not None and key not in members:
             raise unknown_name_error(f"array in {path}", key, members)
         if key is None and "offsets" in members:
-            for name in set(_ENCODED).intersection(members):
-                files, offsets = (
-                    _unpacked(path, members[each], stamp) for each in (name, "offsets")
-                )
-                return end_to_end(files, offsets, path)
-        member = members[key or _only_pictures(members, path)]
-        layout = layout_of(member.shape, member.dtype, path)
-        return channels_last(_unpacked(path, member, stamp), layout)
-    except FAULTS as error:
-        raise UserError(f"{path} cannot be read as pictures: {error}") from None
+            for name in set(_ENCODED_MEMBERS).intersection(members):
+                names = (name, "offsets")
+                files, offsets = (_read_member(path, members[each], stamp) for each in names)
+                return split_files(files, offsets, path)
+        member = members[key or _find_image_array(members, path)]
+        layout = infer_layout(member.shape, member.dtype, path)
+        return channels_last(_read_member(path, member, stamp), layout)
+    except READ_ERRORS as error:
+        raise UserError(f"{path} cannot be read as images: {error}") from None
 
 
-def end_to_end(data: np.ndarray, offsets: np.ndarray, path: Path) -> Encoded:
-    """Files stored one after another: number i lies at `offsets[i]` up to `offsets[i + 1]`."""
-    if (
-        len(offsets) < 2
-        or offsets[0] != 0
-        or offsets[-1] != len(data)
-        or (np.diff(offsets) < 0).any()
-    ):
-        raise ValueError("its offsets do not cut up its data")
+def split_files(data: np.ndarray, offsets: np.ndarray, path: Path) -> EncodedImages:
+    """Return concatenated files as encoded images.
+
+    Args:
+        data: The bytes of all files.
+        offsets: File i extends from `offsets[i]` to `offsets[i + 1]`.
+        path: The archive, for error messages.
+    """
+    covers_data = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
+    if not covers_data or (np.diff(offsets) < 0).any():
+        raise ValueError("offsets must rise from 0 to the length of the data")
     names = [str(index) for index in range(len(offsets) - 1)]
-    return Encoded(path, names, lambda index: data[offsets[index] : offsets[index + 1]].tobytes())
+    return EncodedImages(
+        path, names, lambda index: data[offsets[index] : offsets[index + 1]].tobytes()
+    )
 
 
-def layout_of(shape: tuple[int, ...], dtype: np.dtype, path: Path) -> Layout:
-    """How the axes of pictures lie. At most four channels; where both ends could be, they come last."""
+def infer_layout(shape: tuple[int, ...], dtype: np.dtype, path: Path) -> Layout:
+    """Return the layout of an image array with at most four channels.
+
+    If both the second and the last axis could be channels, the last axis is taken.
+
+    Args:
+        shape: The shape of the array.
+        dtype: Its type.
+        path: The file, for error messages.
+
+    Raises:
+        UserError: The array does not hold images.
+    """
     if dtype.kind not in "bf" and dtype != np.uint8:
-        raise UserError(f"{path} holds {dtype}; pictures are uint8, bool, or floats in [0, 1]")
+        raise UserError(f"{path} holds {dtype}; images are uint8, bool, or floats in [0, 1]")
     match shape:
         case _ if 0 in shape:
             pass
-        case (_, side, 1 | 3 | 4 as width) if (
-            side != width
-        ):  # grey pictures so narrow are none, but for small squares
+        # Such narrow grey images are unlikely, except for small squares.
+        case (_, side, 1 | 3 | 4 as width) if side != width:
             raise UserError(
-                f"{path} has shape {shape}, one picture by its looks; give it a first axis: array[None]"
+                f"{path} has shape {shape}, which looks like a single image; "
+                f"give it a first axis: array[None]"
             )
         case (_, _, _):
             return "NHW"
@@ -114,12 +135,12 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype, path: Path) -> Layout:
         case (_, channels, _, _) if channels <= 4:
             return "NCHW"
     raise UserError(
-        f"{path} has shape {shape}; pictures are (N, H, W), (N, H, W, C) or (N, C, H, W), C up to 4"
+        f"{path} has shape {shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W), C up to 4"
     )
 
 
 def channels_last(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """A view as (count, height, width, channels)."""
+    """Return a view with shape (count, height, width, channels)."""
     match layout:
         case "NHW":
             return array[..., None]
@@ -129,28 +150,34 @@ def channels_last(array: np.ndarray, layout: Layout) -> np.ndarray:
             return np.moveaxis(array, 1, 3)
 
 
-def values_of(array: np.ndarray) -> Values:
-    """Looks until it has seen a grey value: in photographs at once, in black and white pictures to the end."""
+def value_range(array: np.ndarray) -> ValueRange:
+    """Return the range of values. Reads chunks until one contains a grey value."""
     if array.dtype == bool:
-        return Values(1, True)
-    possible = {1} if array.dtype.kind == "f" else {1, 255}
+        return ValueRange(1, True)
+    whites = {1} if array.dtype.kind == "f" else {1, 255}
     for chunk in _chunks(array, np.arange(len(array))):
-        possible = {white for white in possible if ((chunk == 0) | (chunk == white)).all()}
-        if not possible:
-            return Values(1 if array.dtype.kind == "f" else 255, False)
-    return Values(min(possible), True)
+        whites = {white for white in whites if ((chunk == 0) | (chunk == white)).all()}
+        if not whites:
+            return ValueRange(1 if array.dtype.kind == "f" else 255, False)
+    return ValueRange(min(whites), True)
 
 
 def to_bytes(chunk: np.ndarray, white: int, path: Path) -> np.ndarray:
-    """Values as uint8 from 0 to 255; floats are rounded to these."""
+    """Convert values to uint8 from 0 to 255.
+
+    Args:
+        chunk: Booleans, bytes, or floats in [0, 1], which are rounded.
+        white: The value of white, 1 or 255.
+        path: The file, for error messages.
+
+    Raises:
+        UserError: Floats lie outside [0, 1].
+    """
     if chunk.dtype.kind == "f":
         low, high = float(chunk.min()), float(chunk.max())
-        if not (
-            low >= -1e-6 and high <= 1 + 1e-6
-        ):  # not the other way round: NaN fails every comparison
-            raise UserError(
-                f"{path} holds values from {low:g} to {high:g}; floats must lie in [0, 1], so scale them"
-            )
+        # `not (...)`, because NaN fails every comparison.
+        if not (low >= -1e-6 and high <= 1 + 1e-6):
+            raise UserError(f"{path} holds values from {low:g} to {high:g}; scale floats to [0, 1]")
         return np.rint(chunk.clip(0, 1).astype(np.float32) * 255).astype(np.uint8)
     return chunk.astype(np.uint8) * np.uint8(255) if white == 1 else chunk
 
@@ -158,12 +185,19 @@ def to_bytes(chunk: np.ndarray, white: int, path: Path) -> np.ndarray:
 def byte_chunks(
     array: np.ndarray, indices: np.ndarray, white: int, path: Path
 ) -> Iterator[np.ndarray]:
-    """The pictures at these indices as bytes, a chunk at a time."""
+    """Yield the images at these indices as bytes, in chunks.
+
+    Args:
+        array: Images, (count, height, width, channels).
+        indices: Positions of the images.
+        white: The value of white, 1 or 255.
+        path: The file, for error messages.
+    """
     return (to_bytes(chunk, white, path) for chunk in _chunks(array, indices))
 
 
 def bit_chunks(array: np.ndarray, indices: np.ndarray) -> Iterator[np.ndarray]:
-    """Black and white pictures as rows of bits, (n, pixels / 8), channel by channel."""
+    """Yield black and white images as rows of bits, (n, pixels / 8), channel by channel."""
     for chunk in _chunks(array, indices):
         yield np.packbits(np.moveaxis(chunk, 3, 1).reshape(len(chunk), -1) != 0, axis=1)
 
@@ -174,47 +208,47 @@ def _chunks(array: np.ndarray, indices: np.ndarray) -> Iterator[np.ndarray]:
         yield array[indices[start : start + length]]
 
 
-def _only_pictures(members: dict[str, _Member], path: Path) -> str:
-    """The name of the one array with three or four axes."""
-    pictures = [name for name, member in members.items() if len(member.shape) in (3, 4)]
-    if len(pictures) != 1:
-        found = ", ".join(f"{name} {member.shape}" for name, member in members.items())
+def _find_image_array(members: dict[str, _Member], path: Path) -> str:
+    """Return the name of the only array with three or four axes."""
+    names = [name for name, member in members.items() if len(member.shape) in (3, 4)]
+    if len(names) != 1:
+        every = ", ".join(f"{name} {member.shape}" for name, member in members.items())
         raise UserError(
-            f"{path} has {len(pictures)} arrays of pictures; name one, as in {path}:NAME (it has {found})"
+            f"{path} has {len(names)} arrays of images; name one, as in {path}:NAME "
+            f"(it has {every})"
         )
-    return pictures[0]
+    return names[0]
 
 
-def _members(path: Path) -> dict[str, _Member]:
+def _read_headers(path: Path) -> dict[str, _Member]:
     members = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if not name.endswith(".npy"):  # a note that somebody put beside the arrays
+            if not name.endswith(".npy"):  # other files, such as notes, may be in the archive
                 continue
             with archive.open(name) as file:
-                members[name.removesuffix(".npy")] = _Member(name, *_header(file))
+                members[name.removesuffix(".npy")] = _Member(name, *_read_header(file))
     return members
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and type of a `.npy` file, whose values come next."""
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read the header of a `.npy` file: shape, Fortran order and type."""
     version = npy.read_magic(file)
     return (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
 
 
-def _unpacked(path: Path, member: _Member, stamp: str) -> np.ndarray:
-    """An array of an archive, read a block at a time: into the cache where it is large."""
+def _read_member(path: Path, member: _Member, stamp: str) -> np.ndarray:
+    """Read an array of an archive in blocks, into the cache if it is large."""
     count, size = math.prod(member.shape), member.dtype.itemsize
 
     def blocks() -> Iterator[np.ndarray]:
-        with zipfile.ZipFile(path) as archive, archive.open(member.name) as file:
-            _header(file)
+        with zipfile.ZipFile(path) as archive, archive.open(member.file_name) as file:
+            _read_header(file)
             length = _CHUNK_BYTES // size
             for start in range(0, count, length):
                 expected = min(length, count - start)
                 yield np.frombuffer(file.read(expected * size), member.dtype).reshape(expected)
 
-    flat = cached_array(
-        "array", (path.absolute(), member.name), stamp, (count,), member.dtype, blocks
-    )
-    return flat.reshape(member.shape, order="F" if member.fortran else "C")
+    key = (path.absolute(), member.file_name)
+    flat = cached_array("array", key, stamp, (count,), member.dtype, blocks)
+    return flat.reshape(member.shape, order="F" if member.fortran_order else "C")

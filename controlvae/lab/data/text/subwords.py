@@ -1,4 +1,4 @@
-"""Words cut into learnt pieces: none is unknown for being rare, and a few thousand pieces serve any text.
+"""Subword tokens: byte-pair encoding, in which no word is unknown for being rare.
 
 Needs the tokenizers package: `pip install 'controlvae[text]'`.
 """
@@ -9,63 +9,77 @@ from typing import Any, NamedTuple
 
 from controlvae.errors import UserError
 
-START = "▁"  # stands before the first piece of a word
+WORD_START = "▁"  # precedes the first subword of a word
 _UNKNOWN = "<UNK>"
 
 
-class Cut:
-    """Cuts a sentence of words into their pieces. `learnt` is what the package keeps of them, as JSON."""
+class SubwordTokenizer:
+    """Splits sentences into subwords.
 
-    def __init__(self, learnt: str) -> None:
-        self.learnt = learnt
+    Args:
+        model_json: The tokenizer as the tokenizers package serializes it.
+    """
+
+    def __init__(self, model_json: str) -> None:
+        self.model_json = model_json
 
     def __call__(self, words: Sequence[str]) -> list[str]:
+        """Return the subwords of a sentence."""
         return list(self._tokenizer.encode(" ".join(words)).tokens)
 
     @cached_property
-    def _tokenizer(self) -> Any:  # made when a sentence is to be cut: writing needs no package
-        package = _tokenizers()
+    def _tokenizer(self) -> Any:  # loaded on first use: generating text does not need the package
+        package = _import_tokenizers()
         try:
-            return package.Tokenizer.from_str(self.learnt)
+            return package.Tokenizer.from_str(self.model_json)
         except Exception as error:  # the package raises nothing narrower
-            raise UserError(f"the pieces of this model are damaged: {error}") from None
+            raise UserError(f"the subwords of this model are corrupt: {error}") from None
 
 
-class Pieces(NamedTuple):
-    """What words are made of."""
+class LearnedSubwords(NamedTuple):
+    """Subwords learned from a text."""
 
-    names: tuple[str, ...]  # letters first, then what was put together from them
-    cut: Cut
+    names: tuple[str, ...]  # letters first, then their combinations
+    tokenizer: SubwordTokenizer
 
 
-def learn_pieces(sentences: Sequence[Sequence[str]], most: int) -> Pieces:
-    """Byte-pair encoding (Sennrich et al. 2016) learnt from these sentences. Every letter of them is a piece."""
-    tokenizers = _tokenizers()
+def learn_subwords(sentences: Sequence[Sequence[str]], size: int) -> LearnedSubwords:
+    """Learn a byte-pair encoding (Sennrich et al. 2016) from sentences.
+
+    Args:
+        sentences: The training text. Every letter of it becomes a subword.
+        size: The largest number of subwords.
+
+    Raises:
+        UserError: The text has more letters than `size`.
+    """
+    tokenizers = _import_tokenizers()
     learner = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=_UNKNOWN))
-    learner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(replacement=START)
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(replacement=WORD_START)
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=most, special_tokens=[_UNKNOWN], show_progress=False
+        vocab_size=size, special_tokens=[_UNKNOWN], show_progress=False
     )
     learner.train_from_iterator((" ".join(words) for words in sentences), trainer)
     names = sorted(learner.get_vocab(), key=learner.get_vocab().__getitem__)
-    if len(names) - 1 > most:
+    if len(names) - 1 > size:
         letters = sum(len(name) == 1 for name in names)
         raise UserError(
-            f"pieces={most:,} is fewer than the letters of this text, {letters:,}; set data.pieces higher"
+            f"subwords={size:,} is fewer than the letters of this text, {letters:,}; "
+            f"set data.subwords higher"
         )
-    return Pieces(tuple(names[1:]), Cut(learner.to_str()))
+    return LearnedSubwords(tuple(names[1:]), SubwordTokenizer(learner.to_str()))
 
 
-def _tokenizers() -> Any:
+def join_subwords(text: str) -> str:
+    """Return a sentence of subwords separated by spaces as words."""
+    return text.replace(" ", "").replace(WORD_START, " ").strip()
+
+
+def _import_tokenizers() -> Any:
     try:
         import tokenizers
     except ImportError:
         raise UserError(
-            "data.pieces needs the tokenizers package: pip install 'controlvae[text]'"
+            "data.subwords needs the tokenizers package: pip install 'controlvae[text]'"
         ) from None
     return tokenizers
-
-
-def whole(pieces: str) -> str:
-    """A sentence of pieces with spaces between them, put together again."""
-    return pieces.replace(" ", "").replace(START, " ").strip()
