@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.text.dialogs import DialogDataset, Utterance
 from controlvae.lab.data.text.dialog_file import split_words
+from controlvae.lab.data.text.dialogs import DialogDataset, Utterance
 from controlvae.lab.data.text.vocabulary import BOS, PAD, UNK
 from controlvae.lab.evaluation.dialog import respond
 from controlvae.lab.runs.loaded import LoadedRun

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.text.dialogs import DialogDataset, DialogBatch
+from controlvae.lab.data.text.dialogs import DialogBatch, DialogDataset
 from controlvae.lab.data.text.vocabulary import SPECIAL_TOKENS, UNK
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.models import DialogVAE

@@ -109,7 +109,9 @@ def file(tmp_path):
 
 def test_a_text_file_comes_back_word_for_word_each_line_in_one_part(file):
     path, lines = file
-    train, test = (text_file.text_file(str(path), part, held_out=0.25) for part in ("train", "test"))
+    train, test = (
+        text_file.text_file(str(path), part, held_out=0.25) for part in ("train", "test")
+    )
     assert (len(train), len(test)) == (30, 10)
     assert train.vocabulary == test.vocabulary
     assert train.vocabulary[:5] == (*SPECIAL_TOKENS, "very")
@@ -131,7 +133,8 @@ def test_pieces_of_words_leave_none_unknown_and_come_back_whole(file):
     pytest.importorskip("tokenizers")
     path, lines = file
     train, test = (
-        text_file.text_file(str(path), part, held_out=0.25, subwords=60) for part in ("train", "test")
+        text_file.text_file(str(path), part, held_out=0.25, subwords=60)
+        for part in ("train", "test")
     )
     assert len(train.vocabulary) <= 60 + len(SPECIAL_TOKENS)
     assert "outside the vocabulary" not in test.source
@@ -207,7 +210,9 @@ def test_penn_treebank_is_all_there(tmp_path):
     if place.suffix == ".zip":
         with zipfile.ZipFile(place) as archive:
             archive.extractall(tmp_path)
-        assert torch.equal(penn_treebank.penn_treebank("test", root=tmp_path).tokens, parts["test"].tokens)
+        assert torch.equal(
+            penn_treebank.penn_treebank("test", root=tmp_path).tokens, parts["test"].tokens
+        )
     short = tmp_path / "short"
     short.mkdir()
     for split in penn_treebank.COUNTS:
@@ -287,7 +292,8 @@ def test_a_sentence_of_the_grammar_has_one_derivation_and_parses_back():
     drawn = grammar.draw_sentences(50)
     assert all(derivations(sentence.words) == {sentence.factors: 1} for sentence in drawn)
     assert all(
-        grammar.parse_factors(sentence.words) == sentence.factors for sentence in grammar.draw_sentences(150, seed=1)
+        grammar.parse_factors(sentence.words) == sentence.factors
+        for sentence in grammar.draw_sentences(150, seed=1)
     )
     words = list(drawn[0].words)
     assert grammar.parse_factors([*words[:-1], "the", "."]) is None
@@ -296,7 +302,8 @@ def test_a_sentence_of_the_grammar_has_one_derivation_and_parses_back():
 
 def test_the_grammar_is_a_distribution_over_long_sentences_drawn_the_same_each_time():
     assert all(
-        sum(p for p, _ in options) == pytest.approx(1) for options in grammar.grammar_rules().values()
+        sum(p for p, _ in options) == pytest.approx(1)
+        for options in grammar.grammar_rules().values()
     )
     sentences = grammar.grammar_dataset(2_000, seed=1)
     assert 200 < len(sentences.vocabulary) < 600
@@ -306,7 +313,11 @@ def test_the_grammar_is_a_distribution_over_long_sentences_drawn_the_same_each_t
     again, fewer = grammar.draw_sentences(2_000, seed=1), grammar.draw_sentences(7, seed=1)
     assert again[:7] == fewer
     assert sentences.to_text(sentences.tokens[6]) == " ".join(fewer[6].words)
-    assert grammar.draw_sentences(7, seed=2) != fewer != grammar.draw_sentences(7, seed=1, split="test")
+    assert (
+        grammar.draw_sentences(7, seed=2)
+        != fewer
+        != grammar.draw_sentences(7, seed=1, split="test")
+    )
     # Sentences are worth what their rules cost: the topic once, and much more for the rest.
     assert np.mean([drawn.nats for drawn in again]) == pytest.approx(34, abs=1)
 
