@@ -106,7 +106,9 @@ def test_a_response_has_what_was_said_before_it_and_by_whom(tmp_path):
     assert examples.lengths.tolist() == [[5, 4], [5, 4], [4, 5], [2, 3]]
     with pytest.raises(ValueError, match=r"widths must be \[5, 5\]"):
         examples.batch(torch.arange(3), (5, 4))
-    few = build_dialog_dataset(read, DialogVocabulary.build(read, max_words=1), 2, None, "here", "all")
+    few = build_dialog_dataset(
+        read, DialogVocabulary.build(read, max_words=1), 2, None, "here", "all"
+    )
     assert int((few.tokens == UNK).sum()) == 16
     assert "16 words (84.2%) outside the vocabulary of 5" in few.source
 
