@@ -1,4 +1,4 @@
-"""The command line as a user runs it: in a process of its own; or, sooner, in this one."""
+"""Running the command line in tests: in a separate process, or faster in this one."""
 
 import contextlib
 import io
@@ -10,23 +10,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-# Tiny networks: a second thread gains nothing, and beside another busy process it costs a hundredfold.
+# Networks are tiny: a second thread does not help, and is very slow next to a busy process.
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def command(*words):
+    """Return the arguments of a process that runs a command."""
     return [sys.executable, "-m", "controlvae", *map(str, words)]
 
 
 def controlvae(*words, **options):
-    return _ended(command(*words), options)
+    """Run a command in a separate process."""
+    return _run(command(*words), options)
 
 
 @contextlib.contextmanager
 def ended_after(step):
-    """Training ends after so many steps as a time limit would end it, with a checkpoint after every few of them.
+    """End training after a number of steps, as a time limit would, with frequent checkpoints.
 
-    A limit in seconds ends it at another step on every machine, and on a slow one before there is any to speak of.
+    A limit in seconds would end it at a different step on every machine.
     """
     from controlvae.lab.training import loop, runner
 
@@ -47,7 +49,7 @@ def ended_after(step):
     assert ended
 
 
-_STOPPING = """
+_STOP_SCRIPT = """
 import sys
 from command import ended_after
 from controlvae.lab.cli.main import main
@@ -57,19 +59,19 @@ with ended_after(int(sys.argv.pop(1))):
 
 
 def stopped(step, *words):
-    """The command in a process of its own, whose run equals to the bit those of others that have theirs."""
-    line = [sys.executable, "-c", _STOPPING, str(step), *map(str, words)]
+    """Run a command in a separate process that stops after a number of steps."""
+    line = [sys.executable, "-c", _STOP_SCRIPT, str(step), *map(str, words)]
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    return _ended(line, {"env": {**ONE_THREAD, "PYTHONPATH": path}})
+    return _run(line, {"env": {**ONE_THREAD, "PYTHONPATH": path}})
 
 
-def _ended(line, options):
+def _run(line, options):
     options = {"env": ONE_THREAD, **options}
     return subprocess.run(line, capture_output=True, text=True, timeout=300, check=False, **options)
 
 
 def within(*words, cwd):
-    """The same without a process of its own, whose imports take seconds: for all but kills and Ctrl-C."""
+    """Run a command in this process, which saves seconds of imports."""
     from controlvae.lab.cli.main import main
 
     out, err, interrupt = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGINT)
@@ -81,7 +83,7 @@ def within(*words, cwd):
             mock.patch.object(sys, "argv", ["controlvae", *map(str, words)]),
         ):
             main()
-    except SystemExit as left:
-        return SimpleNamespace(returncode=left.code, stdout=out.getvalue(), stderr=err.getvalue())
+    except SystemExit as error:
+        return SimpleNamespace(returncode=error.code, stdout=out.getvalue(), stderr=err.getvalue())
     finally:
         signal.signal(signal.SIGINT, interrupt)

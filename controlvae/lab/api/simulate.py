@@ -86,9 +86,9 @@ def _plant_warnings(plant: Plant) -> list[str]:
         )
     if plant.weight_ratio < WIDE_WEIGHT_RATIO:
         warnings.append(
-            f"note: β moved only by a factor of {plant.weight_ratio:.3g} in this log, so the exponent "
-            f"{plant.slope:.2f} is uncertain; fit a run in which β moves by a factor of {WIDE_WEIGHT_RATIO:g} "
-            "or more, under PI or a warm-up"
+            f"note: β moved only by a factor of {plant.weight_ratio:.3g} in this log, so the "
+            f"exponent {plant.slope:.2f} is uncertain; fit a run in which β moves by a factor of "
+            f"{WIDE_WEIGHT_RATIO:g} or more, under PI or a warm-up"
         )
     return warnings
 

@@ -118,10 +118,9 @@ def run_target_search(
 
 def _check_bounds(preset: str, experiment: Experiment) -> tuple[float, float]:
     """Return the bounds of the weight. A schedule or a capacity counts as a law from 0 to 1."""
-    if experiment.controlled_quantity != "kl":
-        raise UserError(
-            f"{preset} controls {experiment.controlled_quantity}, but the paper's band is about the KL"
-        )
+    controlled = experiment.controlled_quantity
+    if controlled != "kl":
+        raise UserError(f"{preset} controls {controlled}, but the paper's band is about the KL")
     law, (low, high) = experiment.control, (0.0, 1.0)
     if isinstance(law, Feedback) and not isinstance(law, Capacity):
         low, high = law.bounds
@@ -135,7 +134,9 @@ def _check_bounds(preset: str, experiment: Experiment) -> tuple[float, float]:
 
 
 def _with_frequent_log(experiment: Experiment) -> Experiment:
-    """Return the experiment with at least 20 log lines, so that a tenth of the steps is whole lines.
+    """Return the experiment with at least 20 log lines.
+
+    A tenth of the steps is then a whole number of lines.
 
     The interval divides the preset's, so settings that count log lines keep their meaning.
     """

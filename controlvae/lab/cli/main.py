@@ -1,4 +1,4 @@
-"""Entry point of `controlvae`: runs a command, and turns errors into one line and an exit status."""
+"""Entry point of `controlvae`: runs a command. Errors are one line and an exit status."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A run through the command line: nothing lost on a kill, Ctrl-C, damage or a full disk; bad input in one line."""
+"""Runs through the command line: kills, Ctrl-C, corrupt files, full disks and wrong input."""
 
 import json
 import random
@@ -7,23 +7,19 @@ import signal
 import subprocess
 import time
 
-import numpy as np
 import pytest
 from command import ONE_THREAD, command, controlvae, ended_after, within
-from tiny import TINY, assert_same_run, newest, stopped_run
+from tiny import TINY, assert_same_run, newest, sets, stopped_run
 
-from controlvae.errors import UserError
-from controlvae.lab.config import preset
 from controlvae.lab.reports.metrics_table import print_metrics
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import RunLogger
-from controlvae.lab.runs.replay import recorded_weight, replay_weight
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """A run that nothing happened to."""
+    """An uninterrupted run."""
     run = tmp_path_factory.mktemp("runs") / "straight"
     done = controlvae("train", "shapes2d-quick", *TINY, "--run", run)
     assert done.returncode == 0, done.stderr
@@ -40,7 +36,7 @@ def stopped(on_the_way, tmp_path):
     return shutil.copytree(on_the_way, tmp_path / "stopped")
 
 
-def test_killed_at_random_moments_a_run_ends_the_same(straight, tmp_path):
+def test_run_killed_at_random_moments_ends_the_same(straight, tmp_path):
     run, dice, kills = tmp_path / "killed", random.Random(1), 0
     words = ["train", "shapes2d-quick", *TINY, "--run", run]
     for _ in range(40):
@@ -53,7 +49,7 @@ def test_killed_at_random_moments_a_run_ends_the_same(straight, tmp_path):
         )
         words = ["resume", run, "--checkpoint-every", "0.02s", "--device", "cpu"]
         if kills < 4:
-            # Past the imports, then somewhere within the first half second of work.
+            # After the imports, at some moment of the first half second of work.
             before = (run / "log.jsonl").stat().st_size if (run / "log.jsonl").exists() else 0
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline and process.poll() is None:
@@ -70,7 +66,7 @@ def test_killed_at_random_moments_a_run_ends_the_same(straight, tmp_path):
     assert_same_run(straight, run)
 
 
-def test_a_time_limit_leaves_a_run_that_ends_the_same(straight, tmp_path):
+def test_run_resumed_after_a_time_limit_ends_the_same(straight, tmp_path):
     run = tmp_path / "limited"
     done = controlvae("train", "shapes2d-quick", *TINY, "--run", run, "--time-limit", "0s")
     assert (done.returncode, newest(run).name) == (0, "step-0000000001"), done.stderr
@@ -79,7 +75,7 @@ def test_a_time_limit_leaves_a_run_that_ends_the_same(straight, tmp_path):
     assert_same_run(straight, run)
 
 
-def test_ctrl_c_leaves_a_run_that_ends_the_same(straight, tmp_path):
+def test_run_resumed_after_ctrl_c_ends_the_same(straight, tmp_path):
     run = tmp_path / "interrupted"
     process = subprocess.Popen(
         command("train", "shapes2d-quick", *TINY, "--run", run),
@@ -102,7 +98,7 @@ def test_ctrl_c_leaves_a_run_that_ends_the_same(straight, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_passed_over(straight, stopped, file):
+def test_corrupt_checkpoint_is_skipped(straight, stopped, file):
     path = newest(stopped) / file
     payload = bytearray(path.read_bytes())
     payload[len(payload) // 2] ^= 0xFF
@@ -114,11 +110,10 @@ def test_a_damaged_checkpoint_is_passed_over(straight, stopped, file):
     assert_same_run(straight, stopped)
 
 
-def test_a_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
+def test_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
     before = newest(stopped)
-    blocks = (
-        before.joinpath("tensors.safetensors").stat().st_size // 2048
-    )  # of 512 bytes or, in some shells, 1024
+    # The unit of ulimit is 512 bytes, or 1024 in some shells.
+    blocks = before.joinpath("tensors.safetensors").stat().st_size // 2048
     line = [
         "sh",
         "-c",
@@ -136,7 +131,7 @@ def test_a_full_disk_leaves_earlier_checkpoints_intact(straight, stopped):
     assert_same_run(straight, stopped)
 
 
-def test_a_run_without_its_checkpoints_keeps_its_log(straight, tmp_path):
+def test_finished_run_without_checkpoints_keeps_its_log(straight, tmp_path):
     run = shutil.copytree(straight, tmp_path / "run")
     shutil.rmtree(run / "checkpoint")
     done = within("resume", run, cwd=tmp_path)
@@ -145,7 +140,7 @@ def test_a_run_without_its_checkpoints_keeps_its_log(straight, tmp_path):
     assert (run / "log.jsonl").read_bytes() == (straight / "log.jsonl").read_bytes()
 
 
-def test_a_torn_event_does_not_spoil_the_next(tmp_path):
+def test_torn_event_does_not_corrupt_the_next(tmp_path):
     folder = RunFolder(tmp_path)
     folder.events_file.write_text('{"event": "started"}\n{"event": "stop')
     logger = RunLogger(folder)
@@ -162,7 +157,7 @@ def test_a_torn_event_does_not_spoil_the_next(tmp_path):
         ('"target": 18.0', '"target": 5.0'),
     ],
 )
-def test_a_checkpoint_of_other_settings_is_refused(stopped, edit):
+def test_checkpoint_of_other_settings_is_refused(stopped, edit):
     before = sorted(path.name for path in (stopped / "checkpoint").iterdir())
     text = (stopped / "experiment.json").read_text()
     assert edit[0] in text
@@ -174,7 +169,7 @@ def test_a_checkpoint_of_other_settings_is_refused(stopped, edit):
     assert sorted(path.name for path in (stopped / "checkpoint").iterdir()) == before
 
 
-def test_a_longer_run_may_be_asked_for(stopped):
+def test_number_of_steps_may_be_increased(stopped):
     text = (stopped / "experiment.json").read_text()
     (stopped / "experiment.json").write_text(text.replace('"steps": 400', '"steps": 410'))
     done = within("resume", stopped, "--device", "cpu", cwd=stopped)
@@ -182,9 +177,9 @@ def test_a_longer_run_may_be_asked_for(stopped):
     assert "finished at step 410" in done.stdout
 
 
-def test_a_single_latent_evaluates_without_a_gap(tmp_path):
+def test_single_latent_is_evaluated_without_mig(tmp_path):
     run = tmp_path / "run"
-    small = [*TINY, "--set", "training.steps=3", "--set", "model.latents=1"]
+    small = [*TINY, *sets("training.steps=3"), *sets("model.latents=1")]
     assert within("train", "shapes2d-quick", *small, "--run", run, cwd=tmp_path).returncode == 0
     done = within("evaluate", run, "--examples", "20", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -193,9 +188,9 @@ def test_a_single_latent_evaluates_without_a_gap(tmp_path):
     assert "single latent" in metrics["mig_sampled"]["skipped"]
 
 
-def test_divergence_stops_with_step_and_advice(tmp_path):
+def test_divergence_names_the_step_and_a_remedy(tmp_path):
     done = controlvae(
-        "train", "shapes2d-quick", *TINY, "--run", tmp_path / "run", "--set", "optimiser.rate=1e18"
+        "train", "shapes2d-quick", *TINY, "--run", tmp_path / "run", *sets("optimiser.rate=1e18")
     )
     assert done.returncode == 1
     assert "NaN or infinite at step" in done.stderr
@@ -203,10 +198,10 @@ def test_divergence_stops_with_step_and_advice(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_target_out_of_reach_is_reported(tmp_path):
+def test_target_out_of_reach_is_reported(tmp_path):
     run = tmp_path / "run"
     done = within(
-        "train", "shapes2d-quick", *TINY, "--run", run, "--set", "control=PI(5000)", cwd=tmp_path
+        "train", "shapes2d-quick", *TINY, "--run", run, *sets("control=PI(5000)"), cwd=tmp_path
     )
     assert "out of reach" in done.stderr
     assert any(
@@ -216,16 +211,13 @@ def test_a_target_out_of_reach_is_reported(tmp_path):
     assert "target out of reach" in (run / "report.html").read_text()
 
 
-def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path):
+def test_collapse_is_reported_during_and_after_training(tmp_path):
     run = tmp_path / "run"
     words = [
         "train",
         "shapes2d-quick",
         *TINY,
-        "--set",
-        "control=Constant(1000)",
-        "--set",
-        "training.steps=150",
+        *sets("control=Constant(1000)", "training.steps=150"),
     ]
     done = within(*words, "--run", run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -237,8 +229,8 @@ def test_a_collapsed_code_is_called_out_while_it_trains_and_afterwards(tmp_path)
     assert "the code has collapsed" in run_warnings(RunFolder(run))[-1]
 
 
-def test_laws_are_tried_on_a_run_without_training(straight, tmp_path):
-    picture = tmp_path / "simulation.png"
+def test_laws_are_simulated_on_a_run(straight, tmp_path):
+    image = tmp_path / "simulation.png"
     words = [
         "simulate",
         straight,
@@ -247,17 +239,17 @@ def test_laws_are_tried_on_a_run_without_training(straight, tmp_path):
         "--law",
         "Constant(1)",
         "--out",
-        picture,
+        image,
     ]
     done = within(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Auto(5, reach_in=200)" in done.stdout
-    assert picture.is_file()
+    assert image.is_file()
     done = within("simulate", straight, "--law", "Auto(-5)", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
-def test_a_finished_run_evaluates_and_reports(straight):
+def test_finished_run_is_evaluated_and_reported(straight):
     done = controlvae("report", straight, "--examples", "100", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     page = (straight / "report.html").read_text()
@@ -272,22 +264,18 @@ def test_a_finished_run_evaluates_and_reports(straight):
     assert "finished" in within("resume", straight, cwd=straight).stdout
 
 
-def test_a_stopped_run_is_steered_when_it_goes_on_and_so_beside_one_that_has_ended(
-    straight, stopped
-):
+def test_stopped_run_applies_a_new_target_when_resumed(straight, stopped):
     shutil.copytree(straight, stopped.parent / "ended")
-    asked = within("steer", stopped.parent, "11", cwd=stopped)
-    assert (asked.returncode, asked.stdout) == (
-        0,
-        f"requested for {stopped}: 11 nats, applied when it is resumed\n",
-    )
+    done = within("steer", stopped.parent, "11", cwd=stopped)
+    assert done.returncode == 0
+    assert f"{stopped}: 11 nats" in done.stdout
     assert within("resume", stopped, "--device", "cpu", cwd=stopped).returncode == 0
     assert RunFolder(stopped).last_record()["target"] == 11
     assert "its target was moved by hand to 11 nats" in " ".join(run_warnings(RunFolder(stopped)))
     assert "has ended" in within("steer", stopped, "12", cwd=stopped).stderr
 
 
-def test_a_set_point_moved_after_the_checkpoint_that_is_left_is_moved_again(stopped):
+def test_target_moved_after_the_last_checkpoint_is_moved_again(stopped):
     before = newest(stopped)
     shutil.copytree(before, stopped.parent / before.name)
     within("steer", stopped, "11", cwd=stopped)
@@ -304,12 +292,12 @@ def test_a_set_point_moved_after_the_checkpoint_that_is_left_is_moved_again(stop
     assert not list((stopped / "checkpoint").glob("passed-over-*"))
 
 
-def test_a_run_whose_checkpoints_were_deleted_keeps_its_log(stopped):
+def test_killed_run_without_checkpoints_keeps_its_log(stopped):
     events = stopped / "events.jsonl"
     kept = [
         line for line in events.read_text().splitlines() if json.loads(line)["event"] != "stopped"
     ]
-    events.write_text("\n".join(kept) + "\n")  # as a kill leaves it
+    events.write_text("\n".join(kept) + "\n")  # as after a kill
     log = (stopped / "log.jsonl").read_bytes()
     shutil.rmtree(stopped / "checkpoint")
     done = within("resume", stopped, "--device", "cpu", cwd=stopped)
@@ -318,13 +306,12 @@ def test_a_run_whose_checkpoints_were_deleted_keeps_its_log(stopped):
     assert (stopped / "log.jsonl").read_bytes() == log
 
 
-def test_seeds_get_a_folder_each_and_differ(tmp_path):
+def test_seeds_have_folders_and_differ(tmp_path):
     words = [
         "train",
         "shapes2d-quick",
         *TINY,
-        "--set",
-        "training.steps=20",
+        *sets("training.steps=20"),
         "--seeds",
         2,
         "--run",
@@ -340,13 +327,13 @@ def test_seeds_get_a_folder_each_and_differ(tmp_path):
     ("words", "message"),
     [
         (["train", "shapes2d-quik"], "did you mean 'shapes2d-quick'"),
-        (["train", "shapes2d-quick", "--set", "control.kii=1"], "did you mean 'ki'"),
+        (["train", "shapes2d-quick", *sets("control.kii=1")], "did you mean 'ki'"),
         (
-            ["train", "shapes2d-quick", "--set", "control.ki=fast"],
+            ["train", "shapes2d-quick", *sets("control.ki=fast")],
             "control.ki must be a number, got 'fast'",
         ),
         (
-            ["train", "shapes2d-quick", "--set", "control.target=-3"],
+            ["train", "shapes2d-quick", *sets("control.target=-3")],
             "target must be positive, got -3",
         ),
         (["train", "shapes2d-quick", "--device", "cuda:97"], "try --device auto"),
@@ -361,7 +348,7 @@ def test_seeds_get_a_folder_each_and_differ(tmp_path):
         (["wash"], "wash"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
+def test_wrong_input_is_one_line_and_status_2(tmp_path, words, message):
     done = within(*words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
@@ -370,15 +357,12 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, words, message):
     assert lines[0].startswith("controlvae: ")
 
 
-def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
+def test_run_with_a_critic_resumes_exactly(tmp_path):
     words = [
         "train",
         "shapes2d-control-factor",
         *TINY,
-        "--set",
-        "objective.critic=(40,24)",
-        "--set",
-        "data.size=32",
+        *sets("objective.critic=(40,24)", "data.size=32"),
     ]
     one, other = tmp_path / "straight", tmp_path / "stopped"
     assert (
@@ -394,94 +378,12 @@ def test_a_run_with_a_critic_resumes_as_if_never_stopped(tmp_path):
     assert {"tc", "tc_sd", "critic_accuracy"} <= record.keys()
 
 
-def test_a_recorded_weight_is_played_back(straight, tmp_path):
-    words = ["train", "shapes2d-quick", *TINY]
-    done = within(*words, "--replay", straight, "--run", tmp_path / "replay", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    recorded, played = (
-        {
-            r["step"]: r["beta"]
-            for r in map(json.loads, (run / "log.jsonl").read_text().splitlines())
-        }
-        for run in (straight, tmp_path / "replay")
-    )
-    # A log line averages seven steps and the playing is a line between such averages.
-    assert played[399] == pytest.approx(recorded[399], rel=0.05)
-    missing = within(
-        *words, "--replay", tmp_path / "nothing", "--run", tmp_path / "no", cwd=tmp_path
-    )
-    assert missing.returncode == 2
-
-
-def recording(path, experiment, weights):
-    """A run folder with nothing in it but a log, a line for every 500 steps."""
-    folder = RunFolder(path)
-    folder.create(experiment, "train")
-    lines = [
-        {"step": 500 * n, "kl": 1, "reconstruction": 1, "beta": b}
-        for n, b in enumerate(weights, start=1)
-    ]
-    folder.log_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return folder
-
-
-def test_what_is_played_is_the_mean_of_the_seeds_to_a_per_cent(tmp_path):
-    # Falls fast, with a wave on it, as a controller's weight does that begins large.
-    lines = np.arange(600)
-    seeds = [2 + 85 * np.exp(-lines / tau) + 0.3 * np.sin(lines / 9) for tau in (40, 55)]
-    folders = [
-        recording(tmp_path / str(tau), preset("shapes2d-quick"), b) for tau, b in enumerate(seeds)
-    ]
-    weight, mean = recorded_weight(folders), np.mean(seeds, axis=0)
-    played = np.interp(500 * lines + 250, weight.steps, weight.values)
-    assert np.abs(played / mean - 1).max() < 0.01
-    assert len(weight.steps) <= 120
-    for value in (4.0, 0.0):
-        constant = recorded_weight(
-            [recording(tmp_path / f"at {value}", preset("shapes2d-quick"), [value] * 300)]
-        )
-        assert set(constant.values) == {value}
-
-
-@pytest.mark.parametrize("noise", [0.05, 0.3])
-def test_of_a_noisy_recording_the_weight_is_played_and_not_the_noise(tmp_path, noise):
-    lines = np.arange(3_000)
-    smooth = 2 + 85 * np.exp(-lines / 200)
-    noisy = smooth * (1 + noise * np.random.default_rng(0).normal(size=len(lines)))
-    weight = recorded_weight([recording(tmp_path, preset("shapes2d-quick"), noisy)])
-    played = np.interp(500 * lines + 250, weight.steps, weight.values)
-    assert np.sqrt(np.mean((played / smooth - 1) ** 2)) < noise / 3
-    assert np.mean(played / smooth) == pytest.approx(1, abs=noise / 10)
-
-
-def test_a_recording_of_corners_is_played_to_the_last_one(tmp_path):
-    weights = np.interp(np.arange(3_000), np.arange(0, 3_001, 75), np.arange(41) % 2 * 3.0 + 1)
-    weight = recorded_weight([recording(tmp_path, preset("shapes2d-quick"), weights)])
-    played = np.interp(500 * np.arange(3_000) + 250, weight.steps, weight.values)
-    np.testing.assert_allclose(played, weights, rtol=0.02)
-
-
-def test_a_recording_that_ends_early_is_noted_and_one_of_something_else_refused(tmp_path):
-    kl, tc = preset("shapes2d-quick"), preset("shapes2d-control-factor")
-    short = recording(tmp_path / "short", kl, [3.0, 2.0])
-    with pytest.warns(UserWarning, match=r"ends at step 1,000; .* 2, .* to step 3,000"):
-        assert replay_weight(kl, [short]).control.values == (3.0, 2.0)
-    with pytest.raises(
-        UserError,
-        match="total correlation",
-    ):
-        replay_weight(kl, [recording(tmp_path / "tc", tc, [3.0, 2.0])])
-
-
-def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
+def test_validation_keeps_the_best_model_after_a_stop(tmp_path):
     words = [
         "train",
         "shapes2d-quick",
         *TINY,
-        "--set",
-        "training.validation=64",
-        "--set",
-        "training.validate_every=35",
+        *sets("training.validation=64", "training.validate_every=35"),
     ]
     one, other = tmp_path / "straight", tmp_path / "stopped"
     assert within(*words, "--run", one, cwd=tmp_path).returncode == 0
@@ -490,9 +392,9 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     assert within("resume", other, "--device", "cpu", cwd=tmp_path).returncode == 0
     assert_same_run(one, other)
     assert (one / "validation.jsonl").read_bytes() == (other / "validation.jsonl").read_bytes()
-    looks = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
-    assert [look["step"] for look in looks] == [*range(35, 400, 35), 400]
-    best = max(looks, key=lambda look: look["elbo"])
+    validations = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in validations] == [*range(35, 400, 35), 400]
+    best = max(validations, key=lambda record: record["elbo"])
     assert max(path.name for path in (one / "best").glob("step-*")) == f"step-{best['step']:010d}"
     few = ["--examples", "50", "--iwae", "0", "--device", "cpu"]
     assert within("evaluate", one, *few, cwd=tmp_path).returncode == 0
@@ -502,37 +404,33 @@ def test_validation_keeps_the_best_model_and_survives_a_stop(tmp_path):
     assert within("evaluate", one, *few, cwd=tmp_path).returncode == 0
     assert "corrupt" in json.loads((one / "metrics.json").read_text())["best"]["skipped"]
     refused = within(
-        *words, "--set", "training.validation=256", "--run", tmp_path / "no", cwd=tmp_path
+        *words, *sets("training.validation=256"), "--run", tmp_path / "no", cwd=tmp_path
     )
     assert refused.returncode == 2
     assert "leaves nothing of 256 examples" in refused.stderr
 
 
-def test_where_the_best_weights_are_gone_the_best_from_then_on_are_kept(tmp_path):
+def test_lost_best_weights_are_replaced_by_later_ones(tmp_path):
     run, words = (
         tmp_path / "run",
         [
             "train",
             "shapes2d-quick",
             *TINY,
-            "--set",
-            "training.validation=64",
-            "--set",
-            "training.validate_every=35",
+            *sets("training.validation=64", "training.validate_every=35"),
         ],
     )
     with ended_after(100):
         within(*words, "--run", run, cwd=tmp_path)
     shutil.rmtree(run / "best")
-    lines = [
-        json.dumps({"step": 1, "elbo": 0.0, "reconstruction": 0.0, "kl": 0.0})
-    ]  # better than any to come
-    (run / "validation.jsonl").write_text("\n".join(lines) + "\n")
+    # A record that is better than any later one, but without its weights.
+    record = {"step": 1, "elbo": 0.0, "reconstruction": 0.0, "kl": 0.0}
+    (run / "validation.jsonl").write_text(json.dumps(record) + "\n")
     assert within("resume", run, "--device", "cpu", cwd=tmp_path).returncode == 0
     assert list((run / "best").glob("step-*"))
 
 
-def test_weights_of_other_settings_are_not_measured_and_damaged_ones_are_named(straight, tmp_path):
+def test_evaluation_refuses_wrong_and_skips_corrupt_checkpoints(straight, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(straight, run)
     settings = run / "experiment.json"
@@ -546,22 +444,20 @@ def test_weights_of_other_settings_are_not_measured_and_damaged_ones_are_named(s
     done = within("evaluate", run, "--examples", "20", "--device", "cpu", cwd=tmp_path)
     older = max(path for path in (run / "checkpoint").glob("step-*") if path != newest.parent)
     assert done.returncode == 0, done.stderr
-    assert (
-        f"is corrupt (tensors.safetensors does not match its digest); using that of step {int(older.name[5:])}"
-        in done.stderr
-    )
+    assert "does not match its digest" in done.stderr
+    assert f"using that of step {int(older.name[5:])}" in done.stderr
 
 
-def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_path, capsys):
-    sets = [
+def test_text_run_resumes_exactly_and_is_evaluated(tmp_path, capsys):
+    settings = sets(
         "data.sentences=300",
         "training.steps=60",
         "training.log_every=7",
         "model.width=16",
         "training.validation=40",
         "training.validate_every=14",
-    ]
-    words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
+    )
+    words = ["train", "text-quick", *settings]
     words += ["--device", "cpu", "--checkpoint-every", "0.02s"]
     one, other = tmp_path / "straight", tmp_path / "stopped"
     assert within(*words, "--run", one, cwd=tmp_path).returncode == 0
@@ -572,16 +468,16 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
     assert within("report", one, "--examples", 50, cwd=tmp_path).returncode == 0
     metrics = json.loads((one / "metrics.json").read_text())
     assert metrics["split"] == "test: 300 sentences"
-    looks = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
-    assert [look["step"] for look in looks] == [14, 28, 42, 56, 60]
-    assert metrics["best"]["step"] == max(looks, key=lambda look: look["elbo"])["step"]
+    validations = [json.loads(line) for line in (one / "validation.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in validations] == [14, 28, 42, 56, 60]
+    assert metrics["best"]["step"] == max(validations, key=lambda record: record["elbo"])["step"]
     assert metrics["best"]["text"]["perplexity"] > 1
     assert metrics["text"]["perplexity"] > metrics["text"]["reconstruction_perplexity"] > 1
     beta = json.loads((one / "log.jsonl").read_text().splitlines()[-1])["beta"]
     assert metrics["text"]["paper_elbo"] == pytest.approx(
         -(metrics["reconstruction"] + beta * metrics["kl"])
     )
-    assert metrics["text"]["paper_elbo"] > metrics["elbo"]  # flattered by a weight below one
+    assert metrics["text"]["paper_elbo"] > metrics["elbo"]  # a weight below one makes it larger
     print_metrics("run", metrics)
     shown = capsys.readouterr().out
     for words in (
@@ -617,18 +513,15 @@ def test_a_run_over_sentences_resumes_as_if_never_stopped_and_is_evaluated(tmp_p
         assert words in page
 
 
-def test_text_that_changed_under_a_run_is_noticed(tmp_path):
+def test_changed_text_is_refused(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(
         "\n".join(f"the {animal} sat on the mat" for animal in ("cat", "dog", "bird") * 40)
     )
-    sets = [
-        f'data=TextFile("{text}")',
-        "training.steps=4",
-        "training.log_every=2",
-        "model.width=16",
-    ]
-    words = ["train", "text-quick", *(word for pair in sets for word in ("--set", pair))]
+    settings = sets(
+        f'data=TextFile("{text}")', "training.steps=4", "training.log_every=2", "model.width=16"
+    )
+    words = ["train", "text-quick", *settings]
     words += ["--run", tmp_path / "run", "--device", "cpu"]
     assert within(*words, cwd=tmp_path).returncode == 0
     assert (
@@ -645,7 +538,7 @@ def test_text_that_changed_under_a_run_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("more", ["", ", pieces=40"])
-def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_path, more):
+def test_text_model_works_without_its_text(tmp_path, more):
     if more:
         pytest.importorskip("tokenizers")
     text = tmp_path / "my.txt"
@@ -654,16 +547,15 @@ def test_a_model_of_text_writes_without_its_text_and_says_what_it_cannot_do(tmp_
             f"The {'tall ' * (number % 3)}house number {number % 7} ." for number in range(80)
         )
     )
-    sets = [
+    settings = sets(
         f"data=TextFile('my.txt', lower=true{more})",
         "training.steps=20",
         "training.batch=8",
         "model.width=16",
-    ]
-    words = [word for one in sets for word in ("--set", one)]
+    )
     assert (
         within(
-            "train", "text-quick", *words, "--device", "cpu", "--run", "run", cwd=tmp_path
+            "train", "text-quick", *settings, "--device", "cpu", "--run", "run", cwd=tmp_path
         ).returncode
         == 0
     )
