@@ -152,13 +152,11 @@ class RunFolder:
         except (ValueError, UnicodeDecodeError) as error:
             raise UserError(f"{self.experiment_file} is corrupt: {error}") from None
         if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-            raise UserError(
-                f"{self.experiment_file} is not an experiment file: it has no format number"
-            )
+            raise UserError(f"{self.experiment_file} is not an experiment file: no format number")
         if content["format"] > FORMAT:
             raise UserError(
-                f"{self.experiment_file} has format {content['format']}, written by a later controlvae; "
-                f"this one reads up to {FORMAT}: pip install --upgrade controlvae"
+                f"{self.experiment_file} has format {content['format']} of a later controlvae, "
+                f"this one reads up to {FORMAT}; pip install --upgrade controlvae"
             )
         return content
 

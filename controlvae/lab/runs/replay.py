@@ -33,8 +33,9 @@ def replay_weight(experiment: Experiment, folders: Sequence[RunFolder]) -> Exper
     for folder in folders:
         if (other := folder.experiment().objective.controlled_quantity) != weighted:
             raise UserError(
-                f"{folder.path} recorded the weight of its {QUANTITY_LABELS[other]}, but {experiment.name} "
-                f"weights its {QUANTITY_LABELS[weighted]}; replay a run of the same objective"
+                f"{folder.path} recorded the weight of its {QUANTITY_LABELS[other]}, but "
+                f"{experiment.name} weights its {QUANTITY_LABELS[weighted]}; "
+                "replay a run of the same objective"
             )
     weight = recorded_weight(folders)
     end, steps = min(folder.records()[-1]["step"] for folder in folders), experiment.training.steps

@@ -163,7 +163,8 @@ def describe_progress(progress: Progress, experiments: Sequence[Experiment]) -> 
     name = "biased TC" if weighted == "tc" and not critic else weighted.upper()
     return (
         f"step {progress.step:,}/{steps:,}  "
-        f"{name} {format_nats(row[weighted])}{target.get(weighted, '')}{critic}  β {row['beta']:.3f}  "
+        f"{name} {format_nats(row[weighted])}{target.get(weighted, '')}{critic}  "
+        f"β {row['beta']:.3f}  "
         f"rec {row['reconstruction']:.1f}{target.get('reconstruction', '')}  "
         f"{speed:,.0f} steps/s  {_clock(remaining)} left{models}{bound}"
     )

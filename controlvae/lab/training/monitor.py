@@ -153,7 +153,8 @@ class Monitor:
             self.logger.event("code collapsed", **numbers)
             self._add_message(
                 f"the code has collapsed: KL {record['kl']:.3f} nats with {active} of {latents} "
-                f"latents in use at step {record['step']:,}; {COLLAPSE_REMEDY}: --set 'control=Auto(3.0)'"
+                f"latents in use at step {record['step']:,}; {COLLAPSE_REMEDY}: "
+                "--set 'control=Auto(3.0)'"
             )
         elif ends:
             self.logger.event("code in use again", step=record["step"], kl=record["kl"])

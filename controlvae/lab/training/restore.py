@@ -110,7 +110,7 @@ def _restart_from_zero(run: Run) -> list[str]:
         return []
     if any(event["event"] in _HAD_CHECKPOINTS for event in run.folder.events()):
         raise UserError(
-            f"{path} has a log but its checkpoints are gone; to train it again, choose another --run"
+            f"{path} has a log but its checkpoints are gone; train again with another --run"
         )
     run.logger.rewind(0)
     checkpoint.quarantine(run.folder.best, 0)

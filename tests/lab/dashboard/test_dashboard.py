@@ -196,7 +196,7 @@ def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, mo
 
     models, folder = ModelCache(None, torch.device("cpu")), RunFolder(trained / "some" / "ended")
     with monkeypatch.context() as moved:
-        moved.setattr("controlvae.lab.runs.loaded.load", missing)
+        moved.setattr("controlvae.lab.runs.data.load_dataset", missing)
         for example in (None, 3):
             with pytest.raises(UserError, match="they have moved"):
                 encode_example(models.at(folder), example)
