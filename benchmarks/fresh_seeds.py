@@ -37,7 +37,7 @@ from fresh_seeds_scores import MEASURED, POSTERIORS, SCORED, measure_run, score_
 from controlvae.lab.config import preset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.runs.folder import RunFolder, find_runs
-from controlvae.lab.training import Run, Session, make_engine, train
+from controlvae.lab.training import Run, Session, make_engine, train_runs
 
 ENDED = ("finished", "diverged", "stopped")  # last event of a run that no process trains
 LOGGED = ("step", "kl", "target", "beta", "reconstruction")
@@ -169,7 +169,7 @@ def train_stack(args: argparse.Namespace) -> None:
         for note in session.notes:
             print(note)
         limit = args.time_limit
-        for progress in train(runs, engine, time_limit=limit, checkpoint_every=150.0):
+        for progress in train_runs(runs, engine, time_limit=limit, checkpoint_every=150.0):
             seconds = time.monotonic() - started
             if seconds - reported > 15:
                 reported, speed = seconds, len(runs) * progress.steps_per_second

@@ -5,6 +5,7 @@
 
 settling     results/gains/settling: settling steps of each law on ten trainings
 figure-mig   results/disentangling/figure-mig: MIG of every run against its reconstruction
+figure-short results/disentangling/figure-short: the same after 150,000 steps
 beginnings   results/disentangling/beginnings: KL of the largest latents at an early step
 sweep-128    results/images/sweep-128: reconstruction, ELBO and FID against KL
 
@@ -31,6 +32,7 @@ from figure_style import (
     save_figure,
 )
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 Row = dict[str, str]
@@ -57,6 +59,21 @@ METHODS = {  # preset: label, colour, marker
     "shapes2d-beta-100": ("β-VAE", ORANGE, "o"),
     "shapes2d-beta-100-matched": ("β-VAE, equal terms", ORANGE, "s"),
 }
+SHORT_METHODS = {  # method: label, colour, marker
+    "ControlVAE (target 16)": ("ControlVAE, β from 80", BLUE, "o"),
+    "ControlVAE (target 16), β from 1": ("ControlVAE, β from 1", BLUE, "^"),
+    "β(t) of the first row, replayed": ("its β(t), open loop", SKY, "s"),
+    "β-VAE (β = 10.5, ControlVAE's mean)": ("its mean, β = 10.5", SKY, "v"),
+    "Lagrange multiplier (target 16)": ("Lagrange multiplier", GREEN, "o"),
+    "DynamicVAE (target 16)": ("DynamicVAE", GREEN, "D"),
+    "β-VAE (γ = 100, target 16)": ("β-VAE, γ = 100", ORANGE, "s"),
+    "β-VAE (β = 4)": ("β-VAE, β = 4", ORANGE, "o"),
+    "β-TCVAE (β = 6)": ("β-TCVAE, β = 6", PINK, "o"),
+    "VAE": ("VAE", GREY, "o"),
+    "FactorVAE (γ = 10)": ("FactorVAE, γ = 10", VERMILION, "s"),
+    "Control-FactorVAE (TC = 0.3)": ("Control-FactorVAE", VERMILION, "o"),
+}
+MIG = "mig_sampled.score"
 
 
 def main() -> None:
@@ -64,6 +81,7 @@ def main() -> None:
     drawings: dict[str, Callable[[], None]] = {
         "settling": draw_settling,
         "figure-mig": draw_mig,
+        "figure-short": draw_short,
         "beginnings": draw_beginnings,
         "sweep-128": draw_sweep,
     }
@@ -131,14 +149,40 @@ def draw_task(axis: Axes, place: int, rows: list[Row], column: str) -> None:
 
 
 def draw_mig() -> None:
-    """Draw MIG against reconstruction: all runs, and the mean ± sd of each method."""
+    """Draw MIG against reconstruction at full length, and label the failed seed of KL = 16."""
     rows = read_rows(RESULTS / "disentangling" / "figure-mig.csv")
-    figure, axes = new_figure(4.3)
+    figure, axis = draw_tradeoff(rows, METHODS, "preset")
+    failed = min(rows, key=lambda row: float(row[MIG]))
+    place = float(failed["reconstruction"]), float(failed[MIG])
+    axis.annotate("failed seed of KL = 16", place, (8, -2), textcoords="offset points", color=GREY)
+    axis.set_ylim(0.29, 0.65)
+    save_figure(figure, RESULTS / "disentangling" / "figure-mig")
+
+
+def draw_short() -> None:
+    """Draw MIG against reconstruction after 150,000 steps on equal terms."""
+    rows = read_rows(RESULTS / "disentangling" / "figure-short.csv")
+    figure, axis = draw_tradeoff(rows, SHORT_METHODS, "method")
+    axis.set_ylim(0, 0.62)
+    save_figure(figure, RESULTS / "disentangling" / "figure-short")
+
+
+def draw_tradeoff(
+    rows: list[Row], methods: dict[str, tuple[str, str, str]], column: str
+) -> tuple[Figure, Axes]:
+    """Draw MIG against reconstruction: all runs, and the mean ± sd of each method.
+
+    Args:
+        rows: Rows of the CSV file.
+        methods: Label, colour and marker by the value of `column`.
+        column: Column that identifies a method.
+    """
+    figure, axes = new_figure(4.0)
     axis = axes[0, 0]
-    for preset, (label, colour, marker) in METHODS.items():
-        own = [row for row in rows if row["preset"] == preset]
+    for name, (label, colour, marker) in methods.items():
+        own = [row for row in rows if row[column] == name]
         x = np.array([float(row["reconstruction"]) for row in own])
-        y = np.array([float(row["mig_sampled.score"]) for row in own])
+        y = np.array([float(row[MIG]) for row in own])
         axis.scatter(x, y, s=11, color=colour, marker=marker, alpha=0.45, lw=0)
         axis.errorbar(
             x.mean(),
@@ -153,16 +197,13 @@ def draw_mig() -> None:
             elinewidth=0.8,
             label=label,
         )
-    failed = min(rows, key=lambda row: float(row["mig_sampled.score"]))
-    place = float(failed["reconstruction"]), float(failed["mig_sampled.score"])
-    axis.annotate("failed seed of KL = 16", place, (8, -2), textcoords="offset points", color=GREY)
-    axis.set(xlabel="reconstruction loss (nats per image)", ylabel="MIG", ylim=(0.29, 0.65))
+    axis.set(xlabel="reconstruction loss (nats per image)", ylabel="MIG")
     axis.grid(color="#e6eaec", lw=0.5)
     axis.set_axisbelow(True)
     handles, labels = axis.get_legend_handles_labels()
     markers = [handle[0] for handle in handles]
     figure.legend(markers, labels, loc="outside lower center", ncols=4, columnspacing=1.2)
-    save_figure(figure, RESULTS / "disentangling" / "figure-mig")
+    return figure, axis
 
 
 def draw_beginnings() -> None:
