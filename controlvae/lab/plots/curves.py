@@ -143,7 +143,8 @@ def plot_beta(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:
     figure, axis = make_step_figure("β(t)")
     for place, trace in enumerate(traces):
         steps, values = trace.column("step"), trace.column("beta")
-        axis.plot(steps, values, label=f"{trace.name}: β", linewidth=1.4, **run_style(place))
+        label = "β" if len(traces) == 1 else trace.name
+        axis.plot(steps, values, label=label, linewidth=1.4, **run_style(place))
     if logarithmic:
         set_log_scale(axis)
     else:

@@ -1,30 +1,38 @@
-"""Notes on the runs behind a table: merged by what they share."""
+"""Notes on runs: merging those that runs share, and describing their data."""
 
 from collections.abc import Sequence
 
 from controlvae.lab.config import Experiment, non_default_fields
 
 
-def merge_notes(said: Sequence[tuple[str, str]]) -> list[str]:
-    """What is said of runs, by their names: a line of what all share, then lines headed by those they are about."""
-    of: dict[str, dict[str, None]] = {}
-    for name, sentence in said:
-        of.setdefault(sentence, {})[name] = None
-    alike: dict[tuple[str, ...], list[str]] = {tuple(dict.fromkeys(name for name, _ in said)): []}
-    for sentence, names in of.items():
-        alike.setdefault(tuple(names), []).append(sentence)
-    shared, *rest = ((names, " ".join(sentences)) for names, sentences in alike.items())
-    return [
-        line
-        for line in (shared[1], *(f"{'; '.join(names)}: {line}" for names, line in rest))
-        if line
-    ]
+def merge_notes(notes: Sequence[tuple[str, str]]) -> list[str]:
+    """Merge notes: those common to all runs first, then the rest prefixed by run names.
+
+    Args:
+        notes: Pairs of a run's name and a sentence about it.
+    """
+    runs_by_sentence: dict[str, dict[str, None]] = {}
+    for name, sentence in notes:
+        runs_by_sentence.setdefault(sentence, {})[name] = None
+    all_runs = tuple(dict.fromkeys(name for name, _ in notes))
+    sentences_by_runs: dict[tuple[str, ...], list[str]] = {all_runs: []}
+    for sentence, names in runs_by_sentence.items():
+        sentences_by_runs.setdefault(tuple(names), []).append(sentence)
+    lines = []
+    for runs, sentences in sentences_by_runs.items():
+        prefix = "" if runs == all_runs else f"{'; '.join(runs)}: "
+        lines += [prefix + " ".join(sentences)] if sentences else []
+    return lines
 
 
 def describe_data(experiment: Experiment) -> str:
-    """`Shapes2D(size=32, images=500)`: what its data are, but for a table of factors and what stands at its default."""
+    """Describe the data of an experiment by its non-default settings.
+
+    A table of factors is left out because training does not read it. Example:
+    `Shapes2D(size=32, images=500)`.
+    """
     settings = non_default_fields(experiment.data)
-    given = [
+    shown = [
         f"{name}={value!r}" for name, value in settings.items() if name not in ("type", "factors")
     ]
-    return f"{settings['type']}({', '.join(given)})"
+    return f"{settings['type']}({', '.join(shown)})"

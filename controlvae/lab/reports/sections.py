@@ -1,326 +1,217 @@
-"""The tables of a report, one row per run: numbers of all, disentanglement scores, pictures; and what each is of."""
+"""Sections of a report: curves of all runs, compared images, and details of each run."""
 
-import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from controlvae.diagnostics.collapse import describe_used_latents
+from controlvae.lab.config import PRESETS, to_dict
 from controlvae.lab.config.experiment import QUANTITY_LABELS
-from controlvae.lab.engines.measurements import format_nats
-from controlvae.lab.evaluation.images import describe_fid
-from controlvae.lab.evaluation.registry import SCORE_METRICS, find_metric
-from controlvae.lab.evaluation.statistics import sample_sd
-from controlvae.lab.plots.curves import Trace
-from controlvae.lab.reports.formatting import format_number
-from controlvae.lab.reports.markup import table, warning
-from controlvae.lab.reports.notes import describe_data, merge_notes
-from controlvae.lab.runs.folder import RunFolder, look_up, mean_of_last_tenth
-from controlvae.lab.runs.loaded import format_count
-
-BIASED = (
-    "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
+from controlvae.lab.plots.curves import (
+    plot_beta,
+    plot_controlled_term,
+    plot_critic_accuracy,
+    plot_latent_kl,
+    plot_reconstruction,
 )
-_NEAR = 0.98  # of its ceiling: a mutual information that says nothing more
-# Columns of the table of images, by their paths in metrics.json.
-_IMAGE_COLUMNS = tuple(
-    find_metric(path)
-    for path in (
-        "elbo",
-        "train.elbo",
-        "best.elbo",
-        "iwae.bound",
-        "iwae.elbo_of_the_same",
-        "bits_per_dimension.elbo",
-        "likeness.ssim",
-        "likeness.psnr",
-        "fid.samples.score",
-        "best.fid.samples.score",
-        "fid.reconstructions.score",
-        "kid.samples.score",
-        "kid.reconstructions.score",
-    )
+from controlvae.lab.plots.image_grid import (
+    plot_compared_reconstructions,
+    reconstruction_pixels_file,
+)
+from controlvae.lab.plots.mutual_information import (
+    describe_dominant_factor,
+    dominant_factors,
+    plot_mutual_information,
+)
+from controlvae.lab.reports.dialog_section import DialogView, dialog_view
+from controlvae.lab.reports.metric_tables import BIASED_NOTE, is_biased
+from controlvae.lab.reports.notes import describe_data
+from controlvae.lab.reports.report_run import ReportRun
+from controlvae.lab.reports.views import (
+    FigureEmbedder,
+    FigureView,
+    embed_image,
+    embed_raster,
+    join_names,
+)
+from controlvae.laws.log_domain import Logarithmic
+
+_SAMPLES_CAPTION = "Decoded from the prior N(0, I)."
+_RECONSTRUCTIONS_CAPTION = "Data above, reconstructions from the posterior mean below."
+# Images that a run folder may have, by the names of their files.
+_RUN_IMAGES = {
+    "interpolation*.png": "Straight line in latent space between two examples, shown at the ends.",
+    "traversal*.png": "Each row moves one latent and keeps the others; rows are ordered by KL.",
+    "traversal*.gif": "The traversal animated: each image moves one latent back and forth.",
+}
+_RECONSTRUCTION_CAPTION = (
+    "Reconstruction error on the training batches; dashed, its target where a law has one."
+)
+_LENGTHS_CAPTION = (
+    "A batch of text has sentences of similar length, so the error varies with their length."
+)
+_CRITIC_CAPTION = (
+    "Accuracy of the critic in telling joint from shuffled latents; near 0.5 it cannot. Its total "
+    "correlation is an estimate, not a bound: a critic that lags behind may give values below "
+    "zero, which the law uses unchanged."
 )
 
 
-def number_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    """The table of metrics, one row per run; a dash where `evaluate` has not been run."""
-    traces = [Trace.of(name, folder) for name, folder in zip(names, folders, strict=True)]
-    logged = {
-        head: column
-        for head, column in _LOGGED.items()
-        if any(_ending(trace, column) for trace in traces)
-    }
-    rows = [["run", *(head for head, _ in _NUMBERS), *logged]]
-    for name, folder, trace in zip(names, folders, traces, strict=True):
-        metrics, found = (
-            folder.metrics(),
-            [_ending(trace, column) or "–" for column in logged.values()],
-        )
-        rows.append(
-            [
-                name,
-                *("–" if metrics is None else cell(metrics, trace) for _, cell in _NUMBERS),
-                *found,
-            ]
-        )
-    means = {find_metric(path).name: path for path in ("elbo", "reconstruction", "kl")}
-    rows += _over_seeds(folders, [(means.get(head), "{:.2f}".format) for head in rows[0][1:]])
-    measured = _measured(names, folders)
-    notes = [_NUMBERS_NOTE] if measured else []
-    notes += [_LOGGED_NOTE] if logged else []
-    notes += [f"Biased: {BIASED}."] if any(biased(trace) for trace in traces) else []
-    notes += merge_notes(
-        [(name, sentence) for name, metrics in measured for sentence in _measured_on(metrics)]
-    )
-    return f"<h2>Numbers</h2>{_not_alike(names, folders)}{table(rows, notes)}"
+@dataclass(frozen=True)
+class RunSection:
+    """Details of one run."""
+
+    name: str
+    anchor: str
+    description: str
+    figures: list[FigureView]
+    folded: list[FigureView]  # figures behind a summary line
+    dialog: DialogView | None
+    settings: str
+    versions: str
 
 
-def _over_seeds(
-    folders: Sequence[RunFolder], columns: Sequence[tuple[str | None, Callable[[float], str]]]
-) -> list[list[str]]:
-    """A row of means ± sd where all runs are seeds of one experiment at one step; no row elsewhere.
+@dataclass(frozen=True)
+class ImageSection:
+    """Images of all runs, arranged for comparison."""
 
-    A column is where its number is in metrics.json and how it is written; None where a mean says little.
-    """
-    found = [metrics for folder in folders if (metrics := folder.metrics())]
-    settings = [folder.experiment() for folder in folders]
-    first = settings[0]
-    alike = all(
-        replace(one, training=replace(one.training, seed=first.training.seed)) == first
-        for one in settings
-    )
-    if (
-        len(found) < max(2, len(folders))
-        or not alike
-        or len({metrics["step"] for metrics in found}) > 1
-    ):
+    wide: list[FigureView] = field(default_factory=list)
+    grids: list[FigureView] = field(default_factory=list)
+
+
+def curve_figures(runs: Sequence[ReportRun], embedder: FigureEmbedder) -> list[FigureView]:
+    """Plot the controlled terms, β and the reconstruction error of all runs."""
+    logged = [run for run in runs if run.records]
+    traces = [run.trace for run in logged]
+    if not traces:
         return []
-    row = [f"mean ± sd of {len(found)} seeds"]
-    for path, written in columns:
-        values = [None if path is None else look_up(metrics, path) for metrics in found]
-        numbers = [value for value in values if value is not None]
-        whole = len(numbers) == len(found)
-        row.append(
-            f"{written(statistics.fmean(numbers))} ± {written(sample_sd(numbers))}"
-            if whole
-            else "–"
+    figures = []
+    for column in ("kl", "tc"):
+        measured = [trace for trace in traces if column in trace.records[-1]]
+        if not measured:
+            continue
+        name = QUANTITY_LABELS[column]
+        caption = (
+            f"{name[0].upper()}{name[1:]} on the training batches; dashed, its target. "
+            f"A point is the mean over one log interval."
         )
-    return [row]
+        biased = [trace.name for trace in measured if column == "tc" and is_biased(trace)]
+        caption += f" For {join_names(biased)}, {BIASED_NOTE}." if biased else ""
+        figures.append(embedder.embed(plot_controlled_term(measured, column), caption))
+    if len(logged) == 1:
+        figures.append(_beta_figure(logged[0], embedder))
+    else:
+        figures.append(embedder.embed(plot_beta(traces), "The weight β of each run."))
+    is_text = any(run.experiment.objective.likelihood == "tokens" for run in logged)
+    caption = f"{_RECONSTRUCTION_CAPTION} {_LENGTHS_CAPTION if is_text else ''}".strip()
+    figures.append(embedder.embed(plot_reconstruction(traces), caption))
+    return figures
 
 
-def _measured(
-    names: Sequence[str], folders: Sequence[RunFolder]
-) -> list[tuple[str, dict[str, Any]]]:
-    """The runs that have been evaluated, each with its name."""
-    return [
-        (name, metrics)
-        for name, folder in zip(names, folders, strict=True)
-        if (metrics := folder.metrics())
+def _beta_figure(run: ReportRun, embedder: FigureEmbedder) -> FigureView:
+    logarithmic = isinstance(run.experiment.control, Logarithmic)
+    terms = " and its two terms" if _has_terms(run) else ""
+    caption = f"The weight β of the {QUANTITY_LABELS[run.trace.weighted]}{terms}."
+    return embedder.embed(plot_beta([run.trace], logarithmic), caption)
+
+
+def _has_terms(run: ReportRun) -> bool:
+    """Return True if the log has proportional and integral terms that add up to β."""
+    law = run.experiment.control
+    return not law.open_loop and not isinstance(law, Logarithmic)
+
+
+def image_section(runs: Sequence[ReportRun]) -> ImageSection:
+    """Arrange reconstructions below one row of data, and samples next to each other."""
+    wide = _compared_reconstructions(runs)
+    if wide is None:
+        wide = [
+            embed_image(path, _caption(runs, run, _RECONSTRUCTIONS_CAPTION))
+            for run in runs
+            for path in sorted(run.folder.figures.glob("reconstruction.png"))
+        ]
+    grids = [
+        embed_image(path, _caption(runs, run, _SAMPLES_CAPTION))
+        for run in runs
+        for path in sorted(run.folder.figures.glob("samples*.png"))
     ]
+    return ImageSection(wide, grids)
 
 
-def _measured_on(metrics: Mapping[str, Any]) -> list[str]:
-    draws = metrics.get("draws", 1)  # older ones had one
-    return [
-        f"Measured on {format_count(metrics['examples'], metrics['split'])}, {draws} sample{'s' if draws > 1 else ''} of z "
-        f"for each.",
-        f"Reconstruction: {metrics['likelihood']}.",
-    ]
+def _caption(runs: Sequence[ReportRun], run: ReportRun, caption: str) -> str:
+    return caption if len(runs) == 1 else f"{run.name}. {caption}"
 
 
-def _not_alike(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    """That runs are not on the same data, and which is on which; nothing where they are."""
-    on: dict[str, list[str]] = {}
-    for name, folder in zip(names, folders, strict=True):
-        on.setdefault(describe_data(folder.experiment()), []).append(name)
-    if len(on) < 2:
-        return ""
-    which = "; ".join(f"{' and '.join(runs)} on {data}" for data, runs in on.items())
-    return warning(
-        f"These runs are not on the same data, so their nats are not to be compared: {which}."
-    )
+def _compared_reconstructions(runs: Sequence[ReportRun]) -> list[FigureView] | None:
+    """Plot reconstructions of all runs below one row of data.
 
-
-def _target(trace: Trace) -> str:
-    target = trace.records[-1]["target"] if trace.records else None
-    of = "" if trace.controlled == "kl" else f" ({QUANTITY_LABELS[trace.controlled]})"
-    return "–" if target is None else f"{format_nats(target)}{of}"
-
-
-def _ending(trace: Trace, column: str) -> str | None:
-    """The mean of a column over the last tenth of a log; None where a log has none."""
-    if not trace.records or column not in trace.records[-1]:
-        return None
-    return format_nats(mean_of_last_tenth(trace.records, column)) + (
-        " (biased)" if biased(trace) else ""
-    )
-
-
-def biased(trace: Trace) -> bool:
-    """Whether its total correlation is the estimate of a minibatch, not of a critic."""
-    return (
-        bool(trace.records)
-        and "tc" in trace.records[-1]
-        and "critic_accuracy" not in trace.records[-1]
-    )
-
-
-def _told(metrics: Mapping[str, Any]) -> str:
-    told = metrics.get("mutual_information")  # older measurements lack it
-    if told is None:
-        return format_number(None)
-    at_most = math.log(told["examples"])
-    return f"{'≥ ' if told['lower'] > _NEAR * at_most else ''}{format_number(told['lower'])}"
-
-
-def _response(metrics: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], str]) -> str:
-    return "–" if metrics["step_response"] is None else shown(metrics["step_response"])
-
-
-def _settled(response: Mapping[str, Any]) -> str:
-    return "never" if response["settling_time"] is None else f"{response['settling_time']:,.0f}"
-
-
-def score_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    """Every score that some run has, one row per run; nothing where no factors are known."""
-    runs = _measured(names, folders)
-    shown = [
-        metric
-        for metric in SCORE_METRICS
-        if any(look_up(m, metric.path) is not None for _, m in runs)
-    ]
-    if not shown:
-        return ""
-    rows = [["run", *(metric.name for metric in shown)]]
-    for name, metrics in runs:
-        found = [look_up(metrics, metric.path) for metric in shown]
-        rows.append([name, *(format_number(value, 3) for value in found)])
-    rows += _over_seeds(folders, [(metric.path, metric.format) for metric in shown])
-    notes = merge_notes(
-        [(name, sentence) for name, metrics in runs for sentence in _scored_on(metrics)]
-    )
-    return f"<h3>Disentanglement</h3>{table(rows, notes)}"
-
-
-def _scored_on(metrics: Mapping[str, Any]) -> list[str]:
-    """Sentences on the examples and factors behind the scores of a run, how each was worked out, or why it was not."""
-    notes, skipped = [], dict[str, list[str]]()
-    if truth := metrics.get("ground_truth"):  # older measurements lack it
-        factors = ", ".join(truth["names"]) or "no factor"
-        notes.append(
-            f"Scores of {format_count(truth['examples'], truth['split'])}, over {factors}."
-        )
-        if truth["unordered"]:
-            left_out = ", ".join(truth["unordered"])
-            notes.append(
-                f"No quantity, so left out of the sampled MIG and the continuous SAP: {left_out}."
-            )
-        if truth["constant"]:
-            notes.append(f"Left out because they do not vary: {', '.join(truth['constant'])}.")
-    for metric in SCORE_METRICS:
-        score = metrics.get(metric.path.partition(".")[0], {})
-        notes += [f"{score['estimator']}."] if "estimator" in score else []
-        if "skipped" in score:
-            skipped.setdefault(score["skipped"], []).append(metric.name)
-    return [
-        *dict.fromkeys(notes),
-        *(f"No {'; '.join(heads)}: {reason}." for reason, heads in skipped.items()),
-    ]
-
-
-def image_table(names: Sequence[str], folders: Sequence[RunFolder]) -> str:
-    """Nothing where no run has been measured on its pictures. A column that no run has is left out."""
-    runs = [(name, metrics) for name, metrics in _measured(names, folders) if "likeness" in metrics]
-    if not runs:
-        return ""
-    shown = [
-        metric
-        for metric in _IMAGE_COLUMNS
-        if any(look_up(metrics, metric.path) is not None for _, metrics in runs)
-    ]
-    rows = [["run", *(metric.name for metric in shown)]]
-    for name, metrics in runs:
-        numbers = [(metric, look_up(metrics, metric.path)) for metric in shown]
-        cells = ("–" if value is None else metric.format(value) for metric, value in numbers)
-        rows.append([name, *cells])
-    rows += _over_seeds(folders, [(metric.path, metric.format) for metric in shown])
-    notes = merge_notes([(name, note) for name, metrics in runs for note in _seen_on(metrics)])
-    return f"<h3>Pictures</h3>{table(rows, notes)}"
-
-
-def _seen_on(metrics: Mapping[str, Any]) -> list[str]:
-    """Sentences on what was measured and how."""
-    notes = [f"ELBO: {format_count(metrics['examples'], metrics['split'])}."]
-    if "train" in metrics:
-        notes.append(
-            f"Training part: {format_count(metrics['train']['examples'], metrics['train']['split'])}."
-        )
-    if "best" in metrics:
-        words = metrics["best"].get(
-            "skipped", "the weights that had the best ELBO on the validation examples"
-        )
-        notes.append(f"Best by validation: {words}.")
-    if "iwae" in metrics:
-        bound = metrics["iwae"]
-        notes.append(f"{bound['estimator']}: {format_count(bound['examples'], bound['split'])}.")
-    if "how" in metrics.get("bits_per_dimension", {}):
-        notes.append(f"Bits per dimension: by the ELBO, {metrics['bits_per_dimension']['how']}.")
-    likeness = metrics["likeness"]
-    if "ssim" in likeness:
-        words = f"{likeness['examples']:,} reconstructions from {likeness['from']} ({likeness['split']})"
-        notes.append(f"SSIM and PSNR: {words}.")
-    notes += [f"{words}." for words in [describe_fid(metrics)] if words]
-    skipped = {
-        "bits per dimension": "bits_per_dimension",
-        "SSIM and PSNR": "likeness",
-        "FID and KID": "fid",
+    Returns:
+        None if there is only one run, if the runs have different data, or if one of them was
+        evaluated by a version that did not save the pixels.
+    """
+    with_images = [run for run in runs if (run.folder.figures / "reconstruction.png").is_file()]
+    files = {
+        run.name: reconstruction_pixels_file(run.folder.figures / "reconstruction.png")
+        for run in with_images
     }
-    left_out = {name: metrics.get(key, {}).get("skipped") for name, key in skipped.items()}
-    return notes + [f"No {name}: {reason}." for name, reason in left_out.items() if reason]
+    if len(files) < 2 or not all(path.is_file() for path in files.values()):
+        return None
+    figure = plot_compared_reconstructions(files)
+    if figure is None:
+        return None
+    caption = "Data in the first row, reconstructions from the posterior mean of each run below."
+    return [embed_raster(figure, caption)]
 
 
-# Heading, and the cell of a run that has been evaluated.
-_NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
-    ("step", lambda metrics, _: f"{metrics['step']:,}"),
-    (find_metric("elbo").name, lambda metrics, _: format_number(metrics["elbo"])),
-    (
-        find_metric("reconstruction").name,
-        lambda metrics, _: format_number(metrics["reconstruction"]),
-    ),
-    (find_metric("kl").name, lambda metrics, _: format_number(metrics["kl"])),
-    ("target", lambda _, trace: _target(trace)),
-    ("used latents", lambda metrics, _: describe_used_latents(metrics["kl_per_latent"])),
-    (find_metric("active_units").name, lambda metrics, _: str(metrics["active_units"])),
-    (find_metric("mutual_information.lower").name, lambda metrics, _: _told(metrics)),
-    (
-        find_metric("step_response.settling_time").name,
-        lambda metrics, _: _response(metrics, _settled),
-    ),
-    (
-        find_metric("step_response.overshoot").name,
-        lambda metrics, _: _response(metrics, lambda r: f"{100 * r['overshoot']:.1f} %"),
-    ),
-    (
-        find_metric("step_response.steady_state_error").name,
-        lambda metrics, _: _response(metrics, lambda r: f"{100 * r['steady_state_error']:+.2f} %"),
-    ),
-)
-_LOGGED = {
-    "total correlation": "tc",
-    "critic's accuracy": "critic_accuracy",
-}  # heading, and the column of the log
-_LOGGED_NOTE = (
-    "Total correlation, and the share its critic tells right: on the training batches of the last tenth; a critic that "
-    "is behind may answer below zero."
-)
-_NUMBERS_NOTE = (
-    "Nats per example, with the weights of the last step. Used latents: KL of at least 0.01 nats. "
-    "Active units (Burda et al. 2016): latents whose posterior mean has a variance above 0.01 over "
-    "the examples. Mutual "
-    "information: of example and code, its lower bound, of at most 4,096; ≥ where that is the logarithm of their "
-    "number, above which no estimate from so few can come. Settling (to ±2 %), overshoot (start-up "
-    "included) and steady-state error: from the training batches, where a set point is held; the KL of examples that "
-    "were not trained on may lie off it."
-)
+def run_sections(runs: Sequence[ReportRun], embedder: FigureEmbedder) -> Iterable[RunSection]:
+    """Yield the details of each run: those that the shared figures and tables do not show."""
+    for number, run in enumerate(runs, start=1):
+        yield _run_section(run, f"run-{number}", len(runs) == 1, embedder)
+
+
+def _run_section(
+    run: ReportRun, anchor: str, is_only_run: bool, embedder: FigureEmbedder
+) -> RunSection:
+    figures, folded = [], []
+    factors = dominant_factors(run.metrics)
+    if run.records:
+        caption = "KL of each latent; an active latent rises from zero."
+        if factors:
+            named = describe_dominant_factor(run.metrics)
+            caption += f" At step {run.metrics['step']:,} a latent is named by {named}."
+        figures.append(embedder.embed(plot_latent_kl(run.trace, factors), caption))
+        if "critic_accuracy" in run.records[-1]:
+            figures.append(embedder.embed(plot_critic_accuracy(run.trace), _CRITIC_CAPTION))
+        if not is_only_run and _has_terms(run):
+            folded.append(_beta_figure(run, embedder))
+    if (heat_map := plot_mutual_information(run.metrics)) is not None:
+        caption = "Mutual information of each factor with each latent; latents are ordered by KL."
+        figures.append(embedder.embed(heat_map, caption))
+    for pattern, caption in _RUN_IMAGES.items():
+        paths = sorted(run.folder.figures.glob(pattern))
+        figures += [embed_image(path, caption) for path in paths]
+    manifest = run.folder.manifest()
+    return RunSection(
+        run.name,
+        anchor,
+        _describe_run(run),
+        figures,
+        folded,
+        dialog_view(run.metrics["dialog"]) if "dialog" in run.metrics else None,
+        json.dumps(to_dict(run.experiment), indent=2, ensure_ascii=False),
+        ", ".join(f"{name} {number}" for name, number in manifest.get("versions", {}).items()),
+    )
+
+
+def _describe_run(run: ReportRun) -> str:
+    """Describe the experiment, by the text of its preset if only seed and length were changed."""
+    experiment, named = run.experiment, PRESETS.get(run.experiment.name)
+    is_preset = named is None or replace(experiment, training=named.training) == named
+    about = (
+        experiment.about
+        if is_preset
+        else f"The preset {experiment.name} with other settings, listed below."
+    )
+    source = run.metrics.get("data")
+    data = f"{describe_data(experiment)}{f', {source}' if source else ''}"
+    about = f"{about[:1].upper()}{about[1:].rstrip('.')}. " if about else ""
+    return f"{about}Data: {data}."

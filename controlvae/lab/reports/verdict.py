@@ -1,0 +1,194 @@
+"""The verdict of a report in words: which runs hold their targets, and what each gains and pays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from controlvae.lab.config.experiment import QUANTITY_LABELS
+from controlvae.lab.engines.measurements import format_nats
+from controlvae.lab.reports.target_error import TargetError, is_on_target, measure_target_error
+from controlvae.lab.runs.folder import last_tenth, look_up
+from controlvae.lab.runs.loaded import format_count
+
+Status = Literal["on target", "off target", "no target", "not trained"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the verdict on a run is based on."""
+
+    name: str
+    records: Sequence[Mapping[str, Any]]  # the log
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # empty if not evaluated
+    controlled: str = "kl"  # log column that the target refers to
+    weight: str = "β follows a schedule"  # description of an open-loop β
+    is_plain: bool = False  # a plain VAE: constant β = 1
+    task: str = ""  # data and likelihood; only runs of one task are compared
+    method: str = ""  # everything but the seed; seeds of one method are not compared
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """The verdict on one run."""
+
+    name: str
+    status: Status
+    text: str
+    comparison: str = ""  # gains and costs against the baseline; empty without one
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """A number that runs are compared by."""
+
+    name: str
+    path: str  # in metrics.json
+    unit: str
+    digits: int
+    better: Literal["higher", "lower", ""]
+    logged: bool = False  # also a column of the log
+
+
+_COMPARED = (
+    _Quantity("reconstruction error", "reconstruction", " nats", 2, "lower", logged=True),
+    _Quantity("ELBO", "elbo", " nats", 2, "higher", logged=True),
+    _Quantity("active latents", "active_units", "", 0, "higher"),
+    _Quantity("FID", "fid.samples.score", "", 2, "lower"),
+    _Quantity("MIG", "mig_sampled.score", "", 3, "higher"),
+    _Quantity("KL", "kl", " nats", 2, "", logged=True),
+)
+
+
+def report_verdict(outcomes: Sequence[Outcome]) -> tuple[str, list[RunVerdict]]:
+    """Return a headline and a verdict on each run.
+
+    A run is compared with the plain VAE on the same data, or else with another run without a
+    target, or else with the first run. The baseline of the same seed is preferred.
+    """
+    verdicts = [_judge(outcome, outcomes) for outcome in outcomes]
+    return _headline(verdicts), verdicts
+
+
+def _headline(verdicts: Sequence[RunVerdict]) -> str:
+    held = [verdict.name for verdict in verdicts if verdict.status == "on target"]
+    missed = [verdict.name for verdict in verdicts if verdict.status == "off target"]
+    total = len(held) + len(missed)
+    if total == 0:
+        return "None of these runs has a target." if len(verdicts) > 1 else "No target was set."
+    if len(verdicts) == 1:
+        return "The run holds its target." if held else "The run misses its target."
+    if total == 1:
+        return f"{held[0]} holds its target." if held else f"{missed[0]} misses its target."
+    if not missed:
+        return f"All {total} runs with a target hold it."
+    if not held:
+        return f"None of the {total} runs with a target holds it."
+    return f"{len(held)} of {total} runs with a target hold it; missed by {'; '.join(missed)}."
+
+
+def _judge(outcome: Outcome, outcomes: Sequence[Outcome]) -> RunVerdict:
+    if not outcome.records:
+        return RunVerdict(outcome.name, "not trained", "has not been trained yet.")
+    error = measure_target_error(outcome.records, outcome.controlled)
+    if error is None:
+        kl = last_tenth(outcome.records, "kl")
+        status: Status = "no target"
+        text = f"has no target: {outcome.weight}, and the KL ends at {format_nats(kl)} nats."
+    else:
+        status = "on target" if is_on_target(error) else "off target"
+        text = _describe_error(error, QUANTITY_LABELS[outcome.controlled])
+    baseline = choose_baseline(outcome, outcomes)
+    if baseline is None:
+        return RunVerdict(outcome.name, status, text)
+    return RunVerdict(outcome.name, status, text, compare_outcomes(outcome, baseline))
+
+
+def _describe_error(error: TargetError, quantity: str) -> str:
+    verb = "holds" if is_on_target(error) else "misses"
+    relative = "" if error.target == 0 else f" ({100 * error.relative:+.1f} %)".replace("-", "−")
+    text = (
+        f"{verb} its target: {quantity} {format_nats(error.mean)} nats for a target of "
+        f"{format_nats(error.target)}{relative}, mean over the last tenth of the steps"
+    )
+    if error.saturated is None:
+        return f"{text}."
+    if error.saturated == 0:
+        return f"{text}; β was not saturated."
+    return f"{text}; β was saturated in {100 * error.saturated:.0f} % of them."
+
+
+def choose_baseline(outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome | None:
+    """Choose the run to compare with.
+
+    Returns:
+        None if there is no other method on the same data, or if `outcome` is itself the baseline.
+    """
+    same_task = [o for o in outcomes if o.task == outcome.task and o.records]
+    plain = [o for o in same_task if o.is_plain]
+    open_loop = [o for o in same_task if measure_target_error(o.records, o.controlled) is None]
+    candidates = plain or open_loop or same_task[:1]
+    methods = [o.method for o in candidates]
+    if not candidates or outcome.method in (methods if plain else methods[:1]):
+        return None
+    same_seed = [o for o in candidates if o.seed == outcome.seed]
+    return (same_seed or candidates)[0]
+
+
+def compare_outcomes(outcome: Outcome, baseline: Outcome) -> str:
+    """Return what a run gains and pays against a baseline, with signs and units.
+
+    The numbers are those of the evaluation if both runs were evaluated on the same examples, and
+    means over the last tenth of the training log otherwise.
+    """
+    are_evaluated = _evaluated_on(outcome) is not None and (
+        _evaluated_on(outcome) == _evaluated_on(baseline)
+    )
+    gains, costs, others = [], [], []
+    for quantity in _COMPARED:
+        difference = _difference(quantity, outcome, baseline, are_evaluated)
+        if difference is None:
+            continue
+        text = f"{quantity.name} {_signed(difference, quantity.digits)}{quantity.unit}"
+        rounded = round(difference, quantity.digits)
+        if not quantity.better or rounded == 0:
+            others.append(text)
+        elif (rounded > 0) == (quantity.better == "higher"):
+            gains.append(text)
+        else:
+            costs.append(text)
+    parts = [f"gains {', '.join(gains)}"] if gains else []
+    parts += [f"pays {', '.join(costs)}"] if costs else []
+    parts += [", ".join(others)] if others else []
+    basis = "on the training batches of the last tenth of the steps"
+    basis = f"on {_evaluated_on(outcome)}" if are_evaluated else basis
+    return f"Compared with {baseline.name}: {'; '.join(parts)}. Measured {basis}."
+
+
+def _evaluated_on(outcome: Outcome) -> str | None:
+    metrics = outcome.metrics
+    if "elbo" not in metrics or "examples" not in metrics:
+        return None
+    return format_count(metrics["examples"], metrics.get("split", "all"))
+
+
+def _difference(
+    quantity: _Quantity, outcome: Outcome, baseline: Outcome, are_evaluated: bool
+) -> float | None:
+    if are_evaluated:
+        values = [look_up(each.metrics, quantity.path) for each in (outcome, baseline)]
+    elif quantity.logged:
+        column = quantity.path
+        values = [
+            last_tenth(each.records, column) if column in each.records[-1] else None
+            for each in (outcome, baseline)
+        ]
+    else:
+        return None
+    first, second = values
+    return None if first is None or second is None else first - second
+
+
+def _signed(value: float, digits: int) -> str:
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if round(value, digits) else f"±{text[1:]}"
