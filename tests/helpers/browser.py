@@ -48,6 +48,11 @@ class Browser:
     def open(self, address):
         self._ask("Page.navigate", url=address)
 
+    def resize(self, width, height):
+        """Set the size of the page, in CSS pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+
     def run(self, script):
         """The value of an expression in the page."""
         answer = self._ask(

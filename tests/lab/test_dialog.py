@@ -263,7 +263,7 @@ def test_a_run_over_dialogs_is_evaluated_with_every_perplexity_by_name(run):
     assert dialog["responses"] == 10 * dialog["contexts"]
     assert dialog["bleu_2_recall"] >= dialog["bleu_2_precision"]
     page = write_report([run.folder], run.folder.report_file).read_text()
-    assert "what the model says" in page
+    assert "responses of the model" in page
     assert "falls as the KL rises" in page
 
 

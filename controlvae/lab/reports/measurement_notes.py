@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlvae.lab.evaluation.images import describe_fid
+from controlvae.lab.evaluation.registry import SCORE_METRICS
 from controlvae.lab.runs.loaded import format_count
 
 
@@ -17,13 +18,8 @@ def number_notes(metrics: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def score_notes(metrics: Mapping[str, Any], scores: Mapping[str, str]) -> list[str]:
-    """Describe how the disentanglement scores of a run were measured, or why they were skipped.
-
-    Args:
-        metrics: Content of metrics.json.
-        scores: Path of each score in it, by its head in the table.
-    """
+def score_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Describe how the disentanglement scores of a run were measured, or why they were skipped."""
     notes, skipped = [], dict[str, list[str]]()
     if truth := metrics.get("ground_truth"):  # older metrics files lack it
         factors = ", ".join(truth["names"]) or "no factor"
@@ -35,11 +31,11 @@ def score_notes(metrics: Mapping[str, Any], scores: Mapping[str, str]) -> list[s
             notes.append(f"Unordered, so not in the sampled MIG and the continuous SAP: {names}.")
         if truth["constant"]:
             notes.append(f"Skipped because they are constant: {', '.join(truth['constant'])}.")
-    for head, path in scores.items():
-        score = metrics.get(path.partition(".")[0], {})
+    for metric in SCORE_METRICS:
+        score = metrics.get(metric.path.partition(".")[0], {})
         notes += [f"{score['estimator']}."] if "estimator" in score else []
         if "skipped" in score:
-            skipped.setdefault(score["skipped"], []).append(head)
+            skipped.setdefault(score["skipped"], []).append(metric.name)
     reasons = [f"No {'; '.join(heads)}: {reason}." for reason, heads in skipped.items()]
     return [*dict.fromkeys(notes), *reasons]
 

@@ -4,10 +4,13 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from controlvae.diagnostics.collapse import describe_used_latents
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import format_nats
+from controlvae.lab.evaluation.registry import SCORE_METRICS, Metric, find_metric
 from controlvae.lab.evaluation.statistics import sample_sd
 from controlvae.lab.plots.curves import Trace
 from controlvae.lab.reports.formatting import format_number
@@ -20,43 +23,25 @@ from controlvae.lab.runs.folder import last_tenth, look_up
 BIASED_NOTE = (
     "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
 )
+_AVERAGED = ("elbo", "reconstruction", "kl")  # metrics averaged over seeds
 _NEAR_CEILING = 0.98  # of the largest mutual information that can be estimated
-# Disentanglement scores: head of the column and path in metrics.json.
-SCORES = {
-    "MIG, sampled": "mig_sampled.score",
-    "RMIG": "rmig.score",
-    "MIG, histogram": "mig_histogram.score",
-    "DCI, disentanglement": "dci.disentanglement",
-    "DCI, completeness": "dci.completeness",
-    "DCI, informativeness": "dci.informativeness",
-    "SAP": "sap.score",
-    "SAP, continuous": "sap_continuous.score",
-    "FactorVAE score": "factor_vae_score.score",
-    "β-VAE score": "beta_vae_score.score",
-    "modularity": "modularity.score",
-}
-_TWO_DIGITS = "{:.2f}".format
-
-
-def _thousandfold(value: float) -> str:
-    return f"{1000 * value:.2f}"
-
-
-# Image metrics: head of the column, path in metrics.json and format.
-_IMAGE_METRICS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("ELBO", "elbo", _TWO_DIGITS),
-    ("ELBO, training set", "train.elbo", _TWO_DIGITS),
-    ("ELBO, best by validation", "best.elbo", _TWO_DIGITS),
-    ("IWAE", "iwae.bound", _TWO_DIGITS),
-    ("ELBO, examples of the IWAE", "iwae.elbo_of_the_same", _TWO_DIGITS),
-    ("bits per dimension", "bits_per_dimension.elbo", "{:.4f}".format),
-    ("SSIM", "likeness.ssim", "{:.3f}".format),
-    ("PSNR, dB", "likeness.psnr", _TWO_DIGITS),
-    ("FID, samples", "fid.samples.score", _TWO_DIGITS),
-    ("FID, samples, best by validation", "best.fid.samples.score", _TWO_DIGITS),
-    ("FID, reconstructions", "fid.reconstructions.score", _TWO_DIGITS),
-    ("KID × 1000, samples", "kid.samples.score", _thousandfold),
-    ("KID × 1000, reconstructions", "kid.reconstructions.score", _thousandfold),
+_IMAGE_METRICS = tuple(
+    find_metric(path)
+    for path in (
+        "elbo",
+        "train.elbo",
+        "best.elbo",
+        "iwae.bound",
+        "iwae.elbo_of_the_same",
+        "bits_per_dimension.elbo",
+        "likeness.ssim",
+        "likeness.psnr",
+        "fid.samples.score",
+        "best.fid.samples.score",
+        "fid.reconstructions.score",
+        "kid.samples.score",
+        "kid.reconstructions.score",
+    )
 )
 
 
@@ -73,8 +58,8 @@ def number_table(runs: Sequence[ReportRun]) -> TableView:
         cells = [cell(run.metrics, run.trace) if run.metrics else "–" for _, cell in _NUMBERS]
         cells += [_final_mean(run.trace, column) or "–" for column in logged.values()]
         rows.append([run.name, *cells])
-    averaged = {"ELBO": "elbo", "reconstruction": "reconstruction", "KL": "kl"}
-    rows += _seed_statistics(runs, [(averaged.get(head), _TWO_DIGITS) for head in heads[1:]])
+    averaged = {metric.name: metric for metric in map(find_metric, _AVERAGED)}
+    rows += _seed_statistics(runs, [averaged.get(head) for head in heads[1:]])
     evaluated = _evaluated(runs)
     notes = [_NUMBERS_NOTE] if evaluated else []
     notes += [_LOGGED_NOTE] if logged else []
@@ -88,22 +73,13 @@ def number_table(runs: Sequence[ReportRun]) -> TableView:
 def score_table(runs: Sequence[ReportRun]) -> TableView | None:
     """Build the table of disentanglement scores, or return None if no run has any."""
     evaluated = _evaluated(runs)
-    shown = {
-        head: path
-        for head, path in SCORES.items()
-        if any(look_up(run.metrics, path) is not None for run in evaluated)
-    }
+    shown = [metric for metric in SCORE_METRICS if _has_metric(evaluated, metric)]
     if not shown:
         return None
-    rows = [
-        [run.name, *(format_number(look_up(run.metrics, path), 3) for path in shown.values())]
-        for run in evaluated
-    ]
-    rows += _seed_statistics(runs, [(path, "{:.3f}".format) for path in shown.values()])
     notes = merge_notes(
-        [(run.name, note) for run in evaluated for note in score_notes(run.metrics, SCORES)]
+        [(run.name, note) for run in evaluated for note in score_notes(run.metrics)]
     )
-    return TableView("Disentanglement", ["run", *shown], rows, notes)
+    return _metric_table("Disentanglement", runs, evaluated, shown, notes)
 
 
 def image_table(runs: Sequence[ReportRun]) -> TableView | None:
@@ -117,20 +93,34 @@ def image_table(runs: Sequence[ReportRun]) -> TableView | None:
         return None
     best_is_last = all(_is_best_last(run.metrics) for run in evaluated)
     shown = [
-        column
-        for column in _IMAGE_METRICS
-        if any(look_up(run.metrics, column[1]) is not None for run in evaluated)
-        and not (best_is_last and column[1].startswith("best."))
+        metric
+        for metric in _IMAGE_METRICS
+        if _has_metric(evaluated, metric)
+        and not (best_is_last and metric.path.startswith("best."))
     ]
-    rows = []
-    for run in evaluated:
-        values = [(look_up(run.metrics, path), formatted) for _, path, formatted in shown]
-        rows.append([run.name, *("–" if v is None else formatted(v) for v, formatted in values)])
-    rows += _seed_statistics(runs, [(path, formatted) for _, path, formatted in shown])
     notes = merge_notes(
         [(run.name, note) for run in evaluated for note in image_notes(run.metrics)]
     )
-    return TableView("Image metrics", ["run", *(head for head, _, _ in shown)], rows, notes)
+    return _metric_table("Image metrics", runs, evaluated, shown, notes)
+
+
+def _metric_table(
+    title: str,
+    runs: Sequence[ReportRun],
+    evaluated: Sequence[ReportRun],
+    metrics: Sequence[Metric],
+    notes: list[str],
+) -> TableView:
+    rows = []
+    for run in evaluated:
+        values = [(metric, look_up(run.metrics, metric.path)) for metric in metrics]
+        rows.append([run.name, *("–" if v is None else metric.format(v) for metric, v in values)])
+    rows += _seed_statistics(runs, metrics)
+    return TableView(title, ["run", *(metric.name for metric in metrics)], rows, notes)
+
+
+def _has_metric(runs: Sequence[ReportRun], metric: Metric) -> bool:
+    return any(look_up(run.metrics, metric.path) is not None for run in runs)
 
 
 def _is_best_last(metrics: Mapping[str, Any]) -> bool:
@@ -143,13 +133,13 @@ def _evaluated(runs: Sequence[ReportRun]) -> list[ReportRun]:
 
 
 def _seed_statistics(
-    runs: Sequence[ReportRun], columns: Sequence[tuple[str | None, Callable[[float], str]]]
+    runs: Sequence[ReportRun], columns: Sequence[Metric | None]
 ) -> list[list[str]]:
     """Return a row of means ± standard deviations if all runs are seeds of one experiment.
 
     Args:
         runs: The runs of the table.
-        columns: Path in metrics.json and format of each column; no mean is shown for path None.
+        columns: Metric of each column; no mean is shown for None.
 
     Returns:
         One row, or none if a run differs in more than its seed, in its step, or has no metrics.
@@ -164,14 +154,14 @@ def _seed_statistics(
     if len(evaluated) < max(2, len(runs)) or not are_seeds or len(steps) > 1:
         return []
     row = [f"mean ± sd of {len(evaluated)} seeds"]
-    for path, formatted in columns:
-        values = [None if path is None else look_up(metrics, path) for metrics in evaluated]
+    for metric in columns:
+        values = [None if metric is None else look_up(m, metric.path) for m in evaluated]
         numbers = [value for value in values if value is not None]
-        if len(numbers) < len(evaluated):
+        if metric is None or len(numbers) < len(evaluated):
             row.append("–")
         else:
             mean, sd = statistics.fmean(numbers), sample_sd(numbers)
-            row.append(f"{formatted(mean)} ± {formatted(sd)}")
+            row.append(f"{metric.format(mean)} ± {metric.format(sd)}")
     return [row]
 
 
@@ -185,7 +175,9 @@ def _final_mean(trace: Trace, column: str) -> str | None:
     """Format the mean of a log column over the last tenth; None if the log does not have it."""
     if not trace.records or column not in trace.records[-1]:
         return None
-    return format_nats(last_tenth(trace.records, column)) + (" (biased)" if is_biased(trace) else "")
+    return format_nats(last_tenth(trace.records, column)) + (
+        " (biased)" if is_biased(trace) else ""
+    )
 
 
 def _target(trace: Trace) -> str:
@@ -202,7 +194,7 @@ def _mutual_information(metrics: Mapping[str, Any]) -> str:
     return f"{'≥ ' if is_at_ceiling else ''}{format_number(information['lower'])}"
 
 
-def _response(metrics: Mapping[str, Any], key: str) -> str:
+def _response(key: str, metrics: Mapping[str, Any], _: Trace) -> str:
     response = metrics["step_response"]
     if response is None:
         return "–"
@@ -220,18 +212,23 @@ def _response(metrics: Mapping[str, Any], key: str) -> str:
 # Head of the column, and the cell of an evaluated run.
 _NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
     ("step", lambda metrics, _: f"{metrics['step']:,}"),
-    ("ELBO", lambda metrics, _: format_number(metrics["elbo"])),
-    ("reconstruction", lambda metrics, _: format_number(metrics["reconstruction"])),
-    ("KL", lambda metrics, _: format_number(metrics["kl"])),
-    ("target", lambda _, trace: _target(trace)),
+    (find_metric("elbo").name, lambda metrics, _: format_number(metrics["elbo"])),
     (
-        "active latents",
-        lambda metrics, _: f"{metrics['active_units']} of {len(metrics['kl_per_latent'])}",
+        find_metric("reconstruction").name,
+        lambda metrics, _: format_number(metrics["reconstruction"]),
     ),
-    ("mutual information", lambda metrics, _: _mutual_information(metrics)),
-    ("settled at step", lambda metrics, _: _response(metrics, "settling_time")),
-    ("overshoot", lambda metrics, _: _response(metrics, "overshoot")),
-    ("steady-state error", lambda metrics, _: _response(metrics, "steady_state_error")),
+    (find_metric("kl").name, lambda metrics, _: format_number(metrics["kl"])),
+    ("target", lambda _, trace: _target(trace)),
+    ("used latents", lambda metrics, _: describe_used_latents(metrics["kl_per_latent"])),
+    (find_metric("active_units").name, lambda metrics, _: str(metrics["active_units"])),
+    (
+        find_metric("mutual_information.lower").name,
+        lambda metrics, _: _mutual_information(metrics),
+    ),
+    *(
+        (find_metric(f"step_response.{key}").name, partial(_response, key))
+        for key in ("settling_time", "overshoot", "steady_state_error")
+    ),
 )
 # Head of the column, and column of the log.
 _LOGGED = {"total correlation": "tc", "accuracy of the critic": "critic_accuracy"}
@@ -240,8 +237,9 @@ _LOGGED_NOTE = (
     "tenth of the steps. The estimate of a critic that lags behind may lie below zero."
 )
 _NUMBERS_NOTE = (
-    "Nats per example, with the weights of the last step. Active latents: those whose posterior "
-    "mean has a variance above 0.01. Mutual information: of example and code, a lower bound from "
+    "Nats per example, with the weights of the last step. Used latents: KL of at least 0.01 nats. "
+    "Active units (Burda et al. 2016): latents whose posterior mean has a variance above 0.01 over "
+    "the examples. Mutual information: of example and code, a lower bound from "
     "at most 4,096 examples; ≥ marks a value near the logarithm of their number, the largest that "
     "can be estimated from them. Settling (to ±2 %), overshoot (start-up included) and "
     "steady-state error: from the training batches of runs with a target; the KL of other "

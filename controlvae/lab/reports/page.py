@@ -79,6 +79,7 @@ def write_report(
             headline=headline,
             verdicts=verdicts,
             data_warning=_data_warning(runs),
+            warnings=_group_warnings(runs),
             curves=curves,
             images=images,
             texts=texts,
@@ -145,6 +146,18 @@ def _data_warning(runs: Sequence[ReportRun]) -> str | None:
         return None
     groups = "; ".join(f"{join_names(group)} on {data}" for data, group in names.items())
     return f"These runs have different data, so their nats are not comparable: {groups}."
+
+
+def _group_warnings(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
+    """Return each distinct warning once, with the names of the runs it applies to."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for warning in run.warnings:
+            names.setdefault(warning, []).append(run.name)
+    return [
+        (f"all {len(runs)} runs" if 2 < len(group) == len(runs) else join_names(group), warning)
+        for warning, group in names.items()
+    ]
 
 
 def _commands(runs: Sequence[ReportRun]) -> list[str]:

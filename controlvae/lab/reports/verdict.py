@@ -1,11 +1,13 @@
 """The verdict of a report in words: which runs hold their targets, and what each gains and pays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from controlvae.diagnostics.collapse import count_used_latents
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import format_nats
+from controlvae.lab.evaluation.registry import Metric, find_metric
 from controlvae.lab.reports.target_error import TargetError, is_on_target, measure_target_error
 from controlvae.lab.runs.folder import last_tenth, look_up
 from controlvae.lab.runs.loaded import format_count
@@ -38,26 +40,10 @@ class RunVerdict:
     comparison: str = ""  # gains and costs against the baseline; empty without one
 
 
-@dataclass(frozen=True)
-class _Quantity:
-    """A number that runs are compared by."""
-
-    name: str
-    path: str  # in metrics.json
-    unit: str
-    digits: int
-    better: Literal["higher", "lower", ""]
-    logged: bool = False  # also a column of the log
-
-
-_COMPARED = (
-    _Quantity("reconstruction error", "reconstruction", " nats", 2, "lower", logged=True),
-    _Quantity("ELBO", "elbo", " nats", 2, "higher", logged=True),
-    _Quantity("active latents", "active_units", "", 0, "higher"),
-    _Quantity("FID", "fid.samples.score", "", 2, "lower"),
-    _Quantity("MIG", "mig_sampled.score", "", 3, "higher"),
-    _Quantity("KL", "kl", " nats", 2, "", logged=True),
-)
+# Paths in metrics.json. The first three are columns of the log, too.
+_LOGGED = ("reconstruction", "elbo", "kl")
+_COMPARED = (*_LOGGED, "fid.samples.score", "mig_sampled.score")
+_USED_LATENTS = Metric("", "used latents", "latents", "higher", decimals=0)
 
 
 def report_verdict(outcomes: Sequence[Outcome]) -> tuple[str, list[RunVerdict]]:
@@ -74,12 +60,13 @@ def _headline(verdicts: Sequence[RunVerdict]) -> str:
     held = [verdict.name for verdict in verdicts if verdict.status == "on target"]
     missed = [verdict.name for verdict in verdicts if verdict.status == "off target"]
     total = len(held) + len(missed)
+    if all(verdict.status == "not trained" for verdict in verdicts):
+        return "Nothing has been trained yet."
     if total == 0:
         return "None of these runs has a target." if len(verdicts) > 1 else "No target was set."
-    if len(verdicts) == 1:
-        return "The run holds its target." if held else "The run misses its target."
     if total == 1:
-        return f"{held[0]} holds its target." if held else f"{missed[0]} misses its target."
+        name = (held or missed)[0] if len(verdicts) > 1 else "The run"
+        return f"{name} {'holds' if held else 'misses'} its target."
     if not missed:
         return f"All {total} runs with a target hold it."
     if not held:
@@ -145,15 +132,13 @@ def compare_outcomes(outcome: Outcome, baseline: Outcome) -> str:
         _evaluated_on(outcome) == _evaluated_on(baseline)
     )
     gains, costs, others = [], [], []
-    for quantity in _COMPARED:
-        difference = _difference(quantity, outcome, baseline, are_evaluated)
-        if difference is None:
-            continue
-        text = f"{quantity.name} {_signed(difference, quantity.digits)}{quantity.unit}"
-        rounded = round(difference, quantity.digits)
-        if not quantity.better or rounded == 0:
+    for metric, difference in _differences(outcome, baseline, are_evaluated):
+        unit = " nats" if metric.unit.startswith("nats") else ""
+        text = f"{metric.name} {_signed(difference, metric.decimals)}{unit}"
+        rounded = round(difference, metric.decimals)
+        if metric.better is None or rounded == 0:
             others.append(text)
-        elif (rounded > 0) == (quantity.better == "higher"):
+        elif (rounded > 0) == (metric.better == "higher"):
             gains.append(text)
         else:
             costs.append(text)
@@ -172,21 +157,29 @@ def _evaluated_on(outcome: Outcome) -> str | None:
     return format_count(metrics["examples"], metrics.get("split", "all"))
 
 
-def _difference(
-    quantity: _Quantity, outcome: Outcome, baseline: Outcome, are_evaluated: bool
-) -> float | None:
-    if are_evaluated:
-        values = [look_up(each.metrics, quantity.path) for each in (outcome, baseline)]
-    elif quantity.logged:
-        column = quantity.path
-        values = [
-            last_tenth(each.records, column) if column in each.records[-1] else None
+def _differences(
+    outcome: Outcome, baseline: Outcome, are_evaluated: bool
+) -> Iterator[tuple[Metric, float]]:
+    """Yield each metric that both runs have, with its difference."""
+    for path in _COMPARED if are_evaluated else _LOGGED:
+        first, second = (
+            look_up(each.metrics, path) if are_evaluated else _final_mean(each, path)
             for each in (outcome, baseline)
-        ]
-    else:
-        return None
-    first, second = values
-    return None if first is None or second is None else first - second
+        )
+        if first is not None and second is not None:
+            yield find_metric(path), first - second
+    counts = [
+        (each.metrics if are_evaluated else each.records[-1]).get("kl_per_latent")
+        for each in (outcome, baseline)
+    ]
+    if None not in counts:
+        first, second = map(count_used_latents, counts)
+        yield _USED_LATENTS, first - second
+
+
+def _final_mean(outcome: Outcome, column: str) -> float | None:
+    is_logged = column in outcome.records[-1]
+    return last_tenth(outcome.records, column) if is_logged else None
 
 
 def _signed(value: float, digits: int) -> str:

@@ -171,10 +171,10 @@ def test_report_shows_critic_accuracy_and_bias(tmp_path):
             "".join(json.dumps({"step": 500 * n, **line}) + "\n" for n in range(1, 30))
         )
     page = write_report(folders, tmp_path / "both.html").read_text()
-    assert "<td>0.20</td><td>0.61</td></tr>" in page
-    assert "<td>90.15 (biased)</td><td>–</td></tr>" in page
+    assert "<td>0.20</td><td>90.15 (biased)</td></tr>" in page
+    assert "<td>0.61</td><td>–</td></tr>" in page
     assert (
         page.count("too high by about (latents − 1) log(examples)") == 2
     )  # under the curve and the numbers
-    assert "Of shapes2d-beta-tc the estimate is that of a minibatch" in page
+    assert "For shapes2d-beta-tc, the estimate is that of a minibatch" in page
     assert "biased" not in write_report(folders[:1], tmp_path / "one.html").read_text()

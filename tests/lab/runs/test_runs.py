@@ -509,7 +509,7 @@ def test_text_run_resumes_exactly_and_is_evaluated(tmp_path, capsys):
     assert within("reconstruct", one, "--columns", 2, cwd=tmp_path).stdout.count("code  ") == 2
     page = (one / "report.html").read_text()
     assert "The preset text-quick with other settings" in page
-    for words in ("Sentences from the prior", "What a code keeps", "The paper&#x27;s curve"):
+    for words in ("Sentences from the prior", "Reconstructed sentences", "The paper&#39;s curve"):
         assert words in page
 
 
