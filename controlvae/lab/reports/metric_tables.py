@@ -95,8 +95,7 @@ def image_table(runs: Sequence[ReportRun]) -> TableView | None:
     shown = [
         metric
         for metric in _IMAGE_METRICS
-        if _has_metric(evaluated, metric)
-        and not (best_is_last and metric.path.startswith("best."))
+        if _has_metric(evaluated, metric) and not (best_is_last and metric.path.startswith("best."))
     ]
     notes = merge_notes(
         [(run.name, note) for run in evaluated for note in image_notes(run.metrics)]

@@ -263,7 +263,9 @@ def _final_values(folder: RunFolder, measured_on: str) -> FinalValues | None:
 
 
 def _control_response(folders: Sequence[RunFolder]) -> ControlResponse | None:
-    responses = [response for folder in folders if (response := measure_step_response(folder)) is not None]
+    responses = [
+        response for folder in folders if (response := measure_step_response(folder)) is not None
+    ]
     if not responses:
         return None
     settled = [response["settling_time"] for response in responses]

@@ -43,6 +43,7 @@ class RunVerdict:
 # Paths in metrics.json. The first three are columns of the log, too.
 _LOGGED = ("reconstruction", "elbo", "kl")
 _COMPARED = (*_LOGGED, "fid.samples.score", "mig_sampled.score")
+_LATENTS = "kl_per_latent"
 _USED_LATENTS = Metric("", "used latents", "latents", "higher", decimals=0)
 
 
@@ -168,13 +169,14 @@ def _differences(
         )
         if first is not None and second is not None:
             yield find_metric(path), first - second
-    counts = [
-        (each.metrics if are_evaluated else each.records[-1]).get("kl_per_latent")
+    latents = [
+        kl_per_latent
         for each in (outcome, baseline)
+        if (kl_per_latent := (each.metrics if are_evaluated else each.records[-1]).get(_LATENTS))
     ]
-    if None not in counts:
-        first, second = map(count_used_latents, counts)
-        yield _USED_LATENTS, first - second
+    if len(latents) == 2:
+        count, reference = map(count_used_latents, latents)
+        yield _USED_LATENTS, count - reference
 
 
 def _final_mean(outcome: Outcome, column: str) -> float | None:

@@ -66,7 +66,12 @@ def test_headline_counts_runs_with_a_target():
 def test_comparison_separates_gains_from_costs():
     evaluated = {"reconstruction": 28.0, "elbo": -46.0, "kl": 18.0, "kl_per_latent": [2.0] * 9}
     run = Outcome("a", log(), {**EVALUATION, **evaluated, "fid": {"samples": {"score": 60.0}}})
-    baseline = {"reconstruction": 31.5, "elbo": -43.5, "kl": 12.0, "kl_per_latent": [2.0] * 7 + [0.001] * 2}
+    baseline = {
+        "reconstruction": 31.5,
+        "elbo": -43.5,
+        "kl": 12.0,
+        "kl_per_latent": [2.0] * 7 + [0.001] * 2,
+    }
     vae = plain_vae(metrics={**EVALUATION, **baseline, "fid": {"samples": {"score": 64.5}}})
     text = compare_outcomes(run, vae)
     gains, costs, kl = text.partition(": ")[2].partition(". ")[0].split("; ")
