@@ -11,8 +11,8 @@ from controlvae import __version__
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
 from controlvae.lab.io import write_text
+from controlvae.lab.reports.comparison_tables import image_table, number_table, score_table
 from controlvae.lab.reports.dialog_section import text_views
-from controlvae.lab.reports.metric_tables import image_table, number_table, score_table
 from controlvae.lab.reports.notes import describe_data
 from controlvae.lab.reports.report_run import ReportRun, read_runs
 from controlvae.lab.reports.sections import curve_figures, image_section, run_sections

@@ -22,8 +22,8 @@ from controlvae.lab.plots.mutual_information import (
     dominant_factors,
     plot_mutual_information,
 )
+from controlvae.lab.reports.comparison_tables import BIASED_NOTE, is_biased
 from controlvae.lab.reports.dialog_section import DialogView, dialog_view
-from controlvae.lab.reports.metric_tables import BIASED_NOTE, is_biased
 from controlvae.lab.reports.notes import describe_data
 from controlvae.lab.reports.report_run import ReportRun
 from controlvae.lab.reports.views import (
@@ -33,7 +33,7 @@ from controlvae.lab.reports.views import (
     embed_raster,
     join_names,
 )
-from controlvae.laws.log_domain import Logarithmic
+from controlvae.laws.log_domain import LogDomainFeedback
 
 _SAMPLES_CAPTION = "Decoded from the prior N(0, I)."
 _RECONSTRUCTIONS_CAPTION = "Data above, reconstructions from the posterior mean below."
@@ -108,7 +108,7 @@ def curve_figures(runs: Sequence[ReportRun], embedder: FigureEmbedder) -> list[F
 
 
 def _beta_figure(run: ReportRun, embedder: FigureEmbedder) -> FigureView:
-    logarithmic = isinstance(run.experiment.control, Logarithmic)
+    logarithmic = isinstance(run.experiment.control, LogDomainFeedback)
     terms = " and its two terms" if _has_terms(run) else ""
     caption = f"The weight β of the {QUANTITY_LABELS[run.trace.weighted]}{terms}."
     return embedder.embed(plot_beta([run.trace], logarithmic), caption)
@@ -117,7 +117,7 @@ def _beta_figure(run: ReportRun, embedder: FigureEmbedder) -> FigureView:
 def _has_terms(run: ReportRun) -> bool:
     """Return True if the log has proportional and integral terms that add up to β."""
     law = run.experiment.control
-    return not law.open_loop and not isinstance(law, Logarithmic)
+    return not law.open_loop and not isinstance(law, LogDomainFeedback)
 
 
 def image_section(runs: Sequence[ReportRun]) -> ImageSection:

@@ -9,7 +9,7 @@ from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import format_nats
 from controlvae.lab.evaluation.registry import Metric, find_metric
 from controlvae.lab.reports.target_error import TargetError, is_on_target, measure_target_error
-from controlvae.lab.runs.folder import last_tenth, look_up
+from controlvae.lab.runs.folder import look_up, mean_of_last_tenth
 from controlvae.lab.runs.loaded import format_count
 
 Status = Literal["on target", "off target", "no target", "not trained"]
@@ -80,7 +80,7 @@ def _judge(outcome: Outcome, outcomes: Sequence[Outcome]) -> RunVerdict:
         return RunVerdict(outcome.name, "not trained", "has not been trained yet.")
     error = measure_target_error(outcome.records, outcome.controlled)
     if error is None:
-        kl = last_tenth(outcome.records, "kl")
+        kl = mean_of_last_tenth(outcome.records, "kl")
         status: Status = "no target"
         text = f"has no target: {outcome.weight}, and the KL ends at {format_nats(kl)} nats."
     else:
@@ -181,7 +181,7 @@ def _differences(
 
 def _final_mean(outcome: Outcome, column: str) -> float | None:
     is_logged = column in outcome.records[-1]
-    return last_tenth(outcome.records, column) if is_logged else None
+    return mean_of_last_tenth(outcome.records, column) if is_logged else None
 
 
 def _signed(value: float, digits: int) -> str:

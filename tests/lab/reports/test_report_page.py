@@ -16,7 +16,7 @@ from controlvae.lab.config import override, preset
 from controlvae.lab.evaluation.elbo import measure_step_response
 from controlvae.lab.plots.figure_files import save_pixels
 from controlvae.lab.plots.image_grid import reconstruction_pixels_file, tile_images
-from controlvae.lab.reports.metric_tables import image_table, number_table, score_table
+from controlvae.lab.reports.comparison_tables import image_table, number_table, score_table
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.report_run import read_runs
 from controlvae.lab.runs.folder import RunFolder

@@ -18,7 +18,7 @@ from controlvae.lab.reports.measurement_notes import image_notes, number_notes, 
 from controlvae.lab.reports.notes import merge_notes
 from controlvae.lab.reports.report_run import ReportRun
 from controlvae.lab.reports.views import TableView
-from controlvae.lab.runs.folder import last_tenth, look_up
+from controlvae.lab.runs.folder import look_up, mean_of_last_tenth
 
 BIASED_NOTE = (
     "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
@@ -174,7 +174,7 @@ def _final_mean(trace: Trace, column: str) -> str | None:
     """Format the mean of a log column over the last tenth; None if the log does not have it."""
     if not trace.records or column not in trace.records[-1]:
         return None
-    return format_nats(last_tenth(trace.records, column)) + (
+    return format_nats(mean_of_last_tenth(trace.records, column)) + (
         " (biased)" if is_biased(trace) else ""
     )
 
