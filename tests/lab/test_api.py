@@ -146,6 +146,17 @@ def test_evaluate_and_report(trained, tmp_path):
         lab.report([path], tmp_path / "report.pdf")
 
 
+def test_report_skips_unreadable_runs(trained, tmp_path, capsys):
+    for name in ("good", "corrupt"):
+        shutil.copytree(trained.folder.path, tmp_path / name)
+    (tmp_path / "corrupt" / "experiment.json").write_text("{")
+    page = lab.report(tmp_path, tmp_path / "report.html", examples=50)
+    assert page.is_file()
+    assert "skipped" in capsys.readouterr().err
+    with pytest.raises(UserError, match="corrupt"):
+        lab.report(tmp_path / "corrupt", progress=False)
+
+
 def test_loaded_run_samples_and_reconstructs(trained):
     assert trained.sample(5).shape == (5, *trained.shape)
     x = trained.examples.batch(torch.arange(3))

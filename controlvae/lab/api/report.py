@@ -12,7 +12,7 @@ from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder
-from controlvae.lab.training.display import make_display
+from controlvae.lab.training.display import Display, make_display
 
 RunSource = LoadedRun | RunFolder | str | Path
 
@@ -29,7 +29,8 @@ def report(
 ) -> Path:
     """Write an HTML report with curves, images, numbers and the commands that repeat the runs.
 
-    Runs that have not been evaluated are evaluated first.
+    Runs that have not been evaluated are evaluated first. Of several runs, those that cannot be
+    read are skipped with a message, and those that cannot be evaluated are shown without metrics.
 
     Args:
         runs: Run, run folder, folder of runs, or a list of them.
@@ -44,7 +45,7 @@ def report(
         The path of the report.
 
     Raises:
-        UserError: If a run cannot be read, or its data is missing.
+        UserError: If no run can be read, or the data of a single run is missing.
     """
     sources = [runs] if isinstance(runs, LoadedRun | RunFolder | str | Path) else list(runs)
     if not sources:
@@ -52,20 +53,42 @@ def report(
     if out is not None:
         _check_html_path(Path(out))
     paths = [as_folder(source).path for source in sources]
-    folders = list(dict.fromkeys(folder for path in paths for folder in find_runs(path)))
-    for folder in folders:
-        folder.records()  # a corrupt log is refused before anything is measured
     display, chosen = make_display(progress), pick_device(device)
+    found = list(dict.fromkeys(folder for path in paths for folder in find_runs(path)))
+    folders = _select_readable(found, display)  # before anything is measured
     root = None if data_root is None else Path(data_root)
     for number, folder in enumerate(folders, start=1):
-        if latest_step(folder.checkpoints) is not None:
-            position = f"{number} of {len(folders)}" if len(folders) > 1 else ""
-            evaluate_run(
-                folder, chosen, root, display, examples=examples, fid=fid, position=position
-            )
-        elif folder.metrics() is None:
-            display.note(f"{folder.path} has no checkpoint, so it is not evaluated")
+        position = f"{number} of {len(folders)}" if len(folders) > 1 else ""
+        try:
+            if latest_step(folder.checkpoints) is not None:
+                evaluate_run(
+                    folder, chosen, root, display, examples=examples, fid=fid, position=position
+                )
+            elif folder.metrics() is None:
+                display.note(f"{folder.path} has no checkpoint, so it is not evaluated")
+        except UserError as error:
+            if len(folders) == 1:
+                raise
+            display.note(f"{folder.path}: not evaluated: {error}")
     return write_report(folders, _default_path(paths, folders) if out is None else Path(out))
+
+
+def _select_readable(folders: Sequence[RunFolder], display: Display) -> list[RunFolder]:
+    """Return the runs whose files can be read. Raise UserError if there is none."""
+    readable, errors = [], []
+    for folder in folders:
+        try:
+            folder.experiment()
+            folder.records()
+            folder.metrics()
+            readable.append(folder)
+        except UserError as error:
+            errors.append(error)
+    if not readable:
+        raise errors[-1]
+    for error in errors:
+        display.note(f"skipped: {error}")
+    return readable
 
 
 def _check_html_path(path: Path) -> None:

@@ -795,7 +795,7 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
 
     run = request.getfixturevalue(kind)
     expected = make_sample_grid(run, 4)
-    monkeypatch.setattr("controlvae.lab.runs.loaded.load_dataset", missing)
+    monkeypatch.setattr("controlvae.lab.runs.data.load_dataset", missing)
     alone = load_run(run.folder)
     assert type(alone.examples) is type(run.examples)
     np.testing.assert_array_equal(make_sample_grid(alone, 4), expected)
