@@ -86,8 +86,8 @@ def _select_readable(folders: Sequence[RunFolder], display: Display) -> list[Run
             errors.append(error)
     if not readable:
         raise errors[-1]
-    for error in errors:
-        display.note(f"skipped: {error}")
+    for unreadable in errors:
+        display.note(f"skipped: {unreadable}")
     return readable
 
 

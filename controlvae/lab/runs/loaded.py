@@ -174,15 +174,7 @@ def load_run(
     if not len(examples):
         message = f"{folder.path}: loaded without its data: {examples.source}"
         warnings.warn(message, MissingDataWarning, stacklevel=2)
-    model = build(experiment, examples)
-    optimise_layers(model)
-    try:
-        model.load_state_dict(strip_prefix(saved.tensors, "model."))
-    except RuntimeError:
-        raise UserError(
-            f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited? "
-            "Restore the file, or train in another folder"
-        ) from None
+    model = _build_model(folder, experiment, examples, saved)
     return LoadedRun(
         folder,
         experiment,
@@ -356,6 +348,21 @@ def _load_checkpoint(folder: RunFolder, experiment: Experiment) -> checkpoint.Ch
         message = f"{folder.path}: {line}; using that of step {saved.step:,}"
         warnings.warn(message, stacklevel=3)
     return saved
+
+
+def _build_model(
+    folder: RunFolder, experiment: Experiment, examples: Dataset, saved: checkpoint.Checkpoint
+) -> Model:
+    model = build(experiment, examples)
+    optimise_layers(model)
+    try:
+        model.load_state_dict(strip_prefix(saved.tensors, "model."))
+    except RuntimeError:
+        raise UserError(
+            f"the checkpoint in {folder.path} does not fit its experiment.json; was it edited? "
+            "Restore the file, or train in another folder"
+        ) from None
+    return model
 
 
 def _with_factors(experiment: Experiment, table: str | None, folder: RunFolder) -> Experiment:
