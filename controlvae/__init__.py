@@ -1,4 +1,4 @@
-"""A thermostat for variational autoencoders: set the KL in nats, and a controller moves its weight.
+"""Control of the KL of variational autoencoders: set a target in nats, and β moves to reach it.
 
 Names load on first use, so that `controlvae --help` starts without importing torch.
 """
@@ -41,6 +41,7 @@ _MODULES = (
     "simulation",
     "tuning",
 )
+# Module of each public name. All other public names are laws.
 _HOMES = {
     "Controller": "controller",
     "Health": "diagnostics.health",
@@ -51,7 +52,7 @@ _HOMES = {
     "kp_limit": "tuning",
     "measure_target": "tuning",
     "target_range": "tuning",
-}  # every other public name is a law
+}
 __all__ = [
     "PI",
     "PID",
@@ -87,7 +88,8 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+# A type checker would otherwise accept any name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from controlvae._controller_arguments import expand_laws, read_targets
 from controlvae._cuda_graph import GraphKey, GraphReplay, is_capturable, is_eager
 from controlvae._distributed import count_ranks, mean_over_ranks
 from controlvae._saved_state import PENDING_FIELDS, identify_laws, read_saved_state
@@ -64,7 +65,7 @@ class Controller:
         sync_ranks: bool = True,
         delayed: bool = False,
     ) -> None:
-        self.laws = _expand_laws(law, models)
+        self.laws = expand_laws(law, models)
         self.models = models if isinstance(law, Law) else len(self.laws)
         for name, count in (("accumulate", accumulate), ("models", self.models)):
             if count is not None and (not isinstance(count, int) or count < 1):
@@ -191,8 +192,8 @@ class Controller:
     def state(self) -> Any:
         """State of the law, a named tuple of floats or of tensors that the next step overwrites.
 
-        Reading it does not synchronise with the host. For laws of several kinds it has the fields of
-        all of them, and a field that a model's law does not have is zero.
+        Reading it does not synchronise with the host. For laws of several kinds it has the fields
+        of all of them, and a field that a model's law does not have is zero.
         """
         return self._layout.state_type(*self._rows())
 
@@ -244,7 +245,7 @@ class Controller:
         """
         self._check_model(model)
         laws = self.laws if model is None else (self.laws[model],)
-        values = _read_targets(target, laws)
+        values = read_targets(target, laws)
         if self._block is None and self.models is None:
             law = self.laws[0]
             assert isinstance(law, Feedback)
@@ -400,42 +401,6 @@ class Controller:
             if any(fixed) if isinstance(fixed, list) else fixed:
                 arguments.append(f"target moved to {target}")
         return f"Controller({', '.join(arguments)})"
-
-
-def _expand_laws(law: Law | Sequence[Law], models: int | None) -> tuple[Law, ...]:
-    """Return one law for each model."""
-    laws = [law] if isinstance(law, Law) else list(law) if isinstance(law, Sequence) else []
-    if not laws or not all(isinstance(each, Law) for each in laws):
-        raise TypeError(
-            f"law must be a law such as PI(target=18.0), or a sequence of laws, got {law!r}"
-        )
-    if not isinstance(law, Law):
-        if models not in (None, len(laws)):
-            raise ValueError(f"models must be None or the number of laws {len(laws)}, got {models}")
-        return tuple(laws)
-    return (law,) * models if isinstance(models, int) else (law,)
-
-
-def _read_targets(target: float | Tensor, laws: Sequence[Law]) -> Tensor:
-    """Return the set point of each law as float64, after validation by the law."""
-    for law in laws:
-        if not isinstance(law, Feedback):
-            raise ValueError(f"{law} is open-loop and has no target to set")
-    if isinstance(target, Law | str):
-        raise TypeError(
-            f"target must be a number of nats, got {target!r}; pass a schedule to the law instead"
-        )
-    values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
-    if values.dim() > 1 or values.numel() not in (1, len(laws)):
-        raise ValueError(
-            f"target must be one number, or one for each of {len(laws)} models, "
-            f"got shape {tuple(values.shape)}"
-        )
-    values = values.detach().expand(len(laws))
-    for law, value in zip(laws, values.tolist(), strict=True):
-        assert isinstance(law, Feedback)
-        law.check_target(value)
-    return values
 
 
 def _is_saturated(law: Law, unclamped: float) -> bool:

@@ -39,9 +39,9 @@ class Plant:
                \qquad \mathrm{KL} = e^{x} (1 + \sigma \varepsilon)
 
     Use it to compare laws and gains near the weights of the log it was fitted to. It does not model
-    that a network keeps learning, so that the weight which holds a KL drifts for thousands of steps.
-    Nor does it model the jump of an untrained network's KL in its first steps, or collapse. A log in
-    which the weight moved through a wide range is most informative. If the misfit is above
+    that a network keeps learning, so that the weight which holds a KL drifts for thousands of
+    steps. Nor does it model the jump of an untrained network's KL in its first steps, or collapse.
+    A log in which the weight moved through a wide range is most informative. If the misfit is above
     `GOOD_MISFIT`, the model does not describe the log.
 
     >>> Plant(kl_at_one=12.0, slope=0.4, lag=60).settles_at(0.25)
@@ -54,8 +54,8 @@ class Plant:
         start: KL of the untrained model in nats.
         noise: σ, the relative standard deviation of a batch's KL.
         misfit: Relative rms error on the log the model was fitted to.
-        weight_ratio: Ratio of the largest to the smallest weight in that log. Below `WIDE_WEIGHT_RATIO` the
-            slope is uncertain.
+        weight_ratio: Ratio of the largest to the smallest weight in that log. Below
+            `WIDE_WEIGHT_RATIO` the slope is uncertain.
     """
 
     kl_at_one: float
@@ -82,8 +82,9 @@ class Plant:
         """Fit the model to the logs of one or more runs.
 
         Records have `step`, `beta`, `kl` and, for the noise, `kl_sd`. Without `kl_sd` a record is
-        taken as one batch, and the noise is estimated from differences of neighbours. A first window
-        whose standard deviation exceeds its mean is the jump of an untrained network and is skipped.
+        taken as one batch, and the noise is estimated from differences of neighbours. A first
+        window whose standard deviation exceeds its mean is the jump of an untrained network and is
+        skipped.
 
         Args:
             *logs: Records of each run.
@@ -150,7 +151,7 @@ def simulate(
         raise TypeError(f"law must be a law such as PI(target=18.0), got {law!r}")
     if law.controls_reconstruction:
         raise ValueError(
-            f"law must control the KL, got {type(law).__name__}, which controls the reconstruction; "
+            f"law must control the KL, but {type(law).__name__} controls the reconstruction; "
             "a plant models the KL only"
         )
     if steps < 1 or log_every < 1:

@@ -1,4 +1,4 @@
-"""What the examples share: data, a small VAE in torch, the arguments, and the figure of a KL at its target."""
+"""Shared parts of the examples: data, a small VAE in torch, arguments, and a figure of the KL."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,18 +12,25 @@ from torch import Tensor, nn
 
 
 class Trace(NamedTuple):
-    """What an example shows: the KL of every step or epoch against the set point, and the weight that did it."""
+    """KL and weight of every step or epoch, and the target of the KL."""
 
     target: float
     kl: list[float]
     beta: list[float]
 
-    def end(self) -> float:
-        """The mean KL over the last fifth."""
+    def final_kl(self) -> float:
+        """Return the mean KL over the last fifth."""
         last = self.kl[-max(1, len(self.kl) // 5) :]
         return sum(last) / len(last)
 
     def draw(self, path: Path, units: str = "nats per example", time: str = "step") -> None:
+        """Draw KL and weight over time, and print the final KL.
+
+        Args:
+            path: Image file to write.
+            units: Units of the KL.
+            time: Label of the time axis.
+        """
         import matplotlib
 
         matplotlib.use("Agg")
@@ -33,13 +40,8 @@ class Trace(NamedTuple):
             2, 1, sharex=True, figsize=(6, 4.5), layout="constrained"
         )
         above.plot(self.kl, linewidth=0.8, label="KL")
-        above.axhline(
-            self.target,
-            color="black",
-            linestyle="--",
-            linewidth=0.8,
-            label=f"target {self.target:g}",
-        )
+        line = {"color": "black", "linestyle": "--", "linewidth": 0.8}
+        above.axhline(self.target, **line, label=f"target {self.target:g}")
         above.set(ylabel=f"KL ({units})", ylim=(0, 2.5 * self.target))
         above.legend()
         below.plot(self.beta, linewidth=0.8, color="tab:orange")
@@ -47,35 +49,42 @@ class Trace(NamedTuple):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
         plt.close(figure)
-        print(f"KL {self.end():.2f} over the last fifth, target {self.target:g}; figure in {path}")
+        print(f"mean KL of the last fifth {self.final_kl():.2f}, target {self.target:g}")
+        print(f"figure written to {path}")
 
 
-def arguments(
-    given: Sequence[str] | None, about: str | None, steps: int = 2_000
+def parse_arguments(
+    argv: Sequence[str] | None, description: str | None, steps: int = 2_000
 ) -> argparse.Namespace:
-    """`--steps N` and `--out figure.png`."""
-    parser = argparse.ArgumentParser(description=about)
+    """Parse `--steps N` and `--out figure.png`.
+
+    Args:
+        argv: Arguments, or None for those of the command line.
+        description: Text of the help.
+        steps: Default number of steps.
+    """
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--steps", type=int, default=steps, help="optimiser steps (default %(default)s)"
     )
     parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("kl.png"),
-        help="where the figure goes (default %(default)s)",
+        "--out", type=Path, default=Path("kl.png"), help="figure to write (default %(default)s)"
     )
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
 def binary_vectors(seed: int = 0) -> np.ndarray:
-    """4,096 vectors of 64 bits from 16 groups, float32."""
+    """Return 4,096 float32 vectors of 64 bits from 16 clusters."""
     random = np.random.default_rng(seed)
-    chances = np.tile(random.random((16, 64)), (256, 1))
-    return (random.random(chances.shape) < chances).astype(np.float32)
+    probabilities = np.tile(random.random((16, 64)), (256, 1))
+    return (random.random(probabilities.shape) < probabilities).astype(np.float32)
 
 
 class SmallVAE(nn.Module):
-    """Linear encoder and decoder, eight latents; returns reconstruction and KL in nats per example."""
+    """VAE with a linear encoder and decoder and eight latents.
+
+    It returns the reconstruction loss and the KL, in nats per example.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,15 +1,18 @@
-"""A VAE held at 8 nats in a plain PyTorch loop: `python examples/plain_loop.py --out kl.png`, a few seconds."""
+"""Keep the KL of a VAE at 8 nats in a plain PyTorch loop.
+
+`python examples/plain_loop.py --out kl.png` takes a few seconds.
+"""
 
 from collections.abc import Sequence
 
 import torch
-from common import SmallVAE, Trace, arguments, binary_vectors
+from common import SmallVAE, Trace, binary_vectors, parse_arguments
 
 import controlvae as cv
 
 
-def main(given: Sequence[str] | None = None) -> Trace:
-    options = arguments(given, __doc__)
+def main(argv: Sequence[str] | None = None) -> Trace:
+    options = parse_arguments(argv, __doc__)
     torch.manual_seed(0)
     data, model = torch.from_numpy(binary_vectors()), SmallVAE()
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -1,4 +1,6 @@
-"""A loop under Hugging Face's accelerate, held at 8 nats; the controller is in the accelerator's checkpoints.
+"""Keep the KL at 8 nats in a loop under Hugging Face's accelerate.
+
+The accelerator's checkpoints contain the controller.
 
 `pip install accelerate`, then `python examples/with_accelerate.py --out kl.png`.
 """
@@ -8,14 +10,14 @@ from collections.abc import Sequence
 
 import torch
 from accelerate import Accelerator
-from common import SmallVAE, Trace, arguments, binary_vectors
+from common import SmallVAE, Trace, binary_vectors, parse_arguments
 from torch.utils.data import DataLoader
 
 import controlvae as cv
 
 
-def main(given: Sequence[str] | None = None) -> Trace:
-    options = arguments(given, __doc__)
+def main(argv: Sequence[str] | None = None) -> Trace:
+    options = parse_arguments(argv, __doc__)
     torch.manual_seed(0)
     accelerator, model = Accelerator(cpu=True), SmallVAE()
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)

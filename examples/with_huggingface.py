@@ -1,4 +1,4 @@
-"""A model held at 8 nats under Hugging Face's Trainer.
+"""Keep the KL of a model at 8 nats with Hugging Face's Trainer.
 
 `pip install transformers accelerate`, then `python examples/with_huggingface.py --out kl.png`.
 """
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 
 import torch
-from common import SmallVAE, Trace, arguments, binary_vectors
+from common import SmallVAE, Trace, binary_vectors, parse_arguments
 from torch import Tensor, nn
 from transformers import PrinterCallback, TrainingArguments
 
@@ -16,7 +16,7 @@ from controlvae.integrations.huggingface import ControlledTrainer
 
 
 class Model(nn.Module):
-    """Returns the reconstruction as `loss`, and `kl` beside it."""
+    """Model that returns the reconstruction as `loss`, and the KL as `kl`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,8 +27,8 @@ class Model(nn.Module):
         return {"loss": recon, "kl": kl}
 
 
-def main(given: Sequence[str] | None = None) -> Trace:
-    options = arguments(given, __doc__)
+def main(argv: Sequence[str] | None = None) -> Trace:
+    options = parse_arguments(argv, __doc__)
     data = [{"x": row} for row in torch.from_numpy(binary_vectors())]
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(

@@ -1,4 +1,6 @@
-"""A Keras 3 model held at 8 nats, on the backend that `KERAS_BACKEND` names: torch unless it says jax.
+"""Keep the KL of a Keras 3 model at 8 nats.
+
+The environment variable `KERAS_BACKEND` selects the backend; the default is torch.
 
 `pip install keras`, then `python examples/with_keras.py --out kl.png`.
 """
@@ -10,11 +12,11 @@ from typing import Any
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import keras
-from common import Trace, arguments, binary_vectors
+from common import Trace, binary_vectors, parse_arguments
 from keras import ops
 
 import controlvae as cv
-from controlvae.integrations.keras import KLControl, KLControlLog
+from controlvae.integrations.keras import KLControlLayer, KLControlLog
 
 
 class VAE(keras.Model):
@@ -22,7 +24,7 @@ class VAE(keras.Model):
         super().__init__()
         self.encoder, self.decoder = keras.layers.Dense(16), keras.layers.Dense(64)
         self.noise = keras.random.SeedGenerator(0)
-        self.control = KLControl(law)
+        self.control = KLControlLayer(law)
 
     def call(self, x: Any, training: bool = False) -> Any:
         mean, log_variance = ops.split(self.encoder(x), 2, axis=1)
@@ -34,14 +36,14 @@ class VAE(keras.Model):
 
 
 def summed_cross_entropy(x: Any, logits: Any) -> Any:
-    """In nats per example, as the KL is: Keras's own losses average over pixels."""
+    """Return nats per example, like the KL. The losses of Keras average over pixels."""
     return ops.sum(ops.binary_crossentropy(x, logits, from_logits=True), axis=-1)
 
 
 class Recorder(KLControlLog):
-    """Looks at every batch, for the figure."""
+    """Callback that records every batch for the figure."""
 
-    def __init__(self, control: KLControl, trace: Trace) -> None:
+    def __init__(self, control: KLControlLayer, trace: Trace) -> None:
         super().__init__(control)
         self.trace = trace
 
@@ -51,8 +53,8 @@ class Recorder(KLControlLog):
         self.trace.beta.append(stats["beta"])
 
 
-def main(given: Sequence[str] | None = None) -> Trace:
-    options = arguments(given, __doc__)
+def main(argv: Sequence[str] | None = None) -> Trace:
+    options = parse_arguments(argv, __doc__)
     keras.utils.set_random_seed(0)
     data, trace = binary_vectors(), Trace(8.0, [], [])
     model = VAE(cv.Auto(target=8.0, reach_in=500))

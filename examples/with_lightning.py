@@ -1,4 +1,4 @@
-"""A LightningModule held at 8 nats, with gradients accumulated over two batches.
+"""Keep the KL of a LightningModule at 8 nats, with gradients accumulated over two batches.
 
 `pip install lightning`, then `python examples/with_lightning.py --out kl.png`.
 """
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from common import SmallVAE, Trace, arguments, binary_vectors
+from common import SmallVAE, Trace, binary_vectors, parse_arguments
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -32,7 +32,7 @@ class Module(LightningModule):
 
 
 class Recorder(Callback):
-    """Keeps what `KLControl` logged, for the figure; a logger such as TensorBoard gets the same."""
+    """Callback that records what `KLControl` logs; a logger such as TensorBoard gets the same."""
 
     def __init__(self, target: float) -> None:
         self.trace = Trace(target, [], [])
@@ -43,8 +43,8 @@ class Recorder(Callback):
             self.trace.beta.append(trainer.callback_metrics["control/beta"].item())
 
 
-def main(given: Sequence[str] | None = None) -> Trace:
-    options = arguments(given, __doc__)
+def main(argv: Sequence[str] | None = None) -> Trace:
+    options = parse_arguments(argv, __doc__)
     torch.manual_seed(0)
     loader = DataLoader(torch.from_numpy(binary_vectors()), batch_size=64, shuffle=True)
     control, recorder = KLControl(cv.Auto(target=8.0, reach_in=500)), Recorder(8.0)

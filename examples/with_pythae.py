@@ -1,4 +1,4 @@
-"""pythae's VAE held at 8 nats by pythae's trainer.
+"""Keep the KL of pythae's VAE at 8 nats with pythae's trainer.
 
 `pip install pythae`, then `python examples/with_pythae.py --out kl.png`.
 """
@@ -7,18 +7,18 @@ import tempfile
 from collections.abc import Sequence
 
 import torch
-from common import Trace, arguments, binary_vectors
+from common import Trace, binary_vectors, parse_arguments
 from pythae.data.datasets import BaseDataset
 from pythae.models import VAE, VAEConfig
 from pythae.trainers import BaseTrainerConfig
 from pythae.trainers.training_callbacks import TrainingCallback
 
 import controlvae as cv
-from controlvae.integrations.pythae import ControlledTrainer
+from controlvae.integrations.pythae import ControlledPythaeTrainer
 
 
 class Recorder(TrainingCallback):
-    """Looks at the controller after every step; pythae itself shows a callback no KL."""
+    """Callback that reads the controller after every step; pythae passes no KL to callbacks."""
 
     def __init__(self, target: float) -> None:
         self.trace, self.controller = Trace(target, [], []), None
@@ -29,8 +29,8 @@ class Recorder(TrainingCallback):
         self.trace.beta.append(stats["beta"])
 
 
-def main(given: Sequence[str] | None = None) -> Trace:
-    options = arguments(given, __doc__)
+def main(argv: Sequence[str] | None = None) -> Trace:
+    options = parse_arguments(argv, __doc__)
     data = torch.from_numpy(binary_vectors())
     model = VAE(VAEConfig(input_dim=(64,), latent_dim=8, reconstruction_loss="bce"))
     recorder = Recorder(8.0)
@@ -42,7 +42,7 @@ def main(given: Sequence[str] | None = None) -> Trace:
             learning_rate=1e-3,
             no_cuda=True,
         )
-        trainer = ControlledTrainer(
+        trainer = ControlledPythaeTrainer(
             model,
             BaseDataset(data, torch.zeros(len(data))),
             training_config=settings,

@@ -1,4 +1,4 @@
-"""scVI held at 12 nats per cell, on counts made up here.
+"""Keep the KL of scVI at 12 nats per cell, on synthetic counts.
 
 `pip install scvi-tools`, then `python examples/with_scvi.py --out kl.png`.
 """
@@ -8,23 +8,23 @@ from collections.abc import Sequence
 import anndata
 import numpy as np
 import scvi
-from common import Trace, arguments
+from common import Trace, parse_arguments
 
 import controlvae as cv
 from controlvae.integrations.scvi import ControlledTrainingPlan
 
 
-def cells(seed: int = 0) -> anndata.AnnData:
-    """2,048 cells of 8 kinds, 100 genes."""
+def make_cells(seed: int = 0) -> anndata.AnnData:
+    """Return 2,048 cells of 8 types with 100 genes."""
     random = np.random.default_rng(seed)
     rates = random.gamma(1.0, 3.0, (8, 100))[random.integers(8, size=2_048)]
     return anndata.AnnData(random.poisson(rates).astype(np.float32))
 
 
-def main(given: Sequence[str] | None = None) -> Trace:
-    options = arguments(given, __doc__)
+def main(argv: Sequence[str] | None = None) -> Trace:
+    options = parse_arguments(argv, __doc__)
     scvi.settings.seed = 0
-    data = cells()
+    data = make_cells()
     scvi.model.SCVI.setup_anndata(data)
     model = scvi.model.SCVI(data, n_hidden=64, n_latent=8)
     model._training_plan_cls = ControlledTrainingPlan

@@ -1,4 +1,4 @@
-"""The controller in a loop: kinds and dtypes, no host synchronisation, compilation, resuming, accumulation, ranks."""
+"""Tests of the controller: dtypes, synchronisation, compilation, resuming, accumulation, ranks."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ import controlvae as cv
 
 
 class NoHostSync(TorchDispatchMode):
-    """Fails on any operation that would make the host wait for the device."""
+    """Mode that fails on any operation that makes the host wait for the device."""
 
     FORBIDDEN = ("_local_scalar_dense", "is_nonzero", "nonzero", "equal")
 
@@ -29,13 +29,13 @@ class NoHostSync(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_the_guard_sees_a_sync():
+def test_guard_detects_a_synchronisation():
     with pytest.raises(AssertionError, match="synchronises"), NoHostSync():
         torch.tensor(1.0).item()
 
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
-def test_tensors_never_wait_for_the_device(law):
+def test_tensor_steps_never_synchronise(law):
     control = cv.Controller(law)
     values = [torch.tensor(x) for x in TRACE]
     with NoHostSync():
@@ -47,7 +47,7 @@ def test_tensors_never_wait_for_the_device(law):
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_tensor_comes_back_in_its_own_dtype_without_gradient(law, dtype):
+def test_weight_has_the_measurements_dtype_and_no_gradient(law, dtype):
     kl = torch.tensor(20.0, dtype=dtype, requires_grad=True)
     weight = cv.Controller(law).step(kl)
     assert (weight.dtype, weight.device, weight.shape) == (dtype, kl.device, kl.shape)
@@ -56,19 +56,19 @@ def test_a_tensor_comes_back_in_its_own_dtype_without_gradient(law, dtype):
     assert isinstance(cv.Controller(law).step(20), float)
 
 
-def test_a_weight_kept_for_backward_survives_later_steps():
+def test_weight_in_a_graph_survives_later_steps():
     control = cv.Controller(cv.PI(18.0))
     kl = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
     losses = [control.step(kl) * kl, control.beta * kl, control.step(kl) * kl]
     sum(losses).backward()
-    assert kl.grad.item() == pytest.approx(
-        sum(loss.item() for loss in losses) / 20.0
-    )  # each weight, as it was
+    weights = sum(loss.item() for loss in losses) / 20.0
+    assert kl.grad.item() == pytest.approx(weights)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_compiled_equals_eager(law):
-    torch._dynamo.reset()  # or the laws before this one count as recompilations of the same function
+    # Otherwise earlier laws count as recompilations of the same function.
+    torch._dynamo.reset()
     eager, compiled = cv.Controller(law), cv.Controller(law)
     step = torch.compile(lambda kl: compiled.step(kl) * kl, fullgraph=True, backend="aot_eager")
     look = torch.compile(lambda kl: compiled.beta * kl, fullgraph=True, backend="aot_eager")
@@ -82,7 +82,7 @@ def test_inductor_equals_eager_inside_a_training_step():
     torch._dynamo.reset()
     eager, compiled = cv.Controller(cv.PI(18.0)), cv.Controller(cv.PI(18.0)).to("cpu")
     step = torch.compile(lambda recon, kl: recon + compiled.step(kl) * kl, fullgraph=True)
-    for x in [30.0, 25.0, 22.0, 17.0, 19.0, 18.5]:  # the weight stays inside its bounds
+    for x in [30.0, 25.0, 22.0, 17.0, 19.0, 18.5]:  # β stays inside its bounds
         recon, kl = torch.tensor(100.0), torch.tensor(x)
         torch.testing.assert_close(step(recon, kl), recon + eager.step(kl) * kl, rtol=1e-6, atol=0)
     assert 0.0 < eager.beta.item() < 1.0
@@ -97,9 +97,8 @@ def test_resuming_changes_nothing(law, kind):
     first, second = cv.Controller(law), cv.Controller(law)
     begun = [first.step(kind(x)) for x in TRACE[:6]]
     saved = first.state_dict()
-    [
-        first.step(kind(x)) for x in TRACE[6:]
-    ]  # a saved state is a copy: the run going on must not change it
+    for x in TRACE[6:]:  # a saved state is a copy, which later steps must not change
+        first.step(kind(x))
     if kind is float:
         saved = json.loads(json.dumps(saved))
     second.load_state_dict(saved)
@@ -108,14 +107,14 @@ def test_resuming_changes_nothing(law, kind):
     ]
 
 
-def test_a_vector_of_models_can_be_saved_before_its_first_step():
+def test_several_models_can_be_saved_before_the_first_step():
     saved = cv.Controller(cv.PI(target=3.0), models=2).state_dict()
     later = cv.Controller(cv.PI(target=3.0), models=2)
     later.load_state_dict(saved)
     assert later.step(torch.tensor([1.0, 9.0])).shape == (2,)
 
 
-def test_loading_keeps_the_address_a_captured_graph_reads():
+def test_loading_keeps_the_address_of_the_state():
     control = cv.Controller(cv.PI(18.0)).to("cpu")
     address = control.state.beta.data_ptr()
     control.step(torch.tensor(30.0))
@@ -126,7 +125,7 @@ def test_loading_keeps_the_address_a_captured_graph_reads():
 
 @pytest.mark.parametrize("kind", [float, torch.tensor])
 @pytest.mark.parametrize("law", [cv.PI(18.0, kp=0.5), cv.PID(18.0, kp=0.02, kd=0.1)], ids=repr)
-def test_a_new_target_moves_beta_by_the_integral_alone(law, kind):
+def test_new_target_changes_beta_by_the_integral_only(law, kind):
     control = cv.Controller(law)
     for x in [25.0] * 30:
         before = float(control.step(kind(x)))
@@ -139,7 +138,7 @@ def test_a_new_target_moves_beta_by_the_integral_alone(law, kind):
 @pytest.mark.parametrize(
     "kind", [np.float32, np.array, torch.tensor, lambda x: torch.tensor(x, requires_grad=True)]
 )
-def test_a_target_of_any_kind_leaves_the_state_as_it_was(kind):
+def test_target_of_any_kind_becomes_a_float(kind):
     for law in (
         cv.LagrangeMultiplier(kind(18.0), alpha=1e-4, beta_init=0.9),
         cv.Capacity(kind(18.0)),
@@ -150,7 +149,7 @@ def test_a_target_of_any_kind_leaves_the_state_as_it_was(kind):
         assert type(control.beta) is float
 
 
-def test_a_default_device_is_not_that_of_what_stays_on_the_host():
+def test_host_tensors_ignore_the_default_device():
     control, plant = cv.Controller(cv.PI(18.0)), cv.Plant(kl_at_one=12.0, slope=0.4, lag=60)
     expected = cv.simulate(cv.PI(18.0), plant, 100)
     control.step(torch.tensor(20.0))
@@ -159,7 +158,7 @@ def test_a_default_device_is_not_that_of_what_stays_on_the_host():
         assert cv.simulate(cv.PI(18.0), plant, 100) == expected
 
 
-def test_a_new_capacity_is_all_or_nothing_as_the_old_one():
+def test_new_capacity_keeps_bang_bang_control():
     control = cv.Controller(cv.Capacity(10.0, gamma=100.0))
     control.step(12.0)
     control.set_target(20.0)
@@ -168,7 +167,7 @@ def test_a_new_capacity_is_all_or_nothing_as_the_old_one():
     assert control.step(0.5) == 100.0
 
 
-def test_a_new_target_ends_a_ramp():
+def test_new_target_replaces_a_schedule():
     control = cv.Controller(cv.PI(cv.Staircase(0.5, 18.0, 0.15, every=1)))
     control.step(1.0)
     control.set_target(7.0)
@@ -176,7 +175,7 @@ def test_a_new_target_ends_a_ramp():
     assert control.stats()["target"] == 7.0
 
 
-def test_a_vector_of_models_is_its_models_apart():
+def test_several_models_equal_separate_controllers():
     laws = [cv.PI(16.0), cv.PI(16.0), cv.LagrangeMultiplier(18.0), cv.Constant(4.0)]
     together, apart = cv.Controller(laws), [cv.Controller(law) for law in laws]
     for x in TRACE:
@@ -188,7 +187,7 @@ def test_a_vector_of_models_is_its_models_apart():
 
 
 @pytest.mark.parametrize("kind", [float, torch.tensor])
-def test_accumulation_moves_once_per_optimiser_step(kind):
+def test_accumulation_updates_once_per_optimiser_step(kind):
     whole, parts = cv.Controller(cv.PI(18.0)), cv.Controller(cv.PI(18.0), accumulate=4)
     for x in (30.0, 28.0, 26.0):
         weights = {float(parts.step(kind(x + shift))) for shift in (-3.0, -1.0, 1.0, 3.0)}
@@ -199,7 +198,7 @@ def test_accumulation_moves_once_per_optimiser_step(kind):
 
 @pytest.fixture(params=["host", "device"])
 def path(request, monkeypatch):
-    """Tensors as they are taken on the host, and as operations, which is what a GPU sees."""
+    """Run a test on the float path of host tensors, and on the tensor operations of a GPU."""
     if request.param == "device":
         monkeypatch.setattr("controlvae.controller.as_host_scalars", lambda value, block: None)
 
@@ -208,7 +207,7 @@ def path(request, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "models"), [(float, None), (torch.tensor, None), (torch.tensor, 1)]
 )
-def test_a_window_ends_early_where_it_is_said_to(kind, models):
+def test_last_ends_a_window_early(kind, models):
     whole, parts = (
         cv.Controller(cv.PI(18.0)),
         cv.Controller(cv.PI(18.0), models=models, accumulate=4),
@@ -225,7 +224,7 @@ def test_a_window_ends_early_where_it_is_said_to(kind, models):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
-def test_on_the_host_a_tensor_is_a_number(law):
+def test_host_tensor_equals_a_number(law):
     numbers, tensors, vector = cv.Controller(law), cv.Controller(law), cv.Controller(law, models=1)
     for x in TRACE:
         weight = tensors.step(torch.tensor(x, dtype=torch.float64))
@@ -239,7 +238,7 @@ def test_on_the_host_a_tensor_is_a_number(law):
 
 
 @pytest.mark.usefixtures("path")
-def test_a_state_that_a_gradient_needs_is_not_overwritten_unseen():
+def test_autograd_detects_an_overwritten_state():
     control, kl = (
         cv.Controller(cv.PI(18.0)),
         torch.tensor(20.0, dtype=torch.float64, requires_grad=True),
@@ -252,7 +251,7 @@ def test_a_state_that_a_gradient_needs_is_not_overwritten_unseen():
 
 
 @pytest.mark.usefixtures("path")
-def test_what_was_pending_is_dropped_where_nothing_accumulates():
+def test_pending_sum_is_dropped_without_accumulation():
     begun = cv.Controller(cv.PI(18.0), accumulate=4)
     for _ in range(2):
         begun.step(torch.tensor(100.0))
@@ -262,7 +261,7 @@ def test_what_was_pending_is_dropped_where_nothing_accumulates():
     assert after.state_dict()["pending_count"] == 0
 
 
-def test_it_shows_how_it_was_made_and_a_target_that_was_moved():
+def test_repr_shows_arguments_and_a_new_target():
     control = cv.Controller(cv.Auto(18.0), accumulate=4)
     assert repr(control) == f"Controller({cv.Auto(18.0)!r}, accumulate=4)"
     control.set_target(10.0)
@@ -276,7 +275,7 @@ def test_it_shows_how_it_was_made_and_a_target_that_was_moved():
 
 
 @pytest.mark.parametrize("kind", [float, torch.tensor])
-def test_a_delayed_weight_is_the_one_of_the_batch_before(kind):
+def test_delayed_weight_is_that_of_the_previous_batch(kind):
     prompt, late = (cv.Controller(cv.PI(target=3.0), delayed=delayed) for delayed in (False, True))
     first = float(late.beta)
     weights = [
@@ -286,7 +285,7 @@ def test_a_delayed_weight_is_the_one_of_the_batch_before(kind):
     assert after == pytest.approx((first, *at_once[:-1]))
 
 
-def test_stats_name_the_parts():
+def test_stats_contain_the_terms():
     control = cv.Controller(cv.PI(18.0, beta_min=0.2))
     control.step(25.0)
     stats = control.stats()
@@ -296,7 +295,7 @@ def test_stats_name_the_parts():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_bad_micro_batch_spoils_its_own_step_alone(bad):
+def test_unusable_micro_batch_affects_its_own_step_only(bad):
     spoilt, other = (cv.Controller(cv.PI(8.0), accumulate=2) for _ in range(2))
     for value in (bad, 3.0, 3.0, 5.0):
         spoilt.step(torch.tensor(value))
@@ -306,7 +305,7 @@ def test_a_bad_micro_batch_spoils_its_own_step_alone(bad):
     assert spoilt.state_dict()["pending_sum"].item() == 0
 
 
-def test_a_controller_first_used_in_inference_goes_on_in_training():
+def test_controller_first_used_in_inference_mode_can_train():
     control, several, other = (
         cv.Controller(cv.PI(8.0)),
         cv.Controller(cv.PI(8.0), models=2),
@@ -325,7 +324,7 @@ def test_a_controller_first_used_in_inference_goes_on_in_training():
     assert torch.equal(kl.grad, beta.float())
 
 
-def test_a_weight_too_large_for_float16_is_the_largest_there_is():
+def test_float16_weight_is_clamped_to_the_largest_number():
     control = cv.Controller(cv.Constant(1e6))
     assert (
         control.step(torch.tensor(3.0, dtype=torch.float16)).item()
@@ -333,7 +332,7 @@ def test_a_weight_too_large_for_float16_is_the_largest_there_is():
     )
 
 
-def test_each_model_is_given_a_target_that_its_law_can_hold():
+def test_each_target_is_checked_by_its_law():
     control = cv.Controller([cv.PI(18.0), cv.Geco(-400.0)])
     control.set_target(torch.tensor([20.0, -500.0]))
     assert control.target.tolist() == [20.0, -500.0]
@@ -341,7 +340,7 @@ def test_each_model_is_given_a_target_that_its_law_can_hold():
         control.set_target(torch.tensor([-20.0, -500.0]))
 
 
-def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
+def test_target_of_one_model_changes_that_model_only():
     laws = [cv.PI(9.0), cv.PI(9.0), cv.Auto(9.0), cv.PID(9.0)]
     together, alone = cv.Controller(laws), [cv.Controller(law) for law in laws]
     for step, measured in enumerate(
@@ -382,12 +381,12 @@ def test_the_target_of_one_model_moves_as_it_would_alone_and_the_others_stay():
         (lambda c: cv.Auto(8.0, beta_init=None), "initial weight"),
     ],
 )
-def test_misuse_says_what_to_do(call, message):
+def test_misuse_raises_with_the_value(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call(cv.Controller(cv.PI(18.0)))
 
 
-def test_a_python_step_costs_less_than_five_microseconds():
+def test_float_step_costs_less_than_five_microseconds():
     control = cv.Controller(cv.PI(18.0))
     tries = (
         min(timeit.repeat(lambda: control.step(17.0), number=500, repeat=200)) / 500

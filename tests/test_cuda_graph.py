@@ -1,4 +1,4 @@
-"""A controller's update, recorded and replayed: when it is, and that nothing changes but the time it takes."""
+"""Tests of captured updates: when a graph is captured, and that replaying it changes no number."""
 
 import copy
 import pickle
@@ -15,114 +15,113 @@ EVERY, LAST = GraphKey(False, 4, True), GraphKey(True, 4, True)
 
 
 @dataclass
-class Again:
-    """A stand-in for a captured graph: the same update, on the same memory, into the same memory."""
+class FakeGraph:
+    """Stand-in for a captured graph: the same update on the same tensors."""
 
     update: object
     state: torch.Tensor
     measured: torch.Tensor
     weight: torch.Tensor
-    how: GraphKey
+    key: GraphKey
 
     def replay(self):
-        self.weight.copy_(self.update(self.state, self.measured, self.how))
+        self.weight.copy_(self.update(self.state, self.measured, self.key))
 
 
 @pytest.fixture
-def recordings(monkeypatch):
-    """How each recording was made, in order; nothing of it runs before it is replayed."""
-    made = []
+def captured_keys(monkeypatch):
+    """Replace the capture by a fake and return the list of captured keys."""
+    keys = []
 
-    def record(update, state, measured, how):
-        made.append(how)
-        own = torch.empty_like(measured), torch.empty_like(measured)
-        return CapturedUpdate(Again(update, state, *own, how), state, *own)
+    def capture_update(update, state, measured, key):
+        keys.append(key)
+        buffers = torch.empty_like(measured), torch.empty_like(measured)
+        return CapturedUpdate(FakeGraph(update, state, *buffers, key), state, *buffers)
 
-    monkeypatch.setattr(_cuda_graph, "capture_update", record)
-    return made
+    monkeypatch.setattr(_cuda_graph, "capture_update", capture_update)
+    return keys
 
 
-def moved(state, measured, how):
-    """An update that depends on all it is given, and writes its state in place."""
-    state.mul_(0.5).add_(measured * (2 if how.last else 1) + how.accumulate)
+def update_in_place(state, measured, key):
+    """Update that depends on all its arguments."""
+    state.mul_(0.5).add_(measured * (2 if key.last else 1) + key.accumulate)
     return state + 1
 
 
-def both(one, state, plain, measured, how=EVERY):
-    """The same update replayed, or not, and made plainly."""
-    got = one.advance(moved, state, torch.tensor(measured), how).clone()
-    assert got.equal(moved(plain, torch.tensor(measured), how))
-    assert state.equal(plain)
+def check_update(replay, state, expected, measured, key=EVERY):
+    """Compare an update through `replay` with the plain one."""
+    weight = replay.advance(update_in_place, state, torch.tensor(measured), key).clone()
+    assert weight.equal(update_in_place(expected, torch.tensor(measured), key))
+    assert state.equal(expected)
 
 
-def test_replayed_updates_are_those_made_one_operation_at_a_time(recordings):
-    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
+def test_replayed_updates_equal_eager_updates(captured_keys):
+    replay, state, expected = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(40):
-        both(one, state, plain, float(step), LAST if step % 4 == 3 else EVERY)
-    assert recordings == [EVERY, LAST]
+        check_update(replay, state, expected, float(step), LAST if step % 4 == 3 else EVERY)
+    assert captured_keys == [EVERY, LAST]
 
 
-def test_an_update_that_is_done_otherwise_from_now_on_is_captured_anew(recordings):
-    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
+def test_new_options_are_captured_separately(captured_keys):
+    replay, state, expected = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(30):
-        both(one, state, plain, float(step), GraphKey(False, 4 if step < 20 else 8, True))
-    assert [how.accumulate for how in recordings] == [4, 8]
+        key = GraphKey(False, 4 if step < 20 else 8, True)
+        check_update(replay, state, expected, float(step), key)
+    assert [key.accumulate for key in captured_keys] == [4, 8]
 
 
-def test_a_state_that_lies_elsewhere_is_captured_anew_and_not_without_end(recordings):
-    one, plain = GraphReplay(), torch.tensor(3.0)
+def test_moved_state_is_captured_a_limited_number_of_times(captured_keys):
+    replay, expected = GraphReplay(), torch.tensor(3.0)
     for step in range(60):
-        state = plain.clone()
-        both(one, state, plain, float(step))
-    assert 1 < len(recordings) < 20
+        state = expected.clone()
+        check_update(replay, state, expected, float(step))
+    assert 1 < len(captured_keys) < 20
 
 
-def test_where_there_is_no_room_to_record_updates_are_made_as_they_are(monkeypatch):
-    asked = []
-    monkeypatch.setattr(_cuda_graph, "capture_update", lambda *how: asked.append(how))
-    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
+def test_failed_capture_falls_back_to_eager_updates(monkeypatch):
+    attempts = []
+    monkeypatch.setattr(_cuda_graph, "capture_update", lambda *args: attempts.append(args))
+    replay, state, expected = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(40):
-        both(one, state, plain, float(step))
-    assert len(asked) == 1
+        check_update(replay, state, expected, float(step))
+    assert len(attempts) == 1
 
 
-def test_a_short_loop_records_nothing(recordings):
-    one, state, plain = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
+def test_short_loop_captures_nothing(captured_keys):
+    replay, state, expected = GraphReplay(), torch.tensor(3.0), torch.tensor(3.0)
     for step in range(5):
-        both(one, state, plain, float(step))
-    assert recordings == []
+        check_update(replay, state, expected, float(step))
+    assert captured_keys == []
 
 
 @dataclass(frozen=True)
-class Own(cv.PI):
-    """A law of a user's own, which may ask the device for a number."""
+class CustomLaw(cv.PI):
+    """User-supplied law, which may read a number from the device."""
 
 
 @dataclass(frozen=True)
-class Ramp(cv.Linear):
-    """Likewise a ramp."""
+class CustomSchedule(cv.Linear):
+    """User-supplied schedule."""
 
 
-def test_laws_of_this_package_are_captured_and_no_others():
-    assert is_capturable(
-        [cv.PI(18.0), cv.Auto(18.0), cv.PI(cv.Linear(1.0, 18.0, steps=5)), cv.Constant(1.0)]
-    )
-    assert not is_capturable([cv.PI(18.0), Own(18.0)])
-    assert not is_capturable([cv.PI(Ramp(1.0, 18.0, steps=5))])
+def test_only_laws_of_this_package_are_captured():
+    ramp = cv.Linear(1.0, 18.0, steps=5)
+    assert is_capturable([cv.PI(18.0), cv.Auto(18.0), cv.PI(ramp), cv.Constant(1.0)])
+    assert not is_capturable([cv.PI(18.0), CustomLaw(18.0)])
+    assert not is_capturable([cv.PI(CustomSchedule(1.0, 18.0, steps=5))])
 
 
+@pytest.mark.parametrize("laws", [[cv.PI(18.0)] * 2, [cv.PI(18.0), cv.Constant(1.0)]], ids=str)
 @pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda control: pickle.loads(pickle.dumps(control))]
+    "duplicate", [copy.deepcopy, lambda control: pickle.loads(pickle.dumps(control))]
 )
-def test_a_copy_moves_a_state_of_its_own(copied):
-    control = cv.Controller(cv.PI(18.0), models=2)
+def test_copy_has_its_own_state(duplicate, laws):
+    control = cv.Controller(laws)
     control.step(torch.tensor([20.0, 10.0]))
-    control._replay._captured[EVERY] = "of the first one's state"  # as on a GPU after some steps
-    other = copied(control)
+    control._replay._captured[EVERY] = "a graph of the original"  # as on a GPU after some steps
+    other = duplicate(control)
     assert other._replay._captured == {}
-    before = control.beta
-    assert other.step(torch.tensor([30.0, 12.0])).equal(
-        copied(control).step(torch.tensor([30.0, 12.0]))
-    )
+    before, measured = control.beta, torch.tensor([30.0, 12.0])
+    assert other.step(measured).equal(duplicate(control).step(measured))
     assert control.beta.equal(before)
     assert not other.beta.equal(before)

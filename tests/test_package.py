@@ -20,6 +20,7 @@ CORE = [
     "errors",
     "laws",
     "_cuda_graph",
+    "_controller_arguments",
     "_distributed",
     "_saved_state",
     "_state_layout",
@@ -169,6 +170,38 @@ def test_the_library_imports_no_other_framework():
     code = "import sys, controlvae; [getattr(controlvae, name) for name in dir(controlvae)]; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not FRAMEWORKS & set(done.stdout.split())
+
+
+CORE_ONLY = """
+import importlib.abc, sys
+
+LAB_ONLY = {"safetensors", "typer", "rich", "matplotlib", "PIL", "jinja2", "scipy", "sklearn"}
+
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in LAB_ONLY:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import torch
+import controlvae as cv
+from controlvae.metrics import mig
+
+control = cv.Controller(cv.Auto(target=18.0))
+control.step(torch.tensor(25.0))
+factors = torch.randint(3, (500, 2), generator=torch.Generator().manual_seed(0))
+codes = factors + 0.1 * torch.randn(500, 2, generator=torch.Generator().manual_seed(1))
+health = cv.Health()
+health.update(codes, torch.full_like(codes, -2.0))
+print(control.beta.item() > 0, mig(codes, factors).score > 0.5, health.read().used_latents)
+"""
+
+
+def test_core_runs_without_the_packages_of_the_lab():
+    done = subprocess.run(
+        [sys.executable, "-c", CORE_ONLY], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["True", "True", "2"], done.stderr
 
 
 CLIENT = """

@@ -22,7 +22,7 @@ def require_kl_law(law: Law) -> Law:
         raise UserError(f"law must be a law such as Auto(target=18.0), got {law!r}")
     if law.controls_reconstruction:
         raise UserError(
-            f"law must control the KL, got {type(law).__name__}, which controls the reconstruction; "
+            f"law must control the KL, but {type(law).__name__} controls the reconstruction; "
             "use Auto or PI"
         )
     return law

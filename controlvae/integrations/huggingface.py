@@ -1,8 +1,8 @@
 """Integration with Hugging Face: any `Trainer`, with its KL kept at a target.
 
-Needs `pip install transformers accelerate`. A custom loop under `accelerate` needs nothing from this
-file: a `Controller` has a state dict, so `accelerator.register_for_checkpointing(controller)` saves
-and restores it.
+Needs `pip install transformers accelerate`. A custom loop under `accelerate` needs nothing from
+this file: a `Controller` has a state dict, so
+`accelerator.register_for_checkpointing(controller)` saves and restores it.
 """
 
 import json

@@ -40,10 +40,10 @@ class KLControlLayer(keras.layers.Layer):
     >>> self.control = KLControlLayer(cv.PI(target=18.0))  # in the model's __init__
     >>> self.control(kl, training=training)  # in its call; kl has shape (batch,), in nats
 
-    The input is the KL of each example, summed over latents. The layer returns it unchanged. The law
-    updates with every training batch, and not in evaluation. Pass `training` explicitly, because
-    some backends do not. The state is a float32 variable and is saved with the weights; the law is
-    saved with the model. The reconstruction must have the same units: summed over the data's
+    The input is the KL of each example, summed over latents. The layer returns it unchanged. The
+    law updates with every training batch, and not in evaluation. Pass `training` explicitly,
+    because some backends do not. The state is a float32 variable and is saved with the weights; the
+    law is saved with the model. The reconstruction must have the same units: summed over the data's
     dimensions, averaged over the batch.
 
     Args:
@@ -128,7 +128,8 @@ class KLControlLog(keras.callbacks.Callback):
     def read_stats(self) -> dict[str, float]:
         """Return the layer's stats, also within `fit`."""
         if hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()  # within `fit` the JAX backend holds variables in its own state
+            # Within `fit` the JAX backend keeps the values of variables in its own state.
+            self.model.jax_state_sync()
         return self.control.stats()
 
 

@@ -28,9 +28,9 @@ class KLControl(Callback):
     >>> self.log("kl", kl)  # nats per example: summed over latents, averaged over the batch
     >>> return reconstruction + self.beta * kl
 
-    The law updates once per optimiser step, on the mean over micro-batches and ranks, and every rank
-    gets the same weight. It does not update if no batch of the step logged a KL. The callback logs
-    `control/kl_target`, `control/kl` and `control/beta`. The state is part of the trainer's
+    The law updates once per optimiser step, on the mean over micro-batches and ranks, and every
+    rank gets the same weight. It does not update if no batch of the step logged a KL. The callback
+    logs `control/kl_target`, `control/kl` and `control/beta`. The state is part of the trainer's
     checkpoint. Several callbacks can control several terms, each under its own names.
 
     Args:
@@ -45,7 +45,7 @@ class KLControl(Callback):
         self.steps = PerOptimiserStep(law)
         if law.controls_reconstruction and kl == "kl":
             raise UserError(
-                f"kl must name the logged reconstruction for {type(law).__name__}, got 'kl': log it "
+                f"kl must name the reconstruction for {type(law).__name__}, got 'kl': log it "
                 "and build KLControl(law, kl='recon')"
             )
         self.controller = self.steps.controller

@@ -21,10 +21,10 @@ class ControlledPythaeTrainer(BaseTrainer):
 
     >>> trainer = ControlledPythaeTrainer(VAE(config), data, training_config=..., law=cv.Auto(18.0))
 
-    It works for models whose loss is reconstruction + weight · KL, such as VAE, BetaVAE, VAE_IAF and
-    VAMP, and raises an error for others. It saves the last model. pythae saves the one of lowest
-    loss, which means little while the weight moves. Each checkpoint contains the state of the
-    controller as `control.json`.
+    It works for models whose loss is reconstruction + weight · KL, such as VAE, BetaVAE, VAE_IAF
+    and VAMP, and raises an error for others. It saves the last model. pythae saves the one of
+    lowest loss, which means little while the weight moves. Each checkpoint contains the state of
+    the controller as `control.json`.
 
     Args:
         *args: Arguments of `BaseTrainer`.
@@ -56,8 +56,8 @@ class ControlledPythaeTrainer(BaseTrainer):
             is_weighted_sum = bool(rest.abs().max() <= tolerance)
         if not is_weighted_sum:
             raise UserError(
-                f"the loss must be reconstruction + weight * KL, but that of {type(model).__name__} "
-                "is not: its KL cannot be controlled"
+                "the loss must be reconstruction + weight * KL to control the KL, "
+                f"but that of {type(model).__name__} is not"
             )
         self._is_checked = True
 

@@ -36,26 +36,27 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
                - \sum_{j \le t} \frac{16}{T(j)}\, \epsilon(j),
                \qquad \epsilon = 2\,\frac{v - \mathrm{KL}}{v + \mathrm{KL}}
 
-    In a linear VAE the KL falls by half a nat per latent in use for every e-fold of β. Its logarithm
-    therefore responds to log β with a slope of a few tenths, for all data, networks, units and batch
-    sizes. Gains on logarithms carry over from one model to another, and gains on β do not. Near the
-    set point ε is the relative error. It stays within ±2 when the code has collapsed or exploded.
+    In a linear VAE the KL falls by half a nat per latent in use for every e-fold of β. Its
+    logarithm therefore responds to log β with a slope of a few tenths, for all data, networks,
+    units and batch sizes. Gains on logarithms carry over from one model to another, and gains on β
+    do not. Near the set point ε is the relative error. It stays within ±2 when the code has
+    collapsed or exploded.
 
     The horizon is T = t / 8, between 200 and 2,000 steps. As learning slows down, so does the drift
     of the weight that keeps the KL at its set point, and there is time to average more. The KL is
     averaged over T / 20 batches. If the batches are so noisy that the proportional term alone would
     scatter β by more than 6 %, more batches are averaged and T is at least ten times their number.
-    While ε is beyond ±1/4, the code is still forming, or that of an untrained network is still being
-    reorganised. Learning then limits the KL, not β, and a fast integral would only wind up, so
-    T = 800 + t.
+    While ε is beyond ±1/4, the code is still forming, or that of an untrained network is still
+    being reorganised. Learning then limits the KL, not β, and a fast integral would only wind up,
+    so T = 800 + t.
 
     Use it for images, text and custom models. Do not use it for disentangling, where the slow
     published gains are part of the method: see `PI.paper("disentangling")`.
 
     Args:
         target: Set point in nats per example, or a schedule.
-        reach_in: Constant horizon T that replaces the rule above, 200 steps or more. Use it for a KL
-            that should move slowly.
+        reach_in: Constant horizon T that replaces the rule above, 200 steps or more. Use it for a
+            KL that should move slowly.
         beta_min: Smallest weight, above zero.
         beta_max: Largest weight.
         beta_init: Initial weight.

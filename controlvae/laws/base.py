@@ -248,7 +248,7 @@ class Feedback(Law):
         for name, gain in gains.items():
             if not (math.isfinite(gain) and gain >= 0):
                 raise ValueError(
-                    f"{name} must be zero or positive, got {gain}; the law subtracts the error itself"
+                    f"{name} must be zero or positive, got {gain}; the law has the minus sign"
                 )
         low, high, start = self.beta_min, self.beta_max, self.beta_init
         if not (math.isfinite(low) and low <= high):

@@ -12,7 +12,7 @@ _TARGET_AFTER_COLLAPSE = 3.0
 
 
 class TargetRange(NamedTuple):
-    """Range of set points, from the KL of the plain VAE to the largest that may improve the ELBO."""
+    """Range of set points, from the KL of the plain VAE up to the largest useful one."""
 
     low: float
     high: float
@@ -95,12 +95,12 @@ def advise(kl_vae: float, lowest: float = 0.0, highest: float = math.inf) -> Adv
     band = target_range(kl_vae)
     if not lowest <= kl_vae <= highest:
         raise ValueError(
-            f"kl_vae must lie between lowest and highest, got {kl_vae} outside [{lowest}, {highest}]"
+            f"kl_vae must lie in [lowest, highest] = [{lowest}, {highest}], got {kl_vae}"
         )
     if highest < COLLAPSE_THRESHOLD:
         raise ValueError(
-            f"highest must be at least {COLLAPSE_THRESHOLD:g} nats, got {highest:.2g}: no set point is "
-            "reachable; train longer, or check the encoder and its KL"
+            f"highest must be at least {COLLAPSE_THRESHOLD:g} nats, got {highest:.2g}: no set "
+            "point is reachable; train longer, or check the encoder and its KL"
         )
     reachable = TargetRange(lowest, highest)
     if kl_vae < COLLAPSE_THRESHOLD:

@@ -95,8 +95,8 @@ def advise_from_probes(results: Mapping[float, ProbeResult], beta_max: float) ->
     for weight, kl in kls.items():
         if not math.isfinite(kl):
             raise ValueError(
-                f"the KL must be finite, got {kl} at a weight of {weight:g}: training diverged; use "
-                "a smaller learning rate, or clamp the log-variances"
+                f"the KL must be finite, got {kl} at a weight of {weight:g}: training diverged; "
+                "use a smaller learning rate, or clamp the log-variances"
             )
     kl_vae, kl_at_min = kls[1.0], kls[min(kls)]
     lowest = 0.0 if math.isinf(beta_max) else kls[beta_max]
@@ -128,8 +128,8 @@ def find_doubts(results: Mapping[float, ProbeResult], advice: Advice) -> list[st
         doubts.append(f"{upper}: at a weight of {smallest:g} the KL is {free}")
     elif free.kl > _IMPLAUSIBLE_FACTOR * advice.band.high:
         doubts.append(
-            f"{upper}: {free.kl:,.1f} nats are more than {_IMPLAUSIBLE_FACTOR} times the end of the "
-            "paper's band"
+            f"{upper}: {free.kl:,.1f} nats are more than {_IMPLAUSIBLE_FACTOR} times the end of "
+            "the paper's band"
         )
     return doubts
 

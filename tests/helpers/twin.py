@@ -1,4 +1,4 @@
-"""An independent twin of every law, in plain Python, from the paper's formulas; it shares no code with ours."""
+"""Independent implementation of every law in plain Python, from the formulas of the papers."""
 
 import math
 
@@ -7,13 +7,16 @@ def clip(x, low, high):
     return min(max(x, low), high)
 
 
-def logistic_of_minus(error):
-    """1 / (1 + exp(error)), stable."""
+def sigmoid_of_negative(error):
+    """Return 1 / (1 + exp(error)) without overflow."""
     return 0.0 if error > 709 else 1.0 / (1.0 + math.exp(error))
 
 
-def smoothed(trace, ema):
-    """The moving average of a trace, seeded by its first usable value; None where the measurement is unusable."""
+def moving_average(trace, ema):
+    """Return the moving average of a trace, with None for unusable measurements.
+
+    The first usable value initialises it.
+    """
     average, out = None, []
     for x in trace:
         if not math.isfinite(x):
@@ -27,43 +30,49 @@ def smoothed(trace, ema):
 def pi(
     trace, target, kp, ki, low, high, start, mode, ema=0.0, linear=False, kd=0.0, derivative_ema=0.9
 ):
-    """beta(t) for t = 1..N; `target` is a function of t. `linear` is the PID form."""
+    """Return beta(t) for t = 1..N of PI control, or of PID control if `linear`.
+
+    `target` is a function of t.
+    """
     integral = 0.0 if start is None else start - low
-    clamped_before = 0.0 if start is None else start
-    unclamped_before = low if start is None else start
+    last_clamped = 0.0 if start is None else start
+    last_unclamped = low if start is None else start
     beta = low if start is None else start
-    error_before, slope = None, 0.0
+    last_error, slope = None, 0.0
     betas = []
-    for t, x in enumerate(smoothed(trace, ema), start=1):
+    for t, x in enumerate(moving_average(trace, ema), start=1):
         if x is None:
             betas.append(beta)
             continue
         e = target(t) - x
-        p = -kp * e if linear else kp * logistic_of_minus(e)
+        p = -kp * e if linear else kp * sigmoid_of_negative(e)
         if linear:
-            change = 0.0 if error_before is None else e - error_before
+            change = 0.0 if last_error is None else e - last_error
             slope = derivative_ema * slope + (1 - derivative_ema) * (-kd * change)
         trial = integral - ki * e
         if mode == "none":
             integral = trial
         elif mode == "algorithm1":
-            integral = trial if low <= clamped_before <= high else integral
+            integral = trial if low <= last_clamped <= high else integral
         elif mode == "freeze":
-            integral = trial if low <= unclamped_before <= high else integral
+            integral = trial if low <= last_unclamped <= high else integral
         if mode == "conditional":
-            asked = low + p + trial + slope
-            if not ((asked < low and e > 0) or (asked > high and e < 0)):
+            unclamped = low + p + trial + slope
+            if not ((unclamped < low and e > 0) or (unclamped > high and e < 0)):
                 integral = trial
         else:
-            asked = low + p + integral + slope
-        beta = clip(asked, low, high)
-        clamped_before, unclamped_before, error_before = beta, asked, e
+            unclamped = low + p + integral + slope
+        beta = clip(unclamped, low, high)
+        last_clamped, last_unclamped, last_error = beta, unclamped, e
         betas.append(beta)
     return betas
 
 
 def capacity(trace, target, gamma):
-    """The slope of gamma |KL - C| with respect to the KL; the last one where the KL is unusable."""
+    """Return the slope of gamma |KL - C| with respect to the KL.
+
+    An unusable KL repeats the previous slope.
+    """
     slope, slopes = 0.0, []
     for t, x in enumerate(trace, start=1):
         if math.isfinite(x):
@@ -89,40 +98,43 @@ def cyclical(period, ramp):
 
 
 def auto(trace, target, reach_in, low, high, start):
-    """beta(t) of the law on logarithms; `target` is a function of t. Without `reach_in` its horizon grows."""
+    """Return beta(t) of `Auto`; `target` is a function of t."""
     integral, beta, betas = math.log(start), start, []
-    average, seen, last, variance, distance = None, 0, None, 0.0, 2.0
+    average, count, last_value, variance, distance = None, 0, None, 0.0, 2.0
     for t, x in enumerate(trace, start=1):
         if not math.isfinite(x):
             betas.append(beta)
             continue
-        horizon = reach_in or clip(seen / 8, 200, 2_000)
+        horizon = reach_in or clip(count / 8, 200, 2_000)
         batches = horizon / 20
         if not reach_in and abs(distance) <= 1 / 4:
             batches = max(batches, min(2 * variance / 0.06**2, 200))
         average = x if average is None else average + (x - average) / batches
         relative = distance = 2 * (target(t) - average) / (target(t) + abs(average))
         if not reach_in:
-            horizon = 800 + seen if abs(relative) > 1 / 4 else max(horizon, 10 * batches)
-        if last is not None and abs(relative) <= 1 / 4:
-            variance += (2 * ((x - last) / (abs(x) + abs(last) + 1e-12)) ** 2 - variance) / 100
-        last = x
-        seen += 1
+            horizon = 800 + count if abs(relative) > 1 / 4 else max(horizon, 10 * batches)
+        if last_value is not None and abs(relative) <= 1 / 4:
+            variance += (
+                2 * ((x - last_value) / (abs(x) + abs(last_value) + 1e-12)) ** 2 - variance
+            ) / 100
+        last_value = x
+        count += 1
         trial = integral - 16 / horizon * relative
-        asked = clip(trial - 2 * relative, -50, 50)
+        unclamped = clip(trial - 2 * relative, -50, 50)
         if not (
-            (asked < math.log(low) and relative > 0) or (asked > math.log(high) and relative < 0)
+            (unclamped < math.log(low) and relative > 0)
+            or (unclamped > math.log(high) and relative < 0)
         ):
             integral = trial
-        beta = clip(math.exp(asked), low, high)
+        beta = clip(math.exp(unclamped), low, high)
         betas.append(beta)
     return betas
 
 
 def geco(trace, target, alpha, start, ema):
-    """1 / lambda(t) of Rezende & Viola's update, away from its bounds."""
+    """Return 1 / lambda(t) of the update of Rezende & Viola, away from its bounds."""
     multiplier, betas = 1 / start, []
-    for x in smoothed(trace, ema):
+    for x in moving_average(trace, ema):
         if x is not None:
             multiplier *= math.exp(alpha * (x - target))
         betas.append(1 / multiplier)

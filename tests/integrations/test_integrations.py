@@ -1,4 +1,4 @@
-"""The controller inside other frameworks, each with the real package; skipped where it is not installed."""
+"""Tests of the integrations with the real frameworks; skipped if one is not installed."""
 
 import importlib
 import json
@@ -31,7 +31,7 @@ def _small_models_on_one_thread(monkeypatch):
 
 
 def replay_weight(windows, law=LAW):
-    """The weight after each optimiser step, by the float law on the mean of its micro-batches."""
+    """Return the weight after each optimiser step, computed on floats."""
     control = cv.Controller(law)
     return [control.step(sum(window) / len(window)) for window in windows]
 
@@ -46,12 +46,10 @@ def replay_weight(windows, law=LAW):
         ("scvi", "scvi.train", "scvi-tools"),
     ],
 )
-def test_a_framework_that_is_not_installed_is_named_with_what_brings_it(
-    module, framework, install, monkeypatch
-):
+def test_missing_framework_error_names_the_install_command(module, framework, install, monkeypatch):
     for name in (framework, "lightning.pytorch"):
         monkeypatch.setitem(sys.modules, name, None)
-    if module == "scvi":  # which stands on the one of Lightning
+    if module == "scvi":  # it imports the integration with Lightning
         monkeypatch.setitem(
             sys.modules, "controlvae.integrations.lightning", SimpleNamespace(KLControl=object)
         )
@@ -60,7 +58,7 @@ def test_a_framework_that_is_not_installed_is_named_with_what_brings_it(
         importlib.import_module(f"controlvae.integrations.{module}")
 
 
-# --- examples ---------------------------------------------------------------------------------------------------------
+# examples
 
 
 @pytest.mark.parametrize(
@@ -76,27 +74,27 @@ def test_a_framework_that_is_not_installed_is_named_with_what_brings_it(
         ("with_scvi", "scvi", 600, 0.1),
     ],
 )
-def test_an_example_ends_at_its_target(tmp_path, name, package, steps, within):
+def test_example_reaches_its_target(tmp_path, name, package, steps, within):
     pytest.importorskip(package)
     trace = importlib.import_module(name).main(
         ["--steps", str(steps), "--out", str(tmp_path / "kl.png")]
     )
-    assert trace.end() == pytest.approx(trace.target, rel=within)
+    assert trace.final_kl() == pytest.approx(trace.target, rel=within)
     assert (tmp_path / "kl.png").read_bytes().startswith(b"\x89PNG")
 
 
-# --- JAX --------------------------------------------------------------------------------------------------------------
+# JAX
 
 
 def jax_betas(law, trace):
     jax = pytest.importorskip("jax")
-    from controlvae.integrations.jax import init, update
+    from controlvae.integrations.jax import init_state, update_state
 
     def step(state, kl):
-        state = update(law, state, kl)
+        state = update_state(law, state, kl)
         return state, state
 
-    return jax.jit(lambda values: jax.lax.scan(step, init(law), values)[1])(
+    return jax.jit(lambda values: jax.lax.scan(step, init_state(law), values)[1])(
         jax.numpy.asarray(trace)
     )
 
@@ -119,21 +117,23 @@ def test_jax_equals_the_float_law(law):
         assert getattr(single, field).tolist() == pytest.approx(wanted, rel=1e-4, abs=1e-5)
 
 
-def test_jax_models_side_by_side_and_no_gradient_through_the_weight():
+def test_jax_maps_over_models_without_a_gradient():
     jax = pytest.importorskip("jax")
-    from controlvae.integrations.jax import init, update
+    from controlvae.integrations.jax import init_state, update_state
 
     law, kls = cv.PI(18.0), jax.numpy.array([10.0, 20.0, math.nan])
-    mapped = jax.jit(jax.vmap(lambda state, kl: update(law, state, kl)))(init(law, models=3), kls)
-    assert mapped.beta.tolist() == update(law, init(law, models=3), kls).beta.tolist()
+    mapped = jax.jit(jax.vmap(lambda state, kl: update_state(law, state, kl)))(
+        init_state(law, models=3), kls
+    )
+    assert mapped.beta.tolist() == update_state(law, init_state(law, models=3), kls).beta.tolist()
     assert mapped.beta.tolist() == pytest.approx(
         [cv.Controller(law).step(float(kl)) for kl in kls], rel=1e-5
     )
-    slope = jax.grad(lambda kl: update(law, init(law), kl).beta * kl)(20.0)
+    slope = jax.grad(lambda kl: update_state(law, init_state(law), kl).beta * kl)(20.0)
     assert float(slope) == pytest.approx(cv.Controller(law).step(20.0), rel=1e-6)
 
 
-# --- Lightning --------------------------------------------------------------------------------------------------------
+# Lightning
 
 
 def lightning_fit(
@@ -146,7 +146,11 @@ def lightning_fit(
     on_epoch=None,
     **trainer_settings,
 ):
-    """Seven batches an epoch, no noise: (the KL of every micro-batch, the weight each was given, the callback)."""
+    """Train with seven batches per epoch and without noise.
+
+    Returns:
+        (KL, weight) of every micro-batch, the callback and the trainer.
+    """
     pytest.importorskip("lightning")
     import lightning.pytorch as lightning
 
@@ -194,11 +198,10 @@ def lightning_fit(
     return module.seen, control, trainer
 
 
-def test_lightning_moves_once_per_optimiser_step_also_in_short_windows():
+def test_lightning_updates_once_per_optimiser_step():
     seen, control, trainer = lightning_fit(6, accumulate_grad_batches=3, enable_checkpointing=False)
-    windows = [
-        seen[at:to] for at, to in [(0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 14)]
-    ]  # 3 + 3 + 1 an epoch
+    # Windows of 3, 3 and 1 batches per epoch.
+    windows = [seen[at:to] for at, to in [(0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 14)]]
     after = replay_weight([[kl for kl, _ in window] for window in windows])
     for given, window in zip([0.0, *after], windows, strict=False):
         assert [beta for _, beta in window] == pytest.approx([given] * len(window), rel=1e-6)
@@ -208,7 +211,7 @@ def test_lightning_moves_once_per_optimiser_step_also_in_short_windows():
 
 
 @pytest.mark.parametrize("skipped", [0, 3])
-def test_lightning_counts_no_kl_of_a_batch_that_was_skipped(skipped):
+def test_lightning_ignores_a_skipped_batch(skipped):
     seen, control, _ = lightning_fit(7, skipped=skipped, enable_checkpointing=False)
     assert len(seen) == 6
     assert float(control.controller.beta) == pytest.approx(
@@ -218,7 +221,7 @@ def test_lightning_counts_no_kl_of_a_batch_that_was_skipped(skipped):
 
 @pytest.mark.parametrize("on_epoch", [None, True])
 @pytest.mark.parametrize("unlogged", [(1, 2, 5), (0, 6)])
-def test_lightning_rests_where_no_kl_was_logged(on_epoch, unlogged):
+def test_lightning_does_not_update_without_a_logged_kl(on_epoch, unlogged):
     seen, control, trainer = lightning_fit(
         21, unlogged=unlogged, on_epoch=on_epoch, enable_checkpointing=False
     )
@@ -229,7 +232,7 @@ def test_lightning_rests_where_no_kl_was_logged(on_epoch, unlogged):
     )
 
 
-def test_lightning_resumes_as_if_never_stopped(tmp_path):
+def test_lightning_resuming_changes_nothing(tmp_path):
     from_lightning = pytest.importorskip("lightning.pytorch.callbacks")
     straight, control, _ = lightning_fit(14, enable_checkpointing=False)
     saver = from_lightning.ModelCheckpoint(
@@ -243,7 +246,7 @@ def test_lightning_resumes_as_if_never_stopped(tmp_path):
     assert after.state_dict() == control.state_dict()
 
 
-def test_lightning_says_what_is_missing():
+def test_lightning_misuse_raises():
     lightning = pytest.importorskip("lightning.pytorch")
     from controlvae.integrations.lightning import KLControl
 
@@ -267,13 +270,14 @@ class Write(Callback):
     def on_train_end(self, trainer, module):
         control = trainer.callbacks[0].controller
         with open(f"{sys.argv[1]}/{trainer.global_rank}.json", "w") as file:
-            json.dump({"seen": module.seen, "beta": float(control.beta), "step": float(control.state.step)}, file)
-t.lightning_fit(4, buffer=True, callbacks=[Write()], strategy="ddp_fork", devices=2, accumulate_grad_batches=2,
-                enable_checkpointing=False)
+            beta, step = float(control.beta), float(control.state.step)
+            json.dump({"seen": module.seen, "beta": beta, "step": step}, file)
+t.lightning_fit(4, buffer=True, callbacks=[Write()], strategy="ddp_fork", devices=2,
+                accumulate_grad_batches=2, enable_checkpointing=False)
 """
 
 
-def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
+def test_lightning_ranks_have_the_same_weight(tmp_path):
     pytest.importorskip("lightning")
     subprocess.run(
         [sys.executable, "-c", RANKS, str(tmp_path)],
@@ -295,11 +299,15 @@ def test_lightning_gives_both_ranks_the_same_weight(tmp_path):
     assert first["step"] == second["step"] == 4
 
 
-# --- Hugging Face -----------------------------------------------------------------------------------------------------
+# Hugging Face
 
 
-def huggingface_fit(folder, steps, resume=None, by_items=False, made_anew=False, **settings):
-    """Seven batches an epoch, no noise: (the KL of every micro-batch, the trainer)."""
+def huggingface_fit(folder, steps, resume=None, by_items=False, use_model_init=False, **settings):
+    """Train with seven batches per epoch and without noise.
+
+    Returns:
+        KL of every micro-batch, and the trainer.
+    """
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     from controlvae.integrations.huggingface import ControlledTrainer
@@ -335,7 +343,7 @@ def huggingface_fit(folder, steps, resume=None, by_items=False, made_anew=False,
         **settings,
     )
     rows = [{"x": row, "labels": 0} if by_items else {"x": row} for row in data]
-    model = {"model_init": Model} if made_anew else {"model": Model()}
+    model = {"model_init": Model} if use_model_init else {"model": Model()}
     trainer = ControlledTrainer(
         **model, args=arguments, train_dataset=rows, eval_dataset=rows[:4], law=LAW
     )
@@ -344,7 +352,7 @@ def huggingface_fit(folder, steps, resume=None, by_items=False, made_anew=False,
     return trainer.model.seen, trainer
 
 
-def test_huggingface_moves_once_per_optimiser_step_also_in_short_windows(tmp_path):
+def test_huggingface_updates_once_per_optimiser_step(tmp_path):
     seen, trainer = huggingface_fit(tmp_path, 6, gradient_accumulation_steps=3, save_strategy="no")
     windows = [seen[at:to] for at, to in [(0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 14)]]
     after = replay_weight(windows)
@@ -356,15 +364,15 @@ def test_huggingface_moves_once_per_optimiser_step_also_in_short_windows(tmp_pat
     assert trainer.controller.state_dict() == before
 
 
-def test_huggingface_models_that_count_items_train_alike(tmp_path):
-    """Such a model divides its loss by the items of the whole optimiser step, and the Trainer then does not."""
+def test_huggingface_normalises_by_items_or_batches_alike(tmp_path):
+    """A model may divide its loss by the items of the optimiser step; Trainer then does not."""
     settings = {"gradient_accumulation_steps": 3, "save_strategy": "no"}
     plain, _ = huggingface_fit(tmp_path, 6, **settings)
     counting, _ = huggingface_fit(tmp_path, 6, by_items=True, **settings)
     assert counting == pytest.approx(plain, rel=1e-6)
 
 
-def test_huggingface_loss_holds_the_weighted_kl(tmp_path):
+def test_huggingface_loss_contains_the_weighted_kl(tmp_path):
     seen, trainer = huggingface_fit(tmp_path, 3, save_strategy="no")
     loss, outputs = trainer.compute_loss(
         trainer.model.eval(), {"x": torch.ones(2, 3)}, return_outputs=True
@@ -373,9 +381,9 @@ def test_huggingface_loss_holds_the_weighted_kl(tmp_path):
     assert loss.item() == pytest.approx((outputs["loss"] + weight * outputs["kl"]).item(), rel=1e-5)
 
 
-def test_huggingface_evaluates_the_whole_kl_and_begins_anew_with_a_new_model(tmp_path):
+def test_huggingface_model_init_restarts_the_law(tmp_path):
     settings = {"gradient_accumulation_steps": 3, "save_strategy": "no"}
-    seen, trainer = huggingface_fit(tmp_path, 5, by_items=True, made_anew=True, **settings)
+    seen, trainer = huggingface_fit(tmp_path, 5, by_items=True, use_model_init=True, **settings)
     rows = torch.stack([row["x"] for row in trainer.eval_dataset])
     parts = trainer.model.eval()(rows, num_items_in_batch=len(rows))
     whole = (parts["loss"] + trainer.controller.beta * parts["kl"]).item()
@@ -386,7 +394,7 @@ def test_huggingface_evaluates_the_whole_kl_and_begins_anew_with_a_new_model(tmp
     assert trainer.controller.state_dict() == first
 
 
-def test_huggingface_resumes_as_if_never_stopped(tmp_path):
+def test_huggingface_resuming_changes_nothing(tmp_path):
     straight, trainer = huggingface_fit(tmp_path / "straight", 10, save_strategy="no")
     huggingface_fit(tmp_path / "parts", 5, save_strategy="steps", save_steps=5)
     resumed, after = huggingface_fit(
@@ -411,7 +419,7 @@ def test_accelerate_saves_and_restores_a_controller(tmp_path):
     assert control.step(torch.tensor(7.0)).item() == expected
 
 
-# --- Keras ------------------------------------------------------------------------------------------------------------
+# Keras
 
 KERAS = """
 import sys
@@ -419,12 +427,13 @@ import keras, numpy as np
 import controlvae as cv
 import with_keras
 from common import binary_vectors
-from controlvae.integrations.keras import KLControl, KLControlLog
+from controlvae.integrations.keras import KLControlLayer
 
 trace = with_keras.main(["--steps", "250", "--out", sys.argv[1] + "/kl.png"])
-assert abs(trace.end() - 8) < 0.8, trace.end()
+assert abs(trace.final_kl() - 8) < 0.8, trace.final_kl()
 
-# In fit, step by step: the float law on the KL that the layer saw. No moving average, so that is what `kl` says.
+# In fit, the layer equals the float law on the same KL. There is no moving average, so `kl` is
+# the KL of the batch.
 law = cv.PI(cv.Staircase(2.0, 6.0, 0.5, every=4), ki=0.01)
 model, seen = with_keras.VAE(law), with_keras.Trace(2.0, [], [])
 data = binary_vectors()[:512]
@@ -434,24 +443,30 @@ history = model.fit(data, data, batch_size=64, epochs=2, verbose=0, callbacks=[r
 alone = cv.Controller(law)
 np.testing.assert_allclose(seen.beta, [alone.step(kl) for kl in seen.kl], rtol=1e-4, atol=1e-6)
 assert abs(history.history["beta"][-1] - seen.beta[-1]) < 1e-6, history.history
-assert history.history["target"] == [3.0, 4.0], history.history  # four steps to a stair, eight to an epoch
+# Four steps to an increment, eight to an epoch.
+assert history.history["target"] == [3.0, 4.0], history.history
 
 before = keras.ops.convert_to_numpy(model.control.state)
 model.evaluate(data, data, verbose=0)
 np.testing.assert_array_equal(keras.ops.convert_to_numpy(model.control.state), before)
 
 kl = keras.Input((), batch_size=4)
-saved = keras.Model(kl, KLControl(law)(kl))
+saved = keras.Model(kl, KLControlLayer(law)(kl))
 saved.layers[-1].state.assign(before)
 saved.save(sys.argv[1] + "/model.keras")
 layer = keras.saving.load_model(sys.argv[1] + "/model.keras").layers[-1]
 assert layer.law == law, layer.law
 np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer.state), before)
+
+# Version 0.1 saved thirteen fields; see controlvae.laws.states.LEGACY_FIELDS.
+old = dict(step=4, seen=3, held=1, target=17, measured=16, error=1, p=2, i=3, d=0, output=5, beta=5)
+layer.load_own_variables({"0": np.array([*old.values(), 0, 0], "float32")})
+assert layer.stats() == {"target": 17.0, "kl": 16.0, "beta": 5.0}, layer.stats()
 """
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_keras_holds_saves_and_restores(tmp_path, backend):
+def test_keras_controls_saves_and_restores(tmp_path, backend):
     pytest.importorskip(backend)
     if importlib.util.find_spec("keras") is None:
         pytest.skip("keras is not installed")
@@ -468,14 +483,14 @@ def test_keras_holds_saves_and_restores(tmp_path, backend):
     assert (tmp_path / "kl.png").exists()
 
 
-# --- pythae -----------------------------------------------------------------------------------------------------------
+# pythae
 
 
 def pythae_trainer(folder, model, law=None, **settings):
     from pythae.data.datasets import BaseDataset
     from pythae.trainers import BaseTrainerConfig
 
-    from controlvae.integrations.pythae import ControlledTrainer
+    from controlvae.integrations.pythae import ControlledPythaeTrainer
 
     data = BaseDataset(
         torch.rand(64, 8, generator=torch.Generator().manual_seed(0)), torch.zeros(64)
@@ -483,7 +498,7 @@ def pythae_trainer(folder, model, law=None, **settings):
     config = BaseTrainerConfig(
         str(folder), per_device_train_batch_size=16, no_cuda=True, **settings
     )
-    return ControlledTrainer(model, data, training_config=config, law=law or cv.Auto(2.0))
+    return ControlledPythaeTrainer(model, data, training_config=config, law=law or cv.Auto(2.0))
 
 
 @pytest.mark.parametrize("name", ["VAE", "BetaVAE", "VAE_IAF_", "VAMP"])
@@ -504,7 +519,7 @@ def test_pythae_saves_the_last_model_and_the_controller(tmp_path, name):
 
 
 @pytest.mark.parametrize(("name", "own"), [("IWAE", {"number_samples": 3}), ("INFOVAE_MMD", {})])
-def test_pythae_models_with_another_loss_are_refused(tmp_path, name, own):
+def test_pythae_rejects_other_losses(tmp_path, name, own):
     models = pytest.importorskip("pythae.models")
     kind = getattr(models, name)
     model = kind(kind.__init__.__annotations__["model_config"](input_dim=(8,), latent_dim=2, **own))
@@ -512,17 +527,17 @@ def test_pythae_models_with_another_loss_are_refused(tmp_path, name, own):
         pythae_trainer(tmp_path, model, num_epochs=1).train()
 
 
-def test_a_law_that_watches_the_reconstruction_is_refused(tmp_path):
+def test_pythae_rejects_a_law_of_the_reconstruction(tmp_path):
     models = pytest.importorskip("pythae.models")
     model = models.VAE(models.VAEConfig(input_dim=(8,), latent_dim=2))
     with pytest.raises(UserError, match="Geco"):
         pythae_trainer(tmp_path, model, law=cv.Geco(5.0))
 
 
-# --- diffusers --------------------------------------------------------------------------------------------------------
+# diffusers
 
 
-def test_nats_per_latent_pixel_equal_torchs_own_divergence():
+def test_nats_per_latent_pixel_equal_torchs_divergence():
     vae = pytest.importorskip("diffusers.models.autoencoders.vae")
     from torch.distributions import Normal, kl_divergence
 

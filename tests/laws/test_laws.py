@@ -1,4 +1,4 @@
-"""Every law and mode against its plain-Python twin, the paper's identities, and properties over random settings."""
+"""Tests of every law and mode against a plain-Python twin, identities, and random settings."""
 
 import itertools
 import math
@@ -72,10 +72,8 @@ CASES = [
         for reach_in in (250, None)
     ),
     (cv.Geco(18.0, alpha=2e-3), lambda trace: twin.geco(trace, 18.0, 2e-3, 1.0, 0.99)),
-    (
-        cv.Geco(-18.0, alpha=1e-4),
-        lambda trace: twin.geco(trace, -18.0, 1e-4, 1.0, 0.99),
-    ),  # of a density
+    # The negative log-likelihood of a density may be negative.
+    (cv.Geco(-18.0, alpha=1e-4), lambda trace: twin.geco(trace, -18.0, 1e-4, 1.0, 0.99)),
     (cv.Constant(4.0), lambda trace: [4.0 for _ in trace]),
     (
         cv.Linear(0.0, 1.0, steps=50),
@@ -98,20 +96,22 @@ FEEDBACK = [law for law, _ in CASES if isinstance(law, cv.laws.Feedback)]
 
 
 def random_trace(seed, length=300):
-    """A KL that starts near zero, overshoots, and wanders, with unusable values among it."""
-    dice = random.Random(seed)
-    values = [dice.uniform(0, 2) for _ in range(length // 3)] + [
-        dice.uniform(0, 60) for _ in range(length)
+    """Return a KL that starts near zero, overshoots and fluctuates, with unusable values in it."""
+    random_numbers = random.Random(seed)
+    values = [random_numbers.uniform(0, 2) for _ in range(length // 3)] + [
+        random_numbers.uniform(0, 60) for _ in range(length)
     ]
     for _ in range(6):
-        values[dice.randrange(1, len(values))] = dice.choice([math.nan, math.inf, -math.inf])
+        values[random_numbers.randrange(1, len(values))] = random_numbers.choice(
+            [math.nan, math.inf, -math.inf]
+        )
     return values
 
 
 @pytest.mark.parametrize(
     ("law", "reference"), CASES, ids=lambda x: repr(x) if isinstance(x, cv.laws.Law) else ""
 )
-def test_agrees_with_its_twin(law, reference):
+def test_law_agrees_with_its_twin(law, reference):
     for seed in range(2):
         trace = random_trace(seed)
         expected = reference(trace)
@@ -122,14 +122,14 @@ def test_agrees_with_its_twin(law, reference):
         assert torch.stack(tensors).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def test_integral_action_alone_is_the_lagrange_multiplier():
+def test_integral_action_is_the_lagrange_multiplier():
     trace = random_trace(3)
     pi = cv.Controller(cv.PI(20.0, kp=0.0, ki=5e-4, beta_max=math.inf))
     multiplier = cv.Controller(cv.LagrangeMultiplier(20.0, alpha=5e-4))
     assert [pi.step(x) for x in trace] == [multiplier.step(x) for x in trace]
 
 
-def test_a_fixed_output_is_beta_vae():
+def test_fixed_output_is_the_beta_vae():
     fixed = cv.Controller(cv.PI(20.0, beta_min=4.0, beta_max=4.0))
     constant = cv.Controller(cv.Constant(4.0))
     trace = random_trace(4)
@@ -137,15 +137,16 @@ def test_a_fixed_output_is_beta_vae():
 
 
 def plant(beta, kl):
-    """KL falls with its weight and follows slowly: first order, monotone, like a VAE's."""
+    """Return the next KL of a first-order system that falls with its weight, like that of a VAE."""
     return kl + 0.05 * (60.0 / (1.0 + 2.0 * max(beta, 0.0)) - kl)
 
 
 @pytest.mark.parametrize(
     "law", [law for law in FEEDBACK if law.anti_windup == "conditional"], ids=repr
 )
-def test_feedback_settles_a_plant(law):
-    # Gains and bounds from the law, the set point from the plant: 30 nats need a weight of 0.5, or 8 one of 3.25.
+def test_feedback_settles_at_the_target(law):
+    # Gains and bounds come from the law, the set point from the plant: 30 nats need a weight of
+    # 0.5, and 15 nats one of 1.5.
     reachable = 30.0 if law.beta_min < 0.5 else 15.0
     control, kl = cv.Controller(replace(law, target=reachable)), 0.05
     for _ in range(60_000):
@@ -156,23 +157,26 @@ def test_feedback_settles_a_plant(law):
 
 
 def linear_vae(variances, scale, lag, kl=0.0):
-    """KL of a linear VAE, Lucas et al. 2019, whose reconstruction is in other units; it follows with a lag in steps."""
+    """Return a function from β to the KL of a linear VAE (Lucas et al. 2019), with a lag.
 
-    def answer(beta):
+    `scale` changes the units of the reconstruction.
+    """
+
+    def respond(beta):
         nonlocal kl
         settled = sum(0.5 * math.log(v * scale / beta) for v in variances if v * scale > beta)
         kl += (settled - kl) / lag
         return kl
 
-    return answer
+    return respond
 
 
 @pytest.mark.parametrize("reach_in", [None, 2_000])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize(("latents", "target"), [(10, 18.0), (100, 145.0), (64, 3.0)])
-def test_auto_reaches_its_target_in_time_whatever_the_units(latents, target, scale, reach_in):
+def test_auto_reaches_its_target_in_any_units(latents, target, scale, reach_in):
     variances = [60.0 * 0.95**k for k in range(latents)]
-    model, control, dice = (
+    model, control, random_numbers = (
         linear_vae(variances, scale, lag=60),
         cv.Controller(cv.Auto(target, reach_in)),
         random.Random(1),
@@ -180,18 +184,18 @@ def test_auto_reaches_its_target_in_time_whatever_the_units(latents, target, sca
     beta, trace = control.beta, []
     for _ in range(6_000):
         trace.append(model(beta))
-        beta = control.step(trace[-1] * dice.gauss(1.0, 0.02))  # a batch's KL is noisy
+        beta = control.step(trace[-1] * random_numbers.gauss(1.0, 0.02))  # a batch's KL is noisy
     response = cv.metrics.step_response(
         [statistics.fmean(trace[k : k + 50]) for k in range(0, 6_000, 50)], target
     )
-    # To 2 %, from a start that may be three orders of magnitude off.
+    # To 2 %, from an initial weight that may be three orders of magnitude off.
     assert response.settling_time * 50 <= 2 * (reach_in or 600)
     assert abs(response.steady_state_error) < 0.005
 
 
 @pytest.mark.parametrize("first", [0.1, 60.0])
-def test_auto_does_not_wind_up_while_learning_sets_the_pace(first):
-    """A network that says nothing yet, or three times too much, for its first 50 steps, whatever its weight."""
+def test_auto_does_not_wind_up_while_the_code_forms(first):
+    """The KL is near zero, or three times the target, for 50 steps at any weight."""
 
     def overshoot(law):
         control, model = (
@@ -209,18 +213,18 @@ def test_auto_does_not_wind_up_while_learning_sets_the_pace(first):
     assert overshoot(cv.Auto(18.0)) < overshoot(cv.Auto(18.0, reach_in=200)) / 2
 
 
-def test_auto_averages_more_where_batches_scatter_more():
+def test_auto_averages_more_with_noisier_batches():
     def scatter(law):
-        control, dice = cv.Controller(law), random.Random(1)
+        control, random_numbers = cv.Controller(law), random.Random(1)
         model, betas = linear_vae([60.0 * 0.95**k for k in range(10)], 1.0, lag=60), [1.0]
-        for _ in range(1_600):  # until then both have a horizon of 200
-            betas.append(control.step(model(betas[-1]) * dice.gauss(1.0, 0.25)))
+        for _ in range(1_600):  # both have a horizon of 200 until then
+            betas.append(control.step(model(betas[-1]) * random_numbers.gauss(1.0, 0.25)))
         return statistics.stdev(map(math.log, betas[-800:]))
 
     assert scatter(cv.Auto(18.0)) < scatter(cv.Auto(18.0, reach_in=200)) / 1.5
 
 
-def test_auto_moves_to_a_new_target_without_a_bump():
+def test_auto_accepts_a_new_target_without_a_jump():
     control, model = (
         cv.Controller(cv.Auto(18.0, reach_in=400)),
         linear_vae([60.0] * 10, 1.0, lag=20),
@@ -268,14 +272,15 @@ def test_beta_stays_in_bounds_and_state_stays_finite(
         assert also.item() == pytest.approx(beta, rel=1e-9, abs=1e-9)
 
 
-def test_a_set_point_of_800_does_not_overflow():
+def test_set_point_of_800_does_not_overflow():
     control = cv.Controller(cv.PI(target=800.0))
     assert control.step(0.0) == 0.0
     assert 0 <= control.step(5000.0) <= 1
 
 
-def test_a_large_first_error_does_not_latch():
-    # The released dSprites controller: set point 18, KL 0 for one step, then 100 for ever: beta stays at 1.
+def test_large_first_error_does_not_latch():
+    # The released dSprites controller: with set point 18, a KL of 0 for one step and of 100 from
+    # then on, beta stays at 1.
     official = cv.PI.paper("disentangling", target=18.0)
     latched, free = cv.Controller(replace(official, anti_windup="freeze")), cv.Controller(official)
     for control in (latched, free):
@@ -286,7 +291,7 @@ def test_a_large_first_error_does_not_latch():
     assert free.beta == pytest.approx(1 + 0.01 + 0.001 * 82 * 1_000, rel=1e-6)
 
 
-def test_no_windup_below_an_unreachable_set_point():
+def test_no_windup_below_an_unreachable_target():
     control = cv.Controller(cv.PI.paper("images", target=170.0))
     for _ in range(100_000):
         control.step(100.0)
@@ -295,10 +300,10 @@ def test_no_windup_below_an_unreachable_set_point():
     wound = cv.Controller(replace(control.laws[0], anti_windup="algorithm1"))
     for _ in range(100_000):
         wound.step(100.0)
-    assert wound.step(200.0) == 0.0  # as printed, it must first unlearn 100,000 steps
+    assert wound.step(200.0) == 0.0  # as printed, the integral has wound up for 100,000 steps
 
 
-def test_the_papers_constants():
+def test_constants_of_the_paper():
     shapes, images, text = (cv.PI.paper(task) for task in ("disentangling", "images", "text"))
     assert (shapes.kp, shapes.ki, shapes.beta_min, shapes.target.stop) == (0.01, 1e-3, 1.0, 16.0)
     assert (images.kp, images.ki, images.beta_min, images.beta_max, images.target) == (
@@ -335,7 +340,7 @@ def test_tuning_rules():
         (lambda: cv.PI(target=18.0, ki=0.1), "ki=0.1"),
     ],
 )
-def test_gains_outside_the_rules_warn_with_the_numbers(build, number):
+def test_gains_outside_the_rules_give_a_warning(build, number):
     with pytest.warns(cv.TuningWarning, match=number):
         build()
 
@@ -345,9 +350,8 @@ def test_gains_inside_the_rules_do_not_warn():
         warnings.simplefilter("error")
         cv.PI(target=18.0)
         cv.PI.paper("text", target=1.5)
-        cv.PI(
-            target=0.5, beta_min=1.0, beta_max=100.0
-        )  # what kp adds while the KL is zero is nothing beside its bound
+        # The term of kp at a KL of zero is small compared with beta_min.
+        cv.PI(target=0.5, beta_min=1.0, beta_max=100.0)
 
 
 @pytest.mark.parametrize(
@@ -365,6 +369,6 @@ def test_gains_inside_the_rules_do_not_warn():
         (lambda: cv.PI.paper("music"), "'music'"),
     ],
 )
-def test_bad_settings_are_refused_with_the_value(build, message):
+def test_invalid_settings_raise_with_the_value(build, message):
     with pytest.raises(ValueError, match=message):
         build()
