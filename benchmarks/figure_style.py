@@ -12,7 +12,7 @@ BLUE, SKY, GREEN, ORANGE = "#0072b2", "#56b4e9", "#009e73", "#e69f00"
 VERMILION, PINK, RED, GREY = "#d55e00", "#cc79a7", "#c0282d", "#6b7780"
 WIDTH = 7.16  # inches: two columns of an IEEE page
 
-STYLE = {
+STYLE: dict[str, Any] = {
     "font.size": 7.5,
     "axes.titlesize": 8,
     "axes.titlelocation": "left",
@@ -40,7 +40,7 @@ def new_figure(
         columns: Columns of axes.
         settings: Further arguments of `Figure.subplots`.
     """
-    mpl.rcParams.update(STYLE)
+    mpl.rcParams.update(STYLE)  # type: ignore[arg-type]
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **settings)
 

@@ -106,7 +106,8 @@ def run_all(args: argparse.Namespace) -> None:
 def train_all(args: argparse.Namespace) -> None:
     """Train all stacks in the order given, a few at a time."""
     (args.runs / "trained").unlink(missing_ok=True)
-    started, waiting, running = time.monotonic(), list(split_stacks(args)), []
+    started, waiting = time.monotonic(), list(split_stacks(args))
+    running: list[subprocess.Popen[bytes]] = []
     while waiting or running:
         remaining = args.time_limit - (time.monotonic() - started)
         while waiting and len(running) < args.processes and remaining > 0:
@@ -157,7 +158,7 @@ def start_process(
 def train_stack(args: argparse.Namespace) -> None:
     """Train one stack of seeds, from the latest checkpoints of its runs."""
     stack, _ = parse_stack(args.rest[0])
-    folders = [folder for folder in create_runs(args, stack) if not folder.ended()]
+    folders = [folder for folder in create_runs(args, stack) if not folder.has_ended()]
     if not folders:
         return
     device, started, reported = torch.device(args.device), time.monotonic(), 0.0
@@ -166,8 +167,8 @@ def train_stack(args: argparse.Namespace) -> None:
     engine = make_engine([run.experiment for run in runs], examples, device)
     with Session(runs, engine, str(device)) as session:
         first_step = engine.step
-        for note in session.notes:
-            print(note)
+        for warning in session.warnings:
+            print(warning)
         limit = args.time_limit
         for progress in train_runs(runs, engine, time_limit=limit, checkpoint_every=150.0):
             seconds = time.monotonic() - started

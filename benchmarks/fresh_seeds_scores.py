@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.data.dataset import stream_key
-from controlvae.lab.data.factors import Factors
 from controlvae.lab.data.sprite_renderer import factor_classes, factor_values
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.models import build
@@ -50,7 +49,7 @@ def measure_run(folder: RunFolder, examples: Any, device: torch.device, images: 
         images: Number of images of MIG and RMIG.
     """
     started, experiment = time.monotonic(), folder.experiment()
-    saved, _ = checkpoint.load(folder.checkpoints)
+    saved, _ = checkpoint.load_latest(folder.checkpoints)
     if saved is None:
         raise ValueError(f"expected a checkpoint in {folder.checkpoints}, found none")
     model = build(experiment, examples)
@@ -77,9 +76,9 @@ def measure_run(folder: RunFolder, examples: Any, device: torch.device, images: 
     means = torch.cat([posterior.mean.float() for posterior in posteriors])
     log_variances = torch.cat([posterior.log_variance.float() for posterior in posteriors])
     for suffix, count in counts.items():
-        gaps = measure_gaps(examples, order[:count], means[:count], log_variances[:count])
+        gaps = measure_gaps(order[:count], means[:count], log_variances[:count])
         measured |= {f"{name}{suffix}": gap for name, gap in gaps.items()}
-    arrays = {
+    arrays: dict[str, Any] = {
         "indices": chosen[:SAVED_POSTERIORS].numpy().astype(np.int32),
         "means": means[:SAVED_POSTERIORS].cpu().numpy(),
         "log_variances": log_variances[:SAVED_POSTERIORS].cpu().numpy(),
@@ -91,28 +90,23 @@ def measure_run(folder: RunFolder, examples: Any, device: torch.device, images: 
     print(f"{name}: MIG {measured['mig']['score']:.4f}, {measured['seconds']:.1f} s")
 
 
-def measure_gaps(
-    examples: Any, indices: Tensor, means: Tensor, log_variances: Tensor
-) -> dict[str, Any]:
+def measure_gaps(indices: Tensor, means: Tensor, log_variances: Tensor) -> dict[str, Any]:
     """Return MIG of the ordered factors and RMIG of all factors.
 
     Args:
-        examples: Images with factors.
-        indices: Indices of the encoded images.
+        indices: Indices of the encoded images of 2D Shapes.
         means: Posterior means, a row per image.
         log_variances: Logarithms of the posterior variances.
     """
-    known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
-    factors = known.among(indices.numpy())
-    ordered = [k for k, name in enumerate(factors.names) if name not in factors.unordered]
+    classes = factor_classes(indices.numpy())
     mig = mig_sampled(
         means,
         log_variances,
-        factors.classes[:, ordered],
+        classes[:, 1:],  # shape is categorical
         draws=10_000 if means.is_cuda else 1_000,
-        factor_names=[factors.names[k] for k in ordered],
+        factor_names=FACTORS[1:],
     )
-    robust = rmig(means, log_variances, factors.classes, factor_names=factors.names)
+    robust = rmig(means, log_variances, classes, factor_names=FACTORS)
     return {"mig": asdict(mig), "rmig": asdict(robust)}
 
 
@@ -123,7 +117,7 @@ def score_run(path: Path) -> None:
         means, indices = file["means"], file["indices"]
     table = factor_classes(indices)
     few, few_table = means[:HISTOGRAM_IMAGES], table[:HISTOGRAM_IMAGES]
-    ordered = {"continuous": True, "factor_names": FACTORS[1:]}
+    ordered: dict[str, Any] = {"continuous": True, "factor_names": FACTORS[1:]}
     scored: dict[str, Any] = {
         "position_r2": correlate_positions(means, factor_values(table)[:, 3:]),
         "mig_histogram": asdict(mig_histogram(few, few_table, factor_names=FACTORS)),

@@ -17,6 +17,7 @@ import argparse
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from figure_style import (
@@ -142,7 +143,13 @@ def draw_task(axis: Axes, place: int, rows: list[Row], column: str) -> None:
         shares = [float(row[column]) / float(row["steps"]) for row in own if row[column]]
         unsettled = len(own) - len(shares)
         size = 22 if marker == "*" else 11
-        style = {"s": size, "color": colour, "marker": marker, "lw": 0, "alpha": 0.85}
+        style: dict[str, Any] = {
+            "s": size,
+            "color": colour,
+            "marker": marker,
+            "lw": 0,
+            "alpha": 0.85,
+        }
         axis.scatter(shares, [height] * len(shares), **style)
         never = np.geomspace(1.25, 1.95, 5)[:unsettled]
         axis.scatter(never, [height] * unsettled, **style)
@@ -210,8 +217,11 @@ def draw_beginnings() -> None:
     """Draw the KL of the three largest latents of every seed, failed seeds shaded."""
     rows = read_rows(RESULTS / "disentangling" / "beginnings.csv")
     names = list(dict.fromkeys(row["beginning"] for row in rows))
-    titles = ("(a) as published, step 100,000", "(b) staggered, step 100,000")
-    titles += ("(c) staggered, β from 80, step 30,000",)
+    titles = (
+        "(a) as published, step 100,000",
+        "(b) staggered, step 100,000",
+        "(c) staggered, β from 80, step 30,000",
+    )
     figure, axes = new_figure(2.5, 1, 3, sharey=True, width_ratios=(1, 1, 1.6))
     for axis, name, title in zip(axes[0], names, titles, strict=True):
         own = [row for row in rows if row["beginning"] == name]
