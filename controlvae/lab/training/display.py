@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from controlvae.lab.config import Experiment
@@ -110,11 +111,11 @@ class ConsoleDisplay(Display):
 
     @contextmanager
     def bar(self, title: str) -> Iterator[ShowFraction]:
-        """Yield a function that moves a bar. Files and pipes get the title alone."""
+        """Yield a function that moves a bar. Files and pipes get the title, at the first call."""
         rich = _rich_progress()
         if rich is None:
-            self.note(title)
-            yield lambda fraction: None
+            announce = cache(lambda: self.note(title))
+            yield lambda fraction: announce()
             return
         columns = (
             rich.TextColumn("{task.description}"),
