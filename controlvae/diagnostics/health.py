@@ -1,4 +1,4 @@
-"""Health check for a VAE in training: KL, used latents, mutual information, collapse, loss units."""
+"""Health check for a VAE in training: KL, used latents, mutual information and loss units."""
 
 import math
 from typing import NamedTuple

@@ -147,7 +147,7 @@ def factor_labels(
     return labels
 
 
-def factor_values(factors: Any, examples: int, names: Sequence[str] | None) -> np.ndarray:
+def check_quantities(factors: Any, examples: int, names: Sequence[str] | None) -> np.ndarray:
     """Check factors that are quantities and return them as float64 (examples, factors).
 
     Args:
@@ -208,7 +208,7 @@ def _number_column(cells: Sequence[Any], factor: str) -> np.ndarray:
     for row, cell in enumerate(cells):
         if _is_missing(cell):
             raise ValueError(
-                f"{factor} has no value in row {row + 1:,}, got {cell!r}; fill it in or drop the row"
+                f"{factor} has no value in row {row + 1:,}, got {cell!r}; fill it in or drop it"
             )
     if all(isinstance(cell, Real) for cell in cells):
         try:

@@ -31,8 +31,8 @@ def active_units(means: Any, threshold: float = ACTIVE_UNIT_VARIANCE) -> int:
 
     .. math:: \#\{j : \mathrm{Var}_x[\mu_j(x)] > 0.01\}
 
-    Burda et al., *Importance Weighted Autoencoders*, 2016. `diagnostics.collapse.count_used_latents`
-    counts the latents with a KL of at least 0.01 nats instead.
+    Burda et al., *Importance Weighted Autoencoders*, 2016. In contrast,
+    `diagnostics.collapse.count_used_latents` counts the latents with a KL of at least 0.01 nats.
 
     Args:
         means: Posterior means, (examples, latents).
@@ -53,10 +53,11 @@ def mutual_information(means: Any, log_variances: Any, seed: int = 0) -> MutualI
 
     .. math:: I(x; z) = \mathrm{E}_x \mathrm{KL}(q(z|x) \| p(z)) - \mathrm{KL}(q(z) \| p(z))
 
-    The aggregate posterior q(z) is the mixture of all posteriors. The lower bound compares one z per
-    example with the mixture of the N given examples,
+    The aggregate posterior q(z) is the mixture of all posteriors. The lower bound compares one z
+    per example with the mixture of the N given examples,
     :math:`\mathrm{E} \log q(z|x) - \log \frac1N \sum_m q(z|x_m)`. It is at most log N (Hoffman &
-    Johnson, *ELBO surgery*, 2016; Poole et al., *On Variational Bounds of Mutual Information*, 2019).
+    Johnson, *ELBO surgery*, 2016; Poole et al., *On Variational Bounds of Mutual Information*,
+    2019).
     The upper bound replaces KL(q(z) || p(z)) by `aggregate_divergence`, which is not larger.
 
     Args:

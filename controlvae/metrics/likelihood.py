@@ -13,8 +13,8 @@ def iwae(log_weights: Any, dim: int = 0) -> Tensor:
     .. math:: \log \frac1k \sum_{i=1}^k w_i, \qquad
               \log w_i = \log p(x|z_i) + \log p(z_i) - \log q(z_i|x)
 
-    with z_i from q(z|x) (Burda et al., *Importance weighted autoencoders*, 2016). It is the ELBO for
-    k = 1, rises with k in expectation, and stays below log p(x).
+    with z_i from q(z|x) (Burda et al., *Importance weighted autoencoders*, 2016). It is the ELBO
+    for k = 1, rises with k in expectation, and stays below log p(x).
 
     Args:
         log_weights: Log weights, (k, examples).
@@ -66,9 +66,9 @@ def dequantization_offset(variance: float, levels: int = 256) -> float:
     .. math::  \log P(k) \ge E_u \log N(k/255 + u; \mu, \sigma^2) - \log 255
                = \log N(k/255; \mu, \sigma^2) - \log 255 - \frac{1}{24 \cdot 255^2 \sigma^2}
 
-    for grey levels 0, 1/255, ..., 1, with u uniform within half a level (Theis et al., *A note on the
-    evaluation of generative models*, 2016). It does not depend on the mean, so it applies to a bound
-    on log p(x) directly. It also penalises a variance that is too small.
+    for grey levels 0, 1/255, ..., 1, with u uniform within half a level (Theis et al., *A note on
+    the evaluation of generative models*, 2016). It does not depend on the mean, so it applies to a
+    bound on log p(x) directly. It also penalises a variance that is too small.
 
     Args:
         variance: Variance of the Gaussian, for pixels in [0, 1].

@@ -10,7 +10,7 @@ from controlvae.metrics._validation import to_numpy
 
 @dataclass(frozen=True)
 class StepResponse:
-    """Step response of a trace. Times are in the units of `steps`, the rest in shares of |target|."""
+    """Step response of a trace. Times are in units of `steps`, the rest are shares of |target|."""
 
     settling_time: float | None  # time from which the trace stays within the band; None if never
     overshoot: float  # largest distance past the set point

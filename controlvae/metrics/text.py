@@ -33,9 +33,9 @@ def distinct_n(sentences: Sequence[Sentence], n: int, across: bool = False) -> D
 
     .. math:: \mathrm{ratio} = \frac{|\{\text{n-grams}\}|}{\text{number of n-grams}}
 
-    Li et al., *A diversity-promoting objective function for neural conversation models*, 2016, count
-    within sentences and divide by the total. The ControlVAE paper prints the count itself, over all
-    sentences concatenated, so that n-grams cross sentence ends: `across=True`.
+    Li et al., *A diversity-promoting objective function for neural conversation models*, 2016,
+    count within sentences and divide by the total. The ControlVAE paper prints the count itself,
+    over all sentences concatenated, so that n-grams cross sentence ends: `across=True`.
 
     Args:
         sentences: Strings, split at white space, or lists of tokens.
@@ -64,10 +64,10 @@ def self_bleu(
 
     .. math:: \frac1N \sum_i \mathrm{BLEU}_n(s_i, \{s_j : j \ne i\})
 
-    It is 1 if all sentences are equal and 0 if no two share a word. Zhu et al., *Texygen*, 2018, with
-    uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to NLTK's `sentence_bleu`. A
-    count is clipped by the largest count among the other sentences, so the two largest counts of
-    each n-gram suffice for all sentences.
+    It is 1 if all sentences are equal and 0 if no two share a word. Zhu et al., *Texygen*, 2018,
+    with uniform weights and smoothing method 1 of Chen & Cherry 2014; equal to NLTK's
+    `sentence_bleu`. A count is clipped by the largest count among the other sentences, so the two
+    largest counts of each n-gram suffice for all sentences.
 
     Args:
         sentences: At least two strings, split at white space, or lists of tokens.
@@ -140,8 +140,8 @@ def perplexity(nats: Any, tokens: Any) -> float:
 
     Its meaning depends on the nats. Those of the reconstruction alone give the dialog PPL of the
     ControlVAE paper, which falls as z carries more information. Those of reconstruction + KL, or of
-    -`iwae`, give an upper bound of the model's perplexity (Bowman et al., *Generating sentences from
-    a continuous space*, 2016).
+    -`iwae`, give an upper bound of the model's perplexity (Bowman et al., *Generating sentences
+    from a continuous space*, 2016).
 
     Args:
         nats: -log p or a bound on it, per sentence or in total.

@@ -1,4 +1,7 @@
-"""DCI, SAP, FactorVAE's and β-VAE's scores, modularity: by hand, against scikit-learn, and what must not matter."""
+"""Tests of DCI, SAP, FactorVAE score, β-VAE score and modularity.
+
+References are closed forms, scikit-learn, plain definitions and invariances.
+"""
 
 import math
 import warnings
@@ -34,13 +37,12 @@ GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="
     -1, 3
 )
 FACTORS = np.tile(GRID, (20, 1))  # 600 examples
-COPIED = np.hstack(
-    [FACTORS[:, [2, 0, 1]] * [0.5, -3.0, 1.0], 0 * FACTORS[:, :1]]
-)  # permuted, scaled, a dead latent
+# Factors permuted and scaled, and a constant latent.
+COPIED = np.hstack([FACTORS[:, [2, 0, 1]] * [0.5, -3.0, 1.0], 0 * FACTORS[:, :1]])
 
 
 def noisy(seed=0):
-    """Five latents: two factors seen well, one of them twice, one mixture, one of noise alone."""
+    """Return five latents: three factors with noise, a mixture of two, and noise."""
     a, b, c = (FACTORS / (GRID.max(0) + 1) * 3 - 1.2).T
     noise = np.random.default_rng(seed).normal(size=(len(FACTORS), 5))
     return np.stack([a, 1.5 * b, c, b + 0.5 * c, 0 * a], 1) + [0.1, 0.2, 0.3, 0.2, 0.5] * noise
@@ -59,35 +61,29 @@ def main_score(result):
     return result.score if hasattr(result, "score") else result.disentanglement
 
 
-# By hand
+# Closed forms
 
 
 @pytest.mark.parametrize(
     ("importance", "disentanglement", "completeness"),
     [
         ([[1, 0], [0, 1]], 1, 1),
-        ([[0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0]], 1, 1),  # any order, a dead latent
+        ([[0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0]], 1, 1),  # any order, a constant latent
         ([[1, 1], [1, 1]], 0, 0),
         ([[0, 0], [0, 0]], 0, 0),
-        (
-            [[0.5, 0], [0.5, 0], [0, 1]],
-            1,
-            1 - math.log(2) / math.log(3) / 2,
-        ),  # a factor in two latents
+        # One factor in two latents.
+        ([[0.5, 0], [0.5, 0], [0, 1]], 1, 1 - math.log(2) / math.log(3) / 2),
         ([[1, 1], [0, 0]], 0, 1),  # one latent for both factors
         ([[3, 1], [1, 3]], 0.1887218755, 0.1887218755),  # 1 - h(1/4) / ln 2
-        (
-            [[6, 2], [0, 4]],
-            8 / 12 * 0.1887218755 + 4 / 12,
-            1 / 2 + 1 / 2 * (1 - 0.9182958341),
-        ),  # rows weigh 8 and 4
+        # Rows have the weights 8 and 4.
+        ([[6, 2], [0, 4]], 8 / 12 * 0.1887218755 + 4 / 12, 1 / 2 + (1 - 0.9182958341) / 2),
     ],
 )
 def test_scores_of_importances(importance, disentanglement, completeness):
     assert importance_scores(importance) == pytest.approx((disentanglement, completeness), abs=1e-9)
 
 
-def test_copied_factors_are_disentangled_by_every_score():
+def test_copied_factors_get_perfect_scores():
     perfect = dci(COPIED, FACTORS, factor_names=("a", "b", "c"))
     assert (perfect.disentanglement, perfect.completeness) == pytest.approx((1, 1), abs=1e-6)
     assert perfect.per_factor == {"a": 1, "b": 1, "c": 1}
@@ -109,15 +105,13 @@ def test_a_rotated_code_is_informative_but_not_disentangled():
     assert result.completeness < 0.05
     assert result.informativeness > 0.9
     continuous = sap(codes, y, continuous=True)
-    np.testing.assert_allclose(
-        continuous.predictability, 0.5
-    )  # each latent has half of each factor
+    np.testing.assert_allclose(continuous.predictability, 0.5)  # each latent has half of both
     assert continuous.score == pytest.approx(0, abs=1e-12)
     assert modularity(codes, y).score == pytest.approx(0, abs=1e-9)
-    assert factor_vae_score(codes, y).score == pytest.approx(0.5, abs=0.05)  # a coin
+    assert factor_vae_score(codes, y).score == pytest.approx(0.5, abs=0.05)  # chance level
 
 
-def test_one_latent_for_everything_wins_every_vote_and_so_guesses_one_factor():
+def test_a_single_used_latent_gets_every_vote():
     codes = np.stack([FACTORS @ [15, 5, 1], 0 * FACTORS[:, 0]], 1)
     result = factor_vae_score(codes, FACTORS)
     assert result.votes[1] == [0, 0, 0]
@@ -125,13 +119,13 @@ def test_one_latent_for_everything_wins_every_vote_and_so_guesses_one_factor():
     assert result.score == pytest.approx(1 / 3, abs=0.03)
 
 
-def test_without_an_active_latent_no_vote_is_right():
+def test_factor_vae_score_is_zero_without_active_latents():
     result = factor_vae_score(0.01 * noisy(), FACTORS)
     assert (result.score, result.active_latents) == (0, 0)
 
 
 def test_modularity_of_two_bits():
-    codes = np.stack([Y1, Y1 & Y2, 0 * Y1], 1)  # one factor; both the same; neither
+    codes = np.stack([Y1, Y1 & Y2, 0 * Y1], 1)  # one factor, both equally, none
     assert modularity(codes, BOTH).per_latent == pytest.approx([1, 0, 0], abs=1e-12)
 
 
@@ -139,22 +133,21 @@ def test_modularity_of_two_bits():
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_the_trees_are_scikit_learns(classes):
+def test_trees_equal_scikit_learn(classes):
     rng = np.random.default_rng(0)
     y = rng.integers(0, classes, 600)
     noise = rng.normal(size=(600, 4))
-    codes = np.round(
-        np.stack([y, y % 2, 0 * y, y], 1) + noise * [1, 0.4, 1, 3], 1
-    )  # fewer than 256 values
+    # Rounding leaves fewer than 256 values.
+    codes = np.round(np.stack([y, y % 2, 0 * y, y], 1) + noise * [1, 0.4, 1, 3], 1)
     labels, given = torch.tensor(y[:400]), torch.tensor(codes)
-    # Trees of two levels have large nodes, where no two latents split equally well: the same to rounding.
+    # Trees of two levels have large nodes without ties, so they agree up to rounding.
     theirs = GradientBoostingClassifier(n_estimators=30, max_depth=2, random_state=0).fit(
         codes[:400], y[:400]
     )
     ours = boost(given, labels, trees=30, depth=2)
     np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=1e-9)
     assert (ours.predicted[:400].numpy() == theirs.predict(codes[:400])).all()
-    # By default there are ties, which each resolves by its own luck.
+    # The default depth has ties, which both resolve at random.
     theirs = GradientBoostingClassifier(random_state=0).fit(codes[:400], y[:400])
     for kind in (torch.float64, torch.float32):
         ours = boost(given.to(kind), labels)
@@ -162,10 +155,9 @@ def test_the_trees_are_scikit_learns(classes):
     assert (ours.predicted.numpy() == theirs.predict(codes)).mean() > 0.97
 
 
-@pytest.mark.parametrize(
-    "rounding", [1e-12, 1e-8]
-)  # less than float32 has; more, near 0, but less than 1e-7
-def test_codes_equal_up_to_rounding_are_equal_as_in_scikit_learn(rounding):
+# Below the resolution of float32, and above it near 0 but below 1e-7.
+@pytest.mark.parametrize("rounding", [1e-12, 1e-8])
+def test_codes_equal_up_to_rounding_count_as_equal(rounding):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 600)
     codes = np.round(np.stack([y, y % 2, 0 * y], 1) + rng.normal(size=(600, 3)), 1)
@@ -178,18 +170,18 @@ def test_codes_equal_up_to_rounding_are_equal_as_in_scikit_learn(rounding):
     assert (ours.predicted.numpy() == theirs.predict(codes)).all()
 
 
-@pytest.mark.parametrize(("rows", "apart"), [(2_000, 1e-3), (4_000, 0.01)])
-def test_cuts_are_at_every_value_of_a_few_rows_and_at_quantiles_come_close(rows, apart):
+@pytest.mark.parametrize(("rows", "tolerance"), [(2_000, 1e-3), (4_000, 0.01)])
+def test_importances_of_many_values_are_close_to_scikit_learn(rows, tolerance):
     rng = np.random.default_rng(1)
     y = rng.integers(0, 5, rows)
     codes = np.stack([y, 0 * y, y % 2], 1) + rng.normal(size=(rows, 3)) * [0.4, 1, 0.5]
     theirs = GradientBoostingClassifier(n_estimators=20, random_state=0).fit(codes, y)
     ours = boost(torch.tensor(codes), torch.tensor(y), trees=20)
-    np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=apart)
+    np.testing.assert_allclose(ours.importance, theirs.feature_importances_, atol=tolerance)
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.8, 0.2), (0.5, 0.1, 0.1, 0.3)])
-def test_the_line_is_that_of_linear_svc(shares):
+def test_linear_svm_equals_linear_svc(shares):
     rng = np.random.default_rng(0)
     y = rng.choice(len(shares), 2_000, p=shares)
     x = 0.7 * y + rng.normal(size=len(y))
@@ -197,12 +189,13 @@ def test_the_line_is_that_of_linear_svc(shares):
         x[:, None], y
     )
     slope, offset = linear_svm(x, y)
-    kept = slice(1, None) if len(shares) == 2 else slice(None)  # it has one line for two classes
-    np.testing.assert_allclose(slope[kept], theirs.coef_[:, 0], atol=1e-5)
-    np.testing.assert_allclose(offset[kept], theirs.intercept_, atol=1e-5)
+    # LinearSVC has a single line for two classes.
+    lines = slice(1, None) if len(shares) == 2 else slice(None)
+    np.testing.assert_allclose(slope[lines], theirs.coef_[:, 0], atol=1e-5)
+    np.testing.assert_allclose(offset[lines], theirs.intercept_, atol=1e-5)
 
 
-def test_sap_of_classes_is_linear_svcs_accuracy():
+def test_discrete_sap_equals_linear_svc_accuracy():
     codes = noisy()
     result = sap(codes, FACTORS, learn=400, test=200, seed=3)
     rows, others = split_train_test(list(FACTORS.T), 400, 200, 3)
@@ -216,12 +209,11 @@ def test_sap_of_classes_is_linear_svcs_accuracy():
             m.score(z[others, None], y[others]) for m, z in zip(machines, codes.T, strict=True)
         ]
         gaps.append(sorted(scores)[-1] - sorted(scores)[-2])
-    assert result.per_factor == pytest.approx(
-        gaps, abs=0.011
-    )  # it stops early: two of 200 may differ
+    # LinearSVC stops early, so two of 200 predictions may differ.
+    assert result.per_factor == pytest.approx(gaps, abs=0.011)
 
 
-def test_sap_of_quantities_is_the_gap_between_squared_correlations():
+def test_continuous_sap_is_the_gap_of_squared_correlations():
     codes, y = noisy(), FACTORS + 0.25
     ordered = [sorted(np.corrcoef(z, column)[0, 1] ** 2 for z in codes.T) for column in y.T]
     assert sap(codes, y, continuous=True).per_factor == pytest.approx(
@@ -229,7 +221,7 @@ def test_sap_of_quantities_is_the_gap_between_squared_correlations():
     )
 
 
-def test_the_classifier_is_logistic_regression():
+def test_classifier_equals_logistic_regression():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 500)
     x = np.eye(3)[y] @ rng.normal(size=(3, 4)) + rng.normal(size=(500, 4))
@@ -241,7 +233,7 @@ def test_the_classifier_is_logistic_regression():
     )
 
 
-# References, written plainly
+# Plain definitions
 
 
 def test_votes_and_points_equal_their_definitions():
@@ -265,7 +257,7 @@ def test_votes_and_points_equal_their_definitions():
     )
 
 
-def test_a_partner_is_any_row_with_the_same_value():
+def test_partners_are_uniform_among_equal_labels():
     labels = np.array([2, 0, 1, 0, 2, 0])
     partners = draw_partners(labels, np.repeat([0, 1, 2], 3_000), np.random.default_rng(0)).reshape(
         3, 3_000
@@ -284,26 +276,26 @@ def test_modularity_equals_its_definition():
     assert modularity(codes, FACTORS).per_latent == pytest.approx(scores, abs=1e-9)
 
 
-# What must not change the number
+# Invariances
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_order_and_sign_of_latents_and_names_of_values_change_nothing(name):
+def test_scores_ignore_latent_order_sign_and_value_names(name):
     score, codes = SCORES[name], noisy()
-    # Trees resolve ties by luck, and take quantiles from the other end.
+    # Trees resolve ties at random, and a sign change reverses the quantiles.
     expected = pytest.approx(main_score(score(codes, FACTORS)), abs=0.03 if name == "dci" else 1e-9)
     assert main_score(score(codes[:, [3, 0, 4, 2, 1]], FACTORS)) == expected
     assert main_score(score(codes * [1, -1, -1, 1, -1], FACTORS)) == expected
     assert main_score(score(codes, FACTORS * [7, 2, 3] + 100)) == expected
 
 
-def test_trees_see_ranks_alone():
+def test_dci_depends_only_on_ranks():
     codes = noisy()
     assert dci(np.exp(codes), FACTORS).importance == dci(codes, FACTORS).importance
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_arrays_and_tensors_are_the_same_and_repeatable(name):
+def test_arrays_and_tensors_give_equal_results(name):
     codes = noisy()
     assert SCORES[name](
         torch.from_numpy(codes).requires_grad_(), torch.from_numpy(FACTORS)
@@ -311,13 +303,13 @@ def test_arrays_and_tensors_are_the_same_and_repeatable(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SCORES if name != "modularity"])
-def test_the_seed_chooses(name):
+def test_the_seed_changes_the_result(name):
     assert SCORES[name](noisy(), FACTORS, seed=1) != SCORES[name](noisy(), FACTORS)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", SCORES)
-def test_codes_on_a_gpu_give_the_same(name):
+def test_gpu_and_cpu_agree(name):
     there = main_score(
         SCORES[name](torch.from_numpy(noisy()).cuda(), torch.from_numpy(FACTORS).cuda())
     )
@@ -329,7 +321,7 @@ def test_codes_on_a_gpu_give_the_same(name):
 # Errors
 
 
-def spoil(values):
+def with_nan(values):
     return np.where(np.arange(values.size).reshape(values.shape) == 7, np.nan, values)
 
 
@@ -337,13 +329,13 @@ def spoil(values):
 @pytest.mark.parametrize(
     ("change_codes", "change_factors", "message"),
     [
-        (spoil, None, "codes must be finite, got 1 values"),
+        (with_nan, None, "codes must be finite, got 1 values"),
         (lambda z: z[:, 0], None, r"codes .*got shape \(600,\)"),
         (lambda z: z[:, :1], None, "at least 2 latents, got 1"),
         (None, lambda y: y[:-1], "600, got 599"),
         (None, lambda y: y * [1, 0, 1] + 4, r"factor 1 is constant \(4\)"),
         (None, lambda y: y + 0.5, "factor 0 .*integer.* got .*5;"),
-        (None, spoil, "has 1 values that are not finite"),
+        (None, with_nan, "has 1 values that are not finite"),
         (lambda z: z[:1], lambda y: y[:1], "at least 2 examples, got 1"),
         (None, lambda y: y.T, "600, got 3; .*transpose"),
         (None, lambda y: np.where(y == 1, None, y), "factor 0 has no value in row"),
@@ -354,7 +346,7 @@ def spoil(values):
         ),
     ],
 )
-def test_every_score_says_what_is_wrong(name, change_codes, change_factors, message):
+def test_invalid_inputs_are_rejected(name, change_codes, change_factors, message):
     codes, factors = noisy(), FACTORS
     with pytest.raises(ValueError, match=message):
         SCORES[name](
@@ -363,24 +355,24 @@ def test_every_score_says_what_is_wrong(name, change_codes, change_factors, mess
         )
 
 
-def test_factors_may_be_words():
+def test_factors_may_be_strings():
     words = np.array(["round", "flat", "square", "long", "grün"])[FACTORS]
-    mixed = np.empty(FACTORS.shape, dtype=object)  # as pandas hands out columns of several kinds
+    mixed = np.empty(FACTORS.shape, dtype=object)  # as pandas returns mixed columns
     mixed[:, 0], mixed[:, 1:] = words[:, 0], FACTORS[:, 1:]
     coded = np.char.encode(words, "utf-8")
     for score in (mig_histogram, sap, modularity):
         expected = score(noisy(), FACTORS).score
         for table in (mixed, words, words.tolist(), coded):
             assert score(noisy(), table).score == pytest.approx(expected)
-    for gap in ("", "nan", None, math.nan):
-        mixed[3, 0] = gap
+    for missing in ("", "nan", None, math.nan):
+        mixed[3, 0] = missing
         with pytest.raises(ValueError, match="factor 0 has no value in row 4"):
             mig_histogram(noisy(), mixed)
     with pytest.raises(ValueError, match="factors must be numbers, got"):
         sap(noisy(), words, continuous=True)
 
 
-def test_too_few_rows_or_factors_are_refused():
+def test_too_few_rows_or_factors_are_rejected():
     few = noisy()[[0, 15]], FACTORS[[0, 29]]
     for score in (dci, sap):
         with pytest.raises(ValueError, match="factor 0 is constant in the 1 "):
@@ -392,17 +384,16 @@ def test_too_few_rows_or_factors_are_refused():
         with pytest.raises(ValueError, match="at least 2 factors, got 1"):
             score(noisy(), FACTORS[:, :1])
     with pytest.raises(ValueError, match="values that are not finite"):
-        sap(noisy(), spoil(FACTORS), continuous=True)
+        sap(noisy(), with_nan(FACTORS), continuous=True)
 
 
 @pytest.mark.parametrize("score", [factor_vae_score, beta_vae_score])
-def test_few_examples_of_each_value_are_warned_of(score):
+def test_few_examples_per_value_raise_a_warning(score):
     rng = np.random.default_rng(0)
     codes, factors = rng.normal(size=(20, 4)), rng.integers(0, 2, size=(20, 2))
     with pytest.warns(UserWarning, match="2 values has 10 examples"):
-        assert (
-            score(codes, factors, learn=1_000, test=500).score > 0.6
-        )  # of codes that tell nothing: a coin's is 0.5
+        # Random codes score above the chance level of 0.5.
+        assert score(codes, factors, learn=1_000, test=500).score > 0.6
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score(np.tile(codes, (20, 1)), np.tile(factors, (20, 1)), learn=10, test=10)
@@ -453,7 +444,7 @@ def test_factors_and_their_names_are_read_from_one_file(tmp_path):
 
 
 class Examples:
-    """Examples that are their own codes."""
+    """Examples whose codes are themselves."""
 
     factor_names = ("shape", "scale", "x")
     unordered = ("shape",)
@@ -473,7 +464,7 @@ def evaluated(count, **levels):
     model = SimpleNamespace(
         latents=4, encode=lambda x: SimpleNamespace(mean=x, log_variance=torch.full_like(x, -6.0))
     )
-    experiment = SimpleNamespace(data=Shapes2D())  # whose shape the paper's MIG leaves out
+    experiment = SimpleNamespace(data=Shapes2D())  # the paper's MIG skips its shape
     run = SimpleNamespace(
         examples=Examples(count, **levels),
         among=None,
@@ -489,7 +480,7 @@ def compute(means, log_variances, factors):
     return compute_scores(LabelledCodes(means, log_variances, factors), DISENTANGLEMENT_SCORES)
 
 
-def test_an_evaluation_has_every_score_and_says_which_it_left_out():
+def test_evaluation_has_every_score_or_its_reason():
     whole = evaluated(600)
     assert whole["dci"]["disentanglement"] == pytest.approx(1, abs=1e-6)
     assert whole["factor_vae_score"]["score"] == whole["beta_vae_score"]["score"] == 1
@@ -501,7 +492,7 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     assert two["ground_truth"]["constant"] == ["shape", "scale"]
     assert "at least 2 factors, got 1" in two["dci"]["skipped"]
     assert "constant in the 1 training" in two["sap"]["skipped"]
-    # A quantity is what its classes stand for, not their numbers.
+    # Quantities use the values of their classes, not the class numbers.
     levels = np.array([1.0, 10.0, 100.0])
     found = evaluated(600, scale=levels)["sap_continuous"]["per_factor"]["scale"]
     second, best = np.sort(
@@ -527,7 +518,7 @@ def test_an_evaluation_has_every_score_and_says_which_it_left_out():
     assert wide["dci"] == compute(means, None, factors)["dci"]
 
 
-def test_scores_are_shown_with_the_part_they_are_of(capsys):
+def test_scores_are_shown_with_their_split(capsys):
     found = evaluated(600)
     found["ground_truth"]["split"] = "train: 600 pictures"
     parts = {"split": "test: 60 pictures", "train": {"split": "train: 600 pictures"}}
@@ -539,7 +530,7 @@ def test_scores_are_shown_with_the_part_they_are_of(capsys):
     )
 
 
-def test_a_thorough_score_on_a_cpu_takes_what_a_gpu_would(tmp_path):
+def test_thorough_scores_use_all_examples_on_a_cpu(tmp_path):
     rng = np.random.default_rng(0)
     factor = rng.integers(0, 4, (21_000, 1))
     means = np.hstack([factor - 1.5, rng.normal(size=(21_000, 1))])
@@ -549,4 +540,4 @@ def test_a_thorough_score_on_a_cpu_takes_what_a_gpu_would(tmp_path):
     for thorough, examples, draws in ((False, "20,000", "1,000"), (True, "21,000", "10,000")):
         _, found = score_codes(tmp_path / "codes.npz", torch.device("cpu"), thorough=thorough)
         assert f"{examples} examples, at most {draws} draws" in found["mig_sampled"]["estimator"]
-        assert found["mig_sampled"]["score"] == pytest.approx(1, abs=0.05)  # chance of 1,000 draws
+        assert found["mig_sampled"]["score"] == pytest.approx(1, abs=0.05)  # noise of 1,000 draws

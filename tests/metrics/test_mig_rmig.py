@@ -1,4 +1,4 @@
-"""MIG and RMIG against closed forms, against slow references written here, and against what must not change them."""
+"""Tests of MIG and RMIG against closed forms, plain definitions and invariances."""
 
 import importlib.util
 import math
@@ -28,7 +28,7 @@ GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), np.arange(5), indexing="
 
 
 def h(p):
-    """Entropy of a coin, nats."""
+    """Return the entropy of a coin in nats."""
     return -p * math.log(p) - (1 - p) * math.log(1 - p)
 
 
@@ -37,7 +37,7 @@ def squash(x):
 
 
 def posteriors(copies=12, seed=0):
-    """A grid of three factors, five latents: two factors seen well, one seen twice, one latent collapsed. float64."""
+    """Return posteriors of a grid of three factors with five latents, one of them collapsed."""
     rng = np.random.default_rng(seed)
     factors = np.tile(GRID, (copies, 1))
     a, b, c = (factors / (GRID.max(0) + 1) * 3 - 1.2).T
@@ -66,7 +66,7 @@ def test_histogram_mig_of_two_bits(codes, gaps):
     assert result.score == pytest.approx(np.mean(gaps), abs=1e-12)
 
 
-def test_the_information_itself_is_reported_in_nats():
+def test_mutual_information_is_in_nats():
     result = mig_histogram(np.stack([Y1, Y1 & Y2], 1), BOTH)
     shared = h(1 / 4) - math.log(2) / 2
     assert shared == pytest.approx(0.2157615543)
@@ -84,16 +84,11 @@ def test_histogram_mig_of_a_factor_with_three_values():
 
 def test_bins_are_those_of_disentanglement_lib():
     assert histogram_bins(np.array([0, 0.1, 0.2, 1]), 20).tolist() == [1, 3, 5, 20]
-    neighbours = np.float32(0.5) + np.float32(6e-8) * np.arange(
-        4, dtype=np.float32
-    )  # of which no bins can be made
+    neighbours = np.float32(0.5) + np.float32(6e-8) * np.arange(4, dtype=np.float32)
     assert histogram_bins(neighbours.astype(np.float64) * 1e10, 20).tolist() == [1, 7, 14, 20]
-    assert histogram_bins(np.float64(0.5) + np.spacing(0.5) * np.arange(4), 20).tolist() == [
-        1,
-        1,
-        1,
-        1,
-    ]
+    # Adjacent floats are too close for bins.
+    adjacent = np.float64(0.5) + np.spacing(0.5) * np.arange(4)
+    assert histogram_bins(adjacent, 20).tolist() == [1, 1, 1, 1]
 
 
 # Closed forms: Gaussian posteriors
@@ -110,7 +105,7 @@ def test_sampled_mig_of_a_binary_channel_with_gaussian_noise(a, expected):
 
 
 def rmig_of(*means, sigma=1.0, bins=100):
-    """RMIG of one binary factor; each latent's mean is ±m."""
+    """Return the RMIG of one binary factor if the means of each latent are ±m."""
     table = np.outer([-1.0, 1.0], means)
     return rmig(table, np.full_like(table, 2 * math.log(sigma)), [[0], [1]], bins=bins).score
 
@@ -138,25 +133,24 @@ def test_rmig_of_a_binary_channel_with_gaussian_noise(bins, expected):
     assert rmig_of(1, 0, bins=bins) == pytest.approx(expected, abs=1e-10)
 
 
-def test_rmig_puts_a_posterior_no_bin_sees_into_the_bin_of_its_mean():
-    assert rmig_of(1.03, 0, sigma=1e-3) == pytest.approx(
-        1, abs=1e-12
-    )  # 30 σ from the nearest centre
+def test_rmig_assigns_narrow_or_distant_posteriors_to_one_bin():
+    # 30 σ from the nearest centre.
+    assert rmig_of(1.03, 0, sigma=1e-3) == pytest.approx(1, abs=1e-12)
     assert rmig_of(50, 0) == pytest.approx(1, abs=1e-12)  # out of range: the end bins
     assert rmig_of(0, 0) == pytest.approx(0, abs=1e-12)
     assert rmig_of(1.03, 0, sigma=1e-30) == pytest.approx(1, abs=1e-12)  # the variance has a floor
 
 
 @pytest.mark.parametrize("sigma", [1e5, 1e13])
-def test_rmig_of_a_posterior_far_broader_than_the_bins_is_nothing(sigma):
+def test_rmig_of_very_wide_posteriors_is_zero(sigma):
     assert rmig_of(1, 0, sigma=sigma) == pytest.approx(0, abs=1e-5)
 
 
-# References, written plainly
+# Plain definitions
 
 
 def reference_sampled(means, log_variances, factors, draws, seed):
-    """The definition, one entropy at a time, with the draws that `mig_sampled` takes."""
+    """Return the gaps by definition, with the draws of `mig_sampled`."""
     generator = torch.Generator().manual_seed(seed)
     sigma = np.exp(log_variances / 2)
     z = means + sigma * torch.randn(means.shape, generator=generator).numpy()
@@ -182,7 +176,7 @@ def reference_sampled(means, log_variances, factors, draws, seed):
 
 @pytest.mark.parametrize("draws", [50, 10_000])
 def test_sampled_mig_equals_its_definition(draws):
-    # 17 examples short of a whole grid: values of unequal frequency, which still count the same.
+    # Without 17 examples the values have unequal frequency but still equal weight.
     means, log_variances, factors = (part[:-17] for part in posteriors(6))
     result = mig_sampled(means, log_variances, factors, draws=draws, seed=3)
     assert result.per_factor == pytest.approx(
@@ -208,19 +202,15 @@ def reference_rmig(means, log_variances, factors, bins):
     for n, j in np.ndindex(*means.shape):
         density = norm.pdf(centres, means[n, j], sigma[n, j])
         if density.max() < 1e-5:
-            cells[
-                n,
-                j,
-                min(max(int(np.searchsorted(edges, means[n, j], side="right")) - 1, 0), bins - 1),
-            ] = 1
+            place = int(np.searchsorted(edges, means[n, j], side="right")) - 1
+            cells[n, j, min(max(place, 0), bins - 1)] = 1
         else:
             cells[n, j] = density / density.sum()
     gaps = []
     for y in factors.T:
         p_y = np.unique(y, return_counts=True)[1] / len(y)
-        joint = np.stack(
-            [cells[y == v].sum(0) / len(y) for v in np.unique(y)]
-        )  # (values, latents, bins)
+        # (values, latents, bins)
+        joint = np.stack([cells[y == v].sum(0) / len(y) for v in np.unique(y)])
         product = p_y[:, None, None] * joint.sum(0)
         ratio = np.where(joint > 0, joint, 1) / np.where(joint > 0, product, 1)
         ordered = np.sort((joint * np.log(ratio)).sum((0, 2)))
@@ -234,19 +224,19 @@ def test_rmig_equals_its_definition(bins):
     means[::7] *= 6  # some lie outside
     log_variances[::5] -= 9  # some fall between the centres
     log_variances[::50] -= 20  # below the floor
-    means, log_variances, factors = (
-        part[:-17] for part in (means, log_variances, factors)
-    )  # unequal frequencies
+    # Unequal frequencies.
+    means, log_variances, factors = (part[:-17] for part in (means, log_variances, factors))
     expected = reference_rmig(means, log_variances, factors, bins)
     assert rmig(means, log_variances, factors, bins=bins).per_factor == pytest.approx(
         expected, abs=1e-9
     )
 
 
-# What must not change the number
+# Invariances
 
 
-ESTIMATORS = {  # the tolerance is the sampling error of 720 examples where other noise meets other examples
+# With tolerances: a permutation assigns other noise to the examples of the sampled estimator.
+ESTIMATORS = {
     "histogram": (lambda means, log_variances, factors: mig_histogram(means, factors), 1e-9),
     "rmig": (rmig, 1e-9),
     "sampled": (mig_sampled, 0.05),
@@ -254,7 +244,7 @@ ESTIMATORS = {  # the tolerance is the sampling error of 720 examples where othe
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_order_and_sign_of_latents_and_order_of_examples_change_nothing(name):
+def test_mig_ignores_order_and_sign(name):
     estimate, tolerance = ESTIMATORS[name]
     means, log_variances, factors = posteriors(24)
     expected = pytest.approx(estimate(means, log_variances, factors).per_factor, abs=tolerance)
@@ -268,7 +258,7 @@ def test_order_and_sign_of_latents_and_order_of_examples_change_nothing(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_arrays_and_tensors_are_the_same(name):
+def test_arrays_and_tensors_give_equal_results(name):
     estimate, _ = ESTIMATORS[name]
     given = posteriors()
     tensors = [torch.from_numpy(part) for part in given]
@@ -279,23 +269,22 @@ def test_arrays_and_tensors_are_the_same(name):
 @pytest.mark.parametrize("estimate", [mig_sampled, rmig])
 def test_float32_is_enough(estimate):
     means, log_variances, factors = posteriors(24)
-    means, log_variances = (
-        (means + 5).astype(np.float32),
-        (log_variances - 4).astype(np.float32),
-    )  # narrow, off centre
+    # Narrow posteriors far from zero.
+    means = (means + 5).astype(np.float32)
+    log_variances = (log_variances - 4).astype(np.float32)
     means -= 5 if estimate is rmig else 0
     single = estimate(means, log_variances, factors).mutual_information
     double = estimate(means.astype(float), log_variances.astype(float), factors).mutual_information
     np.testing.assert_allclose(single, double, atol=2e-5)
 
 
-def test_sampled_mig_is_repeatable_and_moves_with_its_seed():
+def test_sampled_mig_depends_only_on_its_seed():
     given = posteriors()
     assert mig_sampled(*given, draws=100) == mig_sampled(*given, draws=100)
     assert mig_sampled(*given, draws=100).score != mig_sampled(*given, draws=100, seed=1).score
 
 
-def test_noise_below_zero_counts_as_zero():
+def test_negative_information_counts_as_zero():
     rng = np.random.default_rng(0)
     means, factors = 0.01 * rng.normal(size=(60, 3)), np.arange(60)[:, None] % 2
     result = mig_sampled(means, np.zeros_like(means), factors, draws=10)
@@ -304,10 +293,10 @@ def test_noise_below_zero_counts_as_zero():
     assert result.score == pytest.approx((max(first, 0) - max(second, 0)) / math.log(2))
 
 
-# The record, the tiles and the kernel
+# Result, tiles and kernel
 
 
-def test_the_record_names_its_estimator_and_its_factors():
+def test_result_names_estimator_and_factors():
     means, log_variances, factors = posteriors()
     names, shares = ("a", "b", "c"), []
     result = mig_sampled(
@@ -327,7 +316,7 @@ def test_the_record_names_its_estimator_and_its_factors():
     assert "100 bins" in rmig(means, log_variances, factors, factor_names=names).estimator
 
 
-def test_tiles_add_up():
+def test_tiled_sum_equals_full_sum():
     z, scale, shift, peak = torch.randn(4, 2, 2500, dtype=torch.float64).unbind()
     z = z[:, :700]  # with 2500 encoders: three blocks of encoders, two of draws
     whole = torch.exp2(peak[:, None] - (z[:, :, None] * scale[:, None] + shift[:, None]) ** 2).sum(
@@ -336,8 +325,8 @@ def test_tiles_add_up():
     torch.testing.assert_close(add_tiles(z, scale, shift, peak), whole)
 
 
-def test_a_host_that_takes_like_posteriors_together_and_leaves_far_ones_out_adds_up_the_same():
-    """Latents in use, of no use, of widths from a hundredth to five, and of a few codes alone: against every term."""
+def test_merged_cells_approximate_the_full_sum():
+    """Compare for used and unused latents, widths from 0.01 to 5, and three distinct codes."""
     rng = np.random.default_rng(0)
     few = rng.integers(0, 3, 20_000) - 1.0
     means = np.stack(
@@ -362,10 +351,9 @@ def test_a_host_that_takes_like_posteriors_together_and_leaves_far_ones_out_adds
     for latent in range(4):
         terms = norm.logpdf(z[latent][:, None], means[latent], widths[latent])
         expected = logsumexp(terms, axis=1) + 0.5 * np.log(2 * np.pi)
-        assert (
-            np.abs(found[latent] - expected).max() < 5e-3
-        )  # far out, where next to nothing is drawn
-        assert abs((found[latent] - expected).mean()) < 1e-5  # what an entropy sees
+        # The largest errors are far out, where few draws are. An entropy takes the mean.
+        assert np.abs(found[latent] - expected).max() < 5e-3
+        assert abs((found[latent] - expected).mean()) < 1e-5
 
 
 KERNEL = """
@@ -374,12 +362,13 @@ from controlvae.metrics.disentanglement._mig_sampling import add_tiles
 from controlvae.metrics.disentanglement._mig_kernel import add_densities
 parts = [torch.randn(3, 150, generator=torch.Generator().manual_seed(i)) for i in range(4)]
 z = parts[0][:, :70].contiguous()
-torch.testing.assert_close(add_densities(z, *parts[1:]), add_tiles(z, *parts[1:]).float(), rtol=1e-5, atol=0)
+ours, expected = add_densities(z, *parts[1:]), add_tiles(z, *parts[1:]).float()
+torch.testing.assert_close(ours, expected, rtol=1e-5, atol=0)
 """
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_the_kernel_adds_the_same_in_tritons_interpreter():
+def test_kernel_equals_tiles_in_the_triton_interpreter():
     interpreted = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
         [sys.executable, "-c", KERNEL], env=interpreted, capture_output=True, text=True, check=False
@@ -389,15 +378,18 @@ def test_the_kernel_adds_the_same_in_tritons_interpreter():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("estimate", [mig_sampled, rmig])
-def test_a_gpu_gives_the_same(estimate):
+def test_gpu_and_cpu_agree(estimate):
     means, log_variances, factors = posteriors(24)
     given = means.astype(np.float32), log_variances.astype(np.float32), factors
     here, there = estimate(*given), estimate(*given, device="cuda")
     np.testing.assert_allclose(there.mutual_information, here.mutual_information, atol=1e-5)
 
 
-def test_importing_the_metrics_stays_light():
-    code = "import sys, torch; before = set(sys.modules); import controlvae.metrics; print(*set(sys.modules) - before)"
+def test_importing_metrics_loads_no_heavy_package():
+    code = (
+        "import sys, torch; before = set(sys.modules); import controlvae.metrics; "
+        "print(*set(sys.modules) - before)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & {"scipy", "sklearn", "triton"}
@@ -408,30 +400,30 @@ def test_importing_the_metrics_stays_light():
 
 
 def changed(part, change):
-    """Good input with one part changed."""
+    """Return valid input with one part changed."""
     given = dict(zip(("means", "log_variances", "factors"), posteriors(), strict=True))
     return given | {part: change(given[part])}
 
 
-def spoil(values):
+def with_nan(values):
     return np.where(np.arange(values.size).reshape(values.shape) == 7, np.nan, values)
 
 
 BAD = [
-    ("means", spoil, "(means|codes) must be finite, got 1 values"),
+    ("means", with_nan, "(means|codes) must be finite, got 1 values"),
     ("means", lambda m: m[:, :1], "at least 2 latents, got 1"),
     ("means", lambda m: m[:, 0], r"must be \(examples, latents\).*got shape \(360,\)"),
     ("factors", lambda y: y[:-1], "360, got 359"),
     ("factors", lambda y: y[:, 0], r"factors must be \(examples, factors\), got shape \(360,\)"),
     ("factors", lambda y: y * [1, 0, 1] + 4, r"factor 1 is constant \(4\)"),
     ("factors", lambda y: y + 0.5, "factor 0 .*integer.* got .*5;"),
-    ("factors", spoil, "has 1 values that are not finite"),
+    ("factors", with_nan, "has 1 values that are not finite"),
 ]
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize(("part", "change", "message"), BAD)
-def test_every_estimator_says_what_is_wrong(name, part, change, message):
+def test_invalid_inputs_are_rejected(name, part, change, message):
     given = changed(part, change)
     if (
         part == "means"
@@ -448,7 +440,7 @@ def test_posteriors_are_checked(estimate):
     with pytest.raises(ValueError, match=r"\(360, 5\), got \(360, 4\)"):
         estimate(**changed("log_variances", lambda v: v[:, :4]))
     with pytest.raises(ValueError, match="log_variances must be finite, got 1 values"):
-        estimate(**changed("log_variances", spoil))
+        estimate(**changed("log_variances", with_nan))
     with pytest.raises(ValueError, match="3 different names, got"):
         estimate(*posteriors(), factor_names=["a", "b", "a"])
 
@@ -473,7 +465,7 @@ def test_settings_are_checked():
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=WITHOUT_CUDA), "cuda:99", "abacus"])
-def test_a_device_that_is_not_here_is_refused(device):
+def test_unavailable_device_is_rejected(device):
     means, log_variances, factors = posteriors()
     for score in (
         mig_sampled,
@@ -484,14 +476,14 @@ def test_a_device_that_is_not_here_is_refused(device):
             score(means, log_variances, factors, device=device)
 
 
-def test_sampled_mig_warns_where_values_are_not_equally_frequent():
+def test_sampled_mig_warns_of_unequal_frequencies():
     means, log_variances, _ = posteriors()
     rare = (np.arange(len(means)) % 50 == 0)[:, None]
     with pytest.warns(UserWarning, match="factor 0 has values of unequal frequency"):
         mig_sampled(means, log_variances, rare, draws=10)
 
 
-def test_few_examples_a_value_are_warned_of_and_codes_beyond_the_bins_are_counted():
+def test_few_examples_and_means_outside_bins_are_reported():
     rng = np.random.default_rng(0)
     means, factors = rng.normal(size=(600, 2)), rng.integers(0, 40, size=(600, 1))
     means[:, 1] = 0
@@ -499,14 +491,14 @@ def test_few_examples_a_value_are_warned_of_and_codes_beyond_the_bins_are_counte
         with pytest.warns(UserWarning, match="40 values has 15 examples") as caught:
             noise = score(means, np.tile([-9.0, 0.0], (600, 1)), factors)
         assert caught[0].filename == __file__
-        assert noise.score > 0.1  # of codes that tell nothing
+        assert noise.score > 0.1  # random codes
         assert noise.entropies == pytest.approx([np.log(40)], abs=0.1)
     two = (factors > 19).astype(int)
     assert "100% of the means outside" in rmig(means + 50, np.zeros_like(means), two).estimator
     assert "outside" not in rmig(means, np.zeros_like(means), two).estimator
 
 
-def test_masked_values_are_refused_and_any_byte_order_is_taken():
+def test_masked_values_are_rejected_and_byte_orders_accepted():
     rng = np.random.default_rng(0)
     means, factors = rng.normal(size=(900, 2)), rng.integers(0, 2, size=(900, 2))
     with pytest.raises(ValueError, match="masked"):

@@ -1,4 +1,4 @@
-"""Metrics against cases worked out by hand."""
+"""Tests of the step response and of active units against hand-computed values."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 import controlvae as cv
 
 
-def test_step_response_of_a_trace_worked_out_by_hand():
-    # Set point 10, band ±2 %: outside until the fourth value, furthest above it at 12.
+def test_step_response_of_a_hand_computed_trace():
+    # Set point 10, band ±2 %: settled from the fourth value, largest value 12.
     response = cv.metrics.step_response(
         [0.0, 5.0, 12.0, 10.1, 10.0, 9.9, 10.0, 10.1, 10.0, 10.05], target=10.0
     )
@@ -25,8 +25,8 @@ def test_step_response_from_above_overshoots_below():
     assert response.settling_time == 300.0
 
 
-def test_step_response_to_a_set_point_below_zero():
-    # As from above: 100 nats too many, then 20 too few, as shares of the set point's size.
+def test_step_response_to_a_negative_set_point():
+    # Starts 100 nats above, then goes 20 below; shares refer to |set point|.
     response = cv.metrics.step_response([0.0, -120.0, -99.0, -99.0], target=-100.0)
     assert response.overshoot == pytest.approx(0.2)
     assert response.settling_time == 3.0
@@ -41,7 +41,7 @@ def test_step_response_of_a_first_order_approach():
     assert response.overshoot == 0.0
 
 
-def test_step_response_follows_a_ramp_and_says_when_it_never_settles():
+def test_step_response_to_a_ramp():
     ramp = np.linspace(1, 10, 50)
     assert cv.metrics.step_response(ramp, ramp).settling_time == 1.0
     assert cv.metrics.step_response(0.9 * ramp, ramp).settling_time is None
@@ -49,22 +49,21 @@ def test_step_response_follows_a_ramp_and_says_when_it_never_settles():
 
 
 @pytest.mark.parametrize("trace", [[], [[1.0, 2.0]], [1.0, float("nan")]])
-def test_step_response_refuses_what_is_no_trace(trace):
+def test_step_response_rejects_invalid_traces(trace):
     with pytest.raises(ValueError, match="trace must be"):
         cv.metrics.step_response(trace, 10.0)
 
 
-def test_step_response_says_what_does_not_fit():
+def test_step_response_rejects_a_target_of_wrong_length():
     with pytest.raises(ValueError, match=r"target .* 3 values .* got \(2,\)"):
         cv.metrics.step_response([1.0, 2.0, 3.0], [1.0, 2.0])
 
 
-def test_active_units_counts_latents_that_vary():
-    spread = np.array(
-        [0.0, 0.05, 0.2, 1.0]
-    )  # standard deviations of the means; 0.05² < 0.01 < 0.2²
+def test_active_units_counts_varying_means():
+    # Standard deviations of the means; 0.05² < 0.01 < 0.2².
+    spread = np.array([0.0, 0.05, 0.2, 1.0])
     wave = np.array([-1.0, 1.0] * 50)[:, None]
     assert cv.metrics.active_units(wave * spread) == 2
-    assert cv.metrics.active_units(wave * spread + 7.0) == 2  # a constant shift carries nothing
+    assert cv.metrics.active_units(wave * spread + 7.0) == 2  # a constant shift does not count
     with pytest.raises(ValueError, match="examples, latents"):
         cv.metrics.active_units(np.zeros(5))

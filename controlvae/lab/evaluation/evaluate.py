@@ -12,7 +12,8 @@ from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.evaluation.elbo import elbo_metrics
 from controlvae.lab.evaluation.images import image_metrics
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
-from controlvae.lab.evaluation.registry import GROUPS, Evaluation
+from controlvae.lab.evaluation.metric import Evaluation
+from controlvae.lab.evaluation.registry import GROUPS
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.io import finite, write_json
 from controlvae.lab.runs.folder import look_up

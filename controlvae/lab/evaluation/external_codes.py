@@ -141,7 +141,7 @@ def _sha256(path: Path) -> str:
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read a file of codes. Unknown arrays are rejected, because a misspelt name would go unseen."""
+    """Read a file of codes. Unknown arrays are rejected, because they may be misspelt."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}

@@ -111,7 +111,7 @@ def _reconstruction_quality(run: LoadedRun, most: int, progress: Progress) -> di
     count = min(run.example_budget(*_QUALITY_EXAMPLES), most, run.available)
     sums = torch.zeros(2, dtype=torch.float64)
     for done, (x, rebuilt) in enumerate(_reconstructions(run, count), start=1):
-        # Cap at an error of half a grey level, 54 dB: one perfect image would give an infinite mean.
+        # Cap at an error of half a grey level, 54 dB: a perfect image would give an infinite mean.
         decibels = psnr(x, rebuilt).clamp(max=20 * math.log10(2 * 255))
         sums += torch.stack([ssim(x, rebuilt).sum(), decibels.sum()]).cpu().double()
         progress(min(1.0, done * _BATCH / count))
@@ -192,7 +192,7 @@ _last_reference: dict[tuple[object, ...], Tensor] = {}
 def _reference_features(
     run: LoadedRun, network: Inception, count: int, progress: Progress
 ) -> Tensor:
-    """Return features of the examples, (count, 2048), cached for the next run on the same images."""
+    """Return features of the examples, (count, 2048), cached for runs on the same images."""
     chosen = select_examples(run, count)
     key = (run.examples.fingerprint(), chosen.cpu().numpy().tobytes(), network.extractor)
     if key not in _last_reference:

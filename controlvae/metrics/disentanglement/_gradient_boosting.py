@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, one_hot
 
-# Largest number of bins per latent. They lie between quantiles, or one per value if there are fewer.
+# Largest number of bins per latent: between quantiles, or one per value if there are fewer.
 _MAX_BINS = 256
 # Up to this many rows every value has its own bin: bins of a few rows hide where a class ends.
 _MAX_EXACT_ROWS = 2_048
@@ -36,9 +36,10 @@ def boost(
 ) -> Boosted:
     """Fit boosted trees to the first `len(labels)` rows of `codes`, and predict all rows.
 
-    Friedman, *Greedy function approximation: a gradient boosting machine*, 2001, for the multinomial
-    likelihood, with the defaults and the importances of scikit-learn's GradientBoostingClassifier:
-    the squared error that the splits of a latent remove, summed over all trees.
+    Friedman, *Greedy function approximation: a gradient boosting machine*, 2001, for the
+    multinomial likelihood, with the defaults and the importances of scikit-learn's
+    GradientBoostingClassifier: the squared error that the splits of a latent remove, summed over
+    all trees.
 
     The result equals scikit-learn's up to rounding if no two latents split equally well (the seed
     decides, as there) and each latent has at most 256 values or at most 2,048 training rows.

@@ -1,4 +1,4 @@
-"""Sum of densities in `mig_sampled` on a CPU: nearly equal posteriors merge, distant ones are skipped.
+"""Sum of densities in `mig_sampled` on a CPU: similar posteriors merge, distant ones are skipped.
 
 The posteriors of a latent are Gaussians on a line. Those of an unused latent nearly coincide. Those
 of a used latent are narrow, so few of them reach a given z. Together this leaves a few per cent of
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 # Width of a cell, in standard deviations and in their logarithm. One Gaussian with the mean and
-# variance of a cell replaces its members. The error is of fourth order in the first width and of
-# second order in the other: at most about 1e-3 of a density near its peak, of either sign. An
+# variance of a cell replaces its members. The error has order four in the first width and order
+# two in the other: at most about 1e-3 of a density near its peak, of either sign. An
 # entropy is off by 1e-6 nats or less, at worst by 1e-4.
 _MEAN_WIDTH, _LOG_SIGMA_WIDTH = 0.1, 0.04
 _REACH = 8.5  # standard deviations, at which a density is 2e-16 of its peak

@@ -64,7 +64,7 @@ def _log2_sum(z: Tensor, scale: Tensor, shift: Tensor, peak: Tensor) -> Tensor:
     z is (latents, draws), the others are (latents, encoders).
     """
     # No exponent exceeds the highest peak, so nothing overflows. The encoder of each draw is in
-    # the sum and the variances are bounded, so no sum underflows. This saves a pass for the maximum.
+    # the sum and the variances are bounded, so no sum underflows. The maximum is not needed.
     highest = peak.amax(1, keepdim=True)
     is_large = z.device.type == "cpu" and z.shape[1] * scale.shape[1] > _MAX_EXACT_PAIRS
     add = add_cells if is_large else _triton_kernel(z) or add_tiles

@@ -118,7 +118,7 @@ def importance_scores(importance: Any) -> tuple[float, float]:
               C = \sum_k \rho_k \Big(1 - \frac{H(P_{\cdot k})}{\ln L}\Big)
 
     P are rows or columns scaled to sum to 1, and ρ is the share of a row or column in the total
-    importance. A latent without importance has no share. Both scores are 0 if all importances are 0.
+    importance. A latent without importance has no share. Both scores are 0 if all are 0.
 
     Args:
         importance: Importances, (latents, factors), none negative.

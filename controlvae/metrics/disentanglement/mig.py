@@ -120,7 +120,7 @@ def mig_sampled(
     device: torch.device | str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> MIG:
-    r"""Compute MIG from samples of the posterior, as Chen et al. (2018) and the ControlVAE paper do.
+    r"""Compute MIG from samples of the posterior, as Chen et al. and the ControlVAE paper do.
 
     .. math::
         \frac1K \sum_k \frac{I(z_{(1)}; y_k) - I(z_{(2)}; y_k)}{\ln V_k}, \qquad
@@ -198,7 +198,7 @@ def _warn_if_unbalanced(labels: Sequence[np.ndarray], names: Sequence[str] | Non
 
 
 def _check_range(mean: Tensor, log_variance: Tensor) -> None:
-    """Raise ValueError if densities leave float32's range, or rounding hides a posterior's width."""
+    """Raise ValueError if densities leave float32's range or rounding hides a posterior."""
     extreme = log_variance.abs().max().item()
     if extreme > _MAX_LOG_VARIANCE:
         raise ValueError(f"log_variances must be in [-60, 60], got {extreme:.3g}")

@@ -1,4 +1,4 @@
-"""Robust mutual information gap (RMIG): MIG from posterior masses in fixed bins, without sampling."""
+"""Robust mutual information gap (RMIG): MIG from posterior masses in fixed bins."""
 
 import math
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ def rmig(
     with z in equal bins from -4 to 4, and :math:`Q(b \mid x)` the posterior density at the centre
     of bin b, scaled to sum to 1 (Do & Tran, *Theory and Evaluation Metrics for Learning
     Disentangled Representations*, 2020). A posterior whose density is below 1e-5 at every centre,
-    because it is too narrow or outside the bins, is assigned to the bin of its mean. Unlike in their
-    code this does not apply to one wider than all bins, which needs σ > 40,000.
+    because it is too narrow or outside the bins, is assigned to the bin of its mean. Unlike in
+    their code this does not apply to one wider than all bins, which needs σ > 40,000.
 
     Nothing is sampled, so equal posteriors give equal results. For dSprites use all images and all
     five factors.

@@ -9,8 +9,8 @@ import numpy as np
 from controlvae.metrics._validation import (
     by_factor_name,
     check_codes,
+    check_quantities,
     factor_labels,
-    factor_values,
     split_train_test,
     to_numpy,
 )
@@ -67,7 +67,7 @@ def sap(
     """
     values = check_codes("codes", to_numpy(codes)).astype(np.float64)
     if continuous:
-        table = _squared_correlation(factor_values(factors, len(values), factor_names), values)
+        table = _squared_correlation(check_quantities(factors, len(values), factor_names), values)
         estimator = f"SAP of continuous factors (squared correlation), {len(values):,} examples"
     else:
         labels = factor_labels(factors, len(values), factor_names)

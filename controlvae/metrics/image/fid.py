@@ -36,8 +36,8 @@ def fid(features_a: Any, features_b: Any) -> FID:
     and there is no imaginary part to drop. Computed in float64 on the device of `features_a`: 8 s
     for 10,000 examples of 2,048 features on one CPU core.
 
-    The distance is biased upwards, more so for fewer examples (Bińkowski et al. 2018). Two halves of
-    one set have a distance above 0, and scores are comparable only at equal counts. With fewer
+    The distance is biased upwards, more so for fewer examples (Bińkowski et al. 2018). Two halves
+    of one set have a distance above 0, and scores are comparable only at equal counts. With fewer
     examples than features a covariance is singular. The score is still defined, and `estimator`
     says so.
 
@@ -107,7 +107,7 @@ def feature_table(name: str, values: Any) -> Tensor:
 
 
 def to_float64(values: Any) -> Tensor:
-    """Convert to float64 on the same device. Apple's MPS has no float64, so that moves to the host."""
+    """Convert to float64 on the same device, or on the host for MPS, which has no float64."""
     if isinstance(values, Tensor) and values.device.type != "mps":
         return values.detach().double()
     return torch.as_tensor(to_numpy(values)).double()

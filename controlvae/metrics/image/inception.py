@@ -15,8 +15,8 @@ RESIZE = (
     "from 8-bit values"
 )
 
-# A branch is a chain of layers (name, width, kernel). A string is a pooling layer. A list at the end
-# holds parallel layers.
+# A branch is a chain of layers (name, width, kernel). A string is a pooling layer. A list at the
+# end holds parallel layers.
 Layer = tuple[str, int, int | tuple[int, int]]
 Branch = tuple[str | Layer | list[Layer], ...]
 

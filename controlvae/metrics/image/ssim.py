@@ -68,13 +68,13 @@ def ssim(images_a: Any, images_b: Any) -> Tensor:
 
 
 def _blur(images: Tensor) -> Tensor:
-    """Average under the window, as a product with two matrices. A convolution is ten times slower."""
+    """Average under the window by two matrix products. A convolution is ten times slower."""
     down, across = (_window(size, images) for size in images.shape[-2:])
     return down @ images @ across.T
 
 
 def _window(size: int, like: Tensor) -> Tensor:
-    """Return the weights for every position of the window inside `size` pixels, (size - 10, size)."""
+    """Return the weights of every window position in `size` pixels, (size - 10, size)."""
     pixel = torch.arange(size, dtype=like.dtype, device=like.device)
     middle = pixel[: size - _WINDOW + 1, None] + _WINDOW // 2
     inside = (pixel - middle).abs() <= _WINDOW // 2

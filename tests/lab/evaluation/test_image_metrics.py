@@ -1,4 +1,4 @@
-"""Metrics and pictures of image runs: FID, KID, Inception, SSIM, PSNR, bounds, and what evaluate makes of them."""
+"""Tests of image metrics (FID, KID, SSIM, PSNR, bounds) and of the evaluation of image runs."""
 
 import hashlib
 import importlib
@@ -66,7 +66,7 @@ pytestmark = [
 
 
 def features(count, size=24, seed=0):
-    """Correlated, skewed, of very different scales, as Inception's are."""
+    """Return features that are correlated and skewed like those of Inception."""
     rng = np.random.default_rng(seed)
     return np.abs(
         rng.normal(size=(count, size)) @ rng.normal(size=(size, size))
@@ -77,7 +77,7 @@ def features(count, size=24, seed=0):
 
 
 class AsFeatures(torch.nn.Module):
-    """Lets torchmetrics take features where it expects pictures."""
+    """Identity, so that torchmetrics accepts features in place of images."""
 
     num_features = 24
 
@@ -104,7 +104,7 @@ def test_fid_equals_torchmetrics(counts):
     [
         ([[0], [2]], [[1], [5]], 6),
         ([[1, 0], [-1, 0], [0, 1], [0, -1]], [[4, 0], [2, 0], [3, 2], [3, -2]], 29 / 3),
-        ([[0, 1], [0, 3]], [[0, 1], [0, 3]], 0),  # a feature that never moves
+        ([[0, 1], [0, 3]], [[0, 1], [0, 3]], 0),  # a constant feature
     ],
 )
 def test_fid_by_hand(a, b, expected):
@@ -120,7 +120,7 @@ def test_fid_from_stored_moments():
 
 
 @pytest.mark.parametrize("distance", [fid, kid])
-def test_features_that_cannot_be_compared_are_refused(distance):
+def test_invalid_features_are_rejected(distance):
     with pytest.raises(ValueError, match="got 24 and 5"):
         distance(features(9), features(9, 5))
     with pytest.raises(ValueError, match="at least 2 examples"):
@@ -142,19 +142,18 @@ def test_kid_equals_torchmetrics():
     assert kid(a, b).score == pytest.approx(oracle.compute()[0].item(), rel=1e-9)
 
 
-def test_kid_of_subsets_estimates_the_whole_without_bias():
+def test_kid_of_subsets_is_unbiased():
     a, b = features(200), features(300, seed=1) + 0.1
     some, whole = kid(a, b[:200], subsets=400, subset_size=20), kid(a, b[:200])
     assert abs(some.score - whole.score) < 4 * some.deviation / math.sqrt(400)
     assert "400 subsets of 20" in some.estimator
     assert whole.estimator.endswith("200 and 200 examples, 1 subset of 200")
     assert whole.deviation is None
-    assert (
-        min(kid(a[:20], a[20 * i : 20 * i + 20]).score for i in range(1, 9)) < 0
-    )  # as an unbiased estimate of 0 is
+    # An unbiased estimate of 0 is negative at times.
+    assert min(kid(a[:20], a[20 * i : 20 * i + 20]).score for i in range(1, 9)) < 0
 
 
-# Similarity of pictures
+# Similarity of images
 
 
 @pytest.mark.parametrize("shape", [(3, 3, 32, 32), (2, 1, 64, 48), (2, 3, 11, 11)])
@@ -172,7 +171,7 @@ def test_ssim_and_psnr_equal_torchmetrics(shape):
     _, everywhere = structural_similarity_index_measure(
         a, b, data_range=1.0, return_full_image=True
     )
-    inside = everywhere[..., 5:-5, 5:-5]  # its mean also counts windows that reach over the border
+    inside = everywhere[..., 5:-5, 5:-5]  # torchmetrics includes windows that cross the border
     torch.testing.assert_close(ssim(a, b), inside.flatten(1).mean(1))
     theirs = peak_signal_noise_ratio(a, b, data_range=1.0, reduction="none", dim=(1, 2, 3))
     torch.testing.assert_close(psnr(a, b), theirs)
@@ -187,8 +186,8 @@ def test_ssim_and_psnr_equal_torchmetrics(shape):
 # Bounds
 
 
-def test_the_importance_weighted_bound_rises_to_the_evidence():
-    """Where p(x) is known: z ~ N(0, 1), x|z ~ N(z, 1), so x ~ N(0, 2); q is off the true posterior N(x/2, 1/2)."""
+def test_importance_weighted_bound_rises_to_the_evidence():
+    """With z ~ N(0, 1) and x|z ~ N(z, 1), x ~ N(0, 2); q differs from the posterior N(x/2, 1/2)."""
     x, generator = torch.linspace(-2, 2, 9, dtype=torch.float64), torch.Generator().manual_seed(0)
     q = Normal(0.3 * x, 1.0)
     z = q.mean + torch.randn(20_000, 9, generator=generator, dtype=torch.float64)
@@ -199,7 +198,7 @@ def test_the_importance_weighted_bound_rises_to_the_evidence():
     assert (bounds[1] < bounds[2]).all()
     torch.testing.assert_close(bounds[0], log_weights.mean(0))  # the ELBO
     torch.testing.assert_close(iwae(log_weights), evidence, atol=0.03, rtol=0)
-    assert iwae(log_weights - 5_000).isfinite().all()  # pictures have log-weights like these
+    assert iwae(log_weights - 5_000).isfinite().all()  # log weights of images have this size
 
 
 def test_bits_per_dimension():
@@ -207,15 +206,14 @@ def test_bits_per_dimension():
 
 
 @pytest.mark.parametrize("sd", [0.3, 0.02, 0.001])
-def test_a_dequantised_gaussian_stays_below_the_mass_of_its_grey_level(sd):
+def test_dequantised_density_is_below_the_mass_of_its_level(sd):
     grey, mean = np.arange(256) / 255, 0.41
     bound = stats.norm.logpdf(grey, mean, sd) + dequantization_offset(sd**2)
     mass = stats.norm(mean, sd).cdf(grey + 0.5 / 255) - stats.norm(mean, sd).cdf(grey - 0.5 / 255)
-    near = np.abs(grey - mean) < 6 * sd + 0.5 / 255  # further out a mass is a difference of ones
+    near = np.abs(grey - mean) < 6 * sd + 0.5 / 255  # farther out the mass underflows
     assert (bound[near] <= np.log(mass[near]) + 1e-9).all()
-    assert bound[near] == pytest.approx(
-        np.log(mass[near]), abs=3e-5 / sd**2
-    )  # half the log density's variance
+    # The tolerance is half the variance of the log density.
+    assert bound[near] == pytest.approx(np.log(mass[near]), abs=3e-5 / sd**2)
 
 
 # Inception
@@ -256,7 +254,7 @@ def data_root():
     return root
 
 
-def test_inception_equals_the_graph_it_is_read_from(wheel, network):
+def test_inception_equals_its_torchscript_graph(wheel, network):
     graph = torch.jit.load(wheel)
     x = torch.rand(1, 3, 299, 299, generator=torch.Generator().manual_seed(0)) * 2 - 1
     theirs = graph(x)
@@ -264,7 +262,7 @@ def test_inception_equals_the_graph_it_is_read_from(wheel, network):
     torch.testing.assert_close(network.features(x), theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_inception_of_real_pictures(wheel, network, real):
+def test_inception_of_real_images(wheel, network, real):
     theirs = torch.jit.load(wheel)((tensorflow_resize(real.numpy()) - 128) / 128)
     torch.testing.assert_close(network(real), theirs, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(network(real.float() / 255), network(real))
@@ -272,9 +270,9 @@ def test_inception_of_real_pictures(wheel, network, real):
     torch.testing.assert_close(network(grey), network(grey.repeat(1, 3, 1, 1)))
 
 
-def tensorflow_resize(pictures, side=299):
-    """As the documentation of tf.compat.v1.image.resize_bilinear has it, pixel by pixel."""
-    n, channels, height, width = pictures.shape
+def tensorflow_resize(images, side=299):
+    """Resize pixel by pixel, as documented for tf.compat.v1.image.resize_bilinear."""
+    n, channels, height, width = images.shape
     out = np.empty((n, channels, side, side), np.float32)
     for i, j in np.ndindex(side, side):
         y, x = i * height / side, j * width / side
@@ -282,25 +280,25 @@ def tensorflow_resize(pictures, side=299):
         bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
         above, below = (
             p[..., left] + (x - left) * (p[..., right] - p[..., left])
-            for p in (pictures[:, :, top].astype(float), pictures[:, :, bottom].astype(float))
+            for p in (images[:, :, top].astype(float), images[:, :, bottom].astype(float))
         )
         out[:, :, i, j] = above + (y - top) * (below - above)
     return torch.from_numpy(out)
 
 
 @pytest.mark.parametrize("size", [(32, 20), (320, 299)])
-def test_pictures_are_resized_as_in_the_graph(size):
-    pictures = np.random.default_rng(0).integers(0, 256, (1, 3, *size))
+def test_resizing_equals_tensorflow(size):
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 3, *size))
     torch.testing.assert_close(
-        resize_to_inception(torch.from_numpy(pictures).float()),
-        tensorflow_resize(pictures),
+        resize_to_inception(torch.from_numpy(pixels).float()),
+        tensorflow_resize(pixels),
         rtol=0,
         atol=0.01,
     )
 
 
 def published_names(plain):
-    """A state dict as pytorch-fid's file has it, of random weights."""
+    """Return random weights under the names of pytorch-fid's file."""
     generator, stored = torch.Generator().manual_seed(0), {"fc.weight": torch.zeros(1008, 2048)}
     for name, tensor in plain.items():
         layer, _, part = name.rpartition(".0.")
@@ -312,7 +310,7 @@ def published_names(plain):
     return stored
 
 
-def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
+def test_user_supplied_weights_are_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path / "cache"))
     stored = published_names(Inception().state_dict())
     path = tmp_path / weights.STATE_DICT_FILES[0]
@@ -334,9 +332,8 @@ def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
         again.setattr(weights, "_read_weights", None)
         assert weights.load_inception(root=tmp_path).extractor == first.extractor
     torch.save({**stored, "more": torch.zeros(1)}, path)
-    with pytest.raises(
-        UserError, match=r"not a known file"
-    ):  # what is kept does not hide a file of one's own
+    # The cache does not hide a user-supplied file.
+    with pytest.raises(UserError, match=r"not a known file"):
         weights.load_inception(root=tmp_path)
     path.unlink()
     again = weights.load_inception(root=tmp_path)
@@ -346,7 +343,7 @@ def test_weights_of_ones_own_are_read_once_and_kept(tmp_path, monkeypatch):
     )
 
 
-def test_missing_and_damaged_weights_say_what_to_do(tmp_path, monkeypatch):
+def test_missing_and_corrupt_weights_are_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path))
     monkeypatch.setattr(weights, "PACKAGE", "no-such-package")
     with pytest.raises(
@@ -393,7 +390,7 @@ def drawings(tmp_path_factory):
     )
 
 
-def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photographs):
+def test_metrics_use_the_test_set_and_include_training_elbo(photographs):
     metrics = measure_run(photographs, 10_000)
     assert (metrics["split"], metrics["examples"]) == ("test: 20 of 80 held out", 20)
     assert (metrics["train"]["split"], metrics["train"]["examples"]) == ("train: 60 of 80", 60)
@@ -403,9 +400,7 @@ def test_figures_are_of_the_test_part_with_the_training_part_beside_them(photogr
     assert "--fid 1000" in metrics["fid"]["skipped"]
 
 
-def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_pictures(
-    photographs, tmp_path
-):
+def test_later_factors_keep_order_and_kl_of_latents(photographs, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(photographs.folder.path, run)
     table = tmp_path / "factors.csv"
@@ -419,7 +414,7 @@ def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_picture
         ["size", "kind"],
         ["kind"],
     )
-    assert metrics["ground_truth"]["examples"] == 60  # its training part, of which scores are
+    assert metrics["ground_truth"]["examples"] == 60  # scores use the training set
     posterior = opened.model.encode(opened.examples.batch(torch.arange(60)))
     kl = gaussian_kl(posterior).mean(0)
     order = kl.argsort(descending=True).tolist()
@@ -432,7 +427,7 @@ def test_factors_may_come_later_and_latents_have_one_order_and_kl_in_all_picture
     )
 
 
-def test_a_table_of_factors_that_is_gone_takes_nothing_else_with_it(photographs, tmp_path, capsys):
+def test_a_changed_factor_table_leaves_metrics_untouched(photographs, tmp_path):
     run, table = tmp_path / "run", tmp_path / "factors.csv"
     shutil.copytree(photographs.folder.path, run)
     table.write_text("\n".join(["size", *(str(number % 3) for number in range(80))]))
@@ -442,16 +437,16 @@ def test_a_table_of_factors_that_is_gone_takes_nothing_else_with_it(photographs,
     )
     measured = (run / "metrics.json").read_bytes()
     table.write_text("size\n1\n2\n")
-    app(["traverse", str(run), "--device", "cpu"], standalone_mode=False)
-    assert "without the factors it was measured with: " in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"2 rows .* another is given by --factors TABLE"):
+    with pytest.warns(UserWarning, match="without the factors"):
+        app(["traverse", str(run), "--device", "cpu"], standalone_mode=False)
+    with pytest.raises(UserError, match=r"2 rows .*--factors"):
         app(["evaluate", str(run), "--device", "cpu"], standalone_mode=False)
     assert (run / "metrics.json").read_bytes() == measured
-    with pytest.raises(UserError, match="2 rows under 'size' for 80 pictures"):
+    with pytest.raises(UserError, match=r"2 rows under .size. for 80 "):
         load_run(run, factors=str(table))
 
 
-def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
+def test_a_run_opens_without_its_missing_factor_table(tmp_path):
     table = tmp_path / "factors.csv"
     table.write_text("\n".join(["size", *(str(number % 3) for number in range(80))]))
     noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
@@ -462,7 +457,7 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     table.unlink()
     with pytest.warns(UserWarning, match="without its factors"):
         evaluate_run(run.folder, torch.device("cpu"), None, ConsoleDisplay())
-    assert run.folder.metrics_file.read_bytes() == measured  # what it has is kept
+    assert run.folder.metrics_file.read_bytes() == measured  # metrics are kept
     assert read_step(run.folder.figures / "traversal.png") == run.step
     with pytest.warns(UserWarning, match=r"without its factors: no file or folder .*factors\.csv"):
         opened = load_run(run.folder)
@@ -470,19 +465,17 @@ def test_a_run_whose_own_table_of_factors_is_gone_is_opened_without(tmp_path):
     assert len(on_test_examples(opened).examples) == 20
 
 
-def test_pictures_that_a_kill_left_out_are_made_up_for(photographs, tmp_path):
+def test_missing_figures_are_drawn_again(photographs, tmp_path):
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(photographs.folder.path, folder.path)
     evaluate_pending([folder], torch.device("cpu"), None, ConsoleDisplay())
     measured, last = folder.metrics_file.read_bytes(), folder.figures / "traversal.png"
-    last.unlink()  # which is drawn when all else is done
+    last.unlink()  # the last figure to be drawn
     evaluate_pending([folder], torch.device("cpu"), None, ConsoleDisplay())
     assert (read_step(last), folder.metrics_file.read_bytes()) == (photographs.step, measured)
 
 
-def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(
-    photographs, monkeypatch
-):
+def test_a_missing_test_set_falls_back_to_the_training_set(photographs, monkeypatch):
     def missing(settings, root):
         raise UserError("no test set here")
 
@@ -493,7 +486,7 @@ def test_without_its_test_part_a_run_is_measured_on_what_it_was_trained_on(
     assert "iwae" not in metrics
 
 
-def test_what_validation_kept_is_not_counted_among_what_was_measured(tmp_path):
+def test_validation_examples_are_not_measured(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), np.uint8)
     run = small_run(
         tmp_path, noise, "data.held_out=0", "training.validation=20", "training.validate_every=3"
@@ -506,22 +499,21 @@ def test_what_validation_kept_is_not_counted_among_what_was_measured(tmp_path):
     )
     assert metrics["iwae"]["elbo_of_the_same"] == pytest.approx(metrics["elbo"], rel=0.01)
     assert is_sufficient(metrics, run.step, 10_000, None, run.device)
-    assert not is_sufficient(
-        {"step": run.step}, run.step, 10_000, None, run.device
-    )  # someone's own
+    # A metrics file of another program.
+    assert not is_sufficient({"step": run.step}, run.step, 10_000, None, run.device)
 
 
-def test_pictures_that_came_later_do_not_make_a_test_part_of_what_was_trained_on(tmp_path):
+def test_a_changed_image_file_has_no_test_set(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (81, 16, 16, 3), np.uint8)
     run = small_run(tmp_path, noise[:80])
-    np.save(tmp_path / "x.npy", noise)  # 81 are divided otherwise than 80
+    np.save(tmp_path / "x.npy", noise)  # 81 images are split differently from 80
     metrics = measure_run(load_run(run.folder), 10_000, importance_samples=0)
     assert metrics["split"].startswith("train")
-    assert "not what they were when training began" in metrics["test"]["skipped"]
-    assert any("not what they were" in line for line in run_warnings(run.folder))
+    assert "changed" in metrics["test"]["skipped"]
+    assert any("changed" in line for line in run_warnings(run.folder))
 
 
-def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
+def test_evaluated_runs_need_no_data(tmp_path):
     run = small_run(tmp_path, np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8))
     (tmp_path / "x.npy").rename(tmp_path / "y.npy")
     with pytest.raises(UserError, match=r"no .*x.npy' here"):
@@ -534,7 +526,7 @@ def test_a_report_needs_no_data_where_everything_was_measured(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["photographs", "drawings"])
-def test_log_weights_are_those_of_the_densities(kind, request):
+def test_importance_weights_equal_the_densities(kind, request):
     run = request.getfixturevalue(kind)
     x = run.examples.batch(torch.arange(4))
     with torch.no_grad():
@@ -555,7 +547,7 @@ def test_log_weights_are_those_of_the_densities(kind, request):
     torch.testing.assert_close(ours, theirs.double(), rtol=1e-5, atol=1e-3)
 
 
-def test_bits_per_dimension_of_black_and_white_pictures(drawings):
+def test_bits_per_dimension_of_black_and_white_images(drawings):
     metrics = measure_run(drawings, 10_000, importance_samples=7)
     bits = metrics["bits_per_dimension"]
     assert bits["elbo"] == pytest.approx(-metrics["elbo"] / (256 * math.log(2)))
@@ -564,7 +556,7 @@ def test_bits_per_dimension_of_black_and_white_pictures(drawings):
     assert metrics["iwae"]["k"] == 7
 
 
-def test_noise_costs_its_eight_bits_and_what_a_gaussian_wastes(tmp_path):
+def test_bits_of_uniform_noise_exceed_eight(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), np.uint8)
     start = "objective.likelihood=Gaussian(0.08333, learnt=true)"  # the variance of uniform noise
     metrics = measure_run(small_run(tmp_path, noise, start), 10_000, importance_samples=0)
@@ -576,7 +568,7 @@ def test_noise_costs_its_eight_bits_and_what_a_gaussian_wastes(tmp_path):
 
 
 class Small(torch.nn.Module):
-    """Stands in for Inception."""
+    """Substitute for Inception."""
 
     extractor = "means of channels"
 
@@ -584,7 +576,7 @@ class Small(torch.nn.Module):
         return x.flatten(2).mean(2)
 
 
-def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, monkeypatch):
+def test_fid_of_samples_and_reconstructions(photographs, monkeypatch):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
     metrics = measure_run(photographs, 10_000, fid_images=12)
     test = on_test_examples(photographs)
@@ -607,9 +599,8 @@ def test_fid_of_a_run_is_that_of_its_samples_and_reconstructions(photographs, mo
         copies = torch.sigmoid(test.model.decode(test.model.encode(everything).mean))
     assert likeness["ssim"] == pytest.approx(ssim(everything, copies).mean().item(), rel=1e-6)
     assert likeness["psnr"] == pytest.approx(psnr(everything, copies).mean().item(), rel=1e-6)
-    assert (
-        measure_run(photographs, 100)["fid"] == metrics["fid"]
-    )  # nobody asked again, and the weights are the same
+    # Not requested this time; the stored result for the same weights is kept.
+    assert measure_run(photographs, 100)["fid"] == metrics["fid"]
 
 
 def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monkeypatch):
@@ -634,7 +625,7 @@ def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monk
     assert np.allclose(fid_benchmark.resize_to(8)(x)[0, 0], by_pillow, atol=1e-5)
 
 
-def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photographs, monkeypatch):
+def test_runs_on_the_same_images_share_reference_features(photographs, monkeypatch):
     seen = []
 
     class Counting(Small):
@@ -653,7 +644,7 @@ def test_runs_on_the_same_pictures_share_the_features_of_their_reference(photogr
     assert fewer["samples"]["score"] != first["samples"]["score"]
 
 
-def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, capsys):
+def test_metrics_that_are_complete_enough_are_kept(photographs, monkeypatch, capsys):
     monkeypatch.setattr(images, "load_inception", lambda root: Small())
     cpu, path = torch.device("cpu"), photographs.folder.metrics_file
     measure_run(photographs, 10_000, fid_images=12, importance_samples=3)
@@ -665,7 +656,7 @@ def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, cap
     assert json.loads(path.read_text())["fid"]["pictures"] == 15
     assert "note: FID" not in capsys.readouterr().err
     evaluate_run(photographs.folder, cpu, None, ConsoleDisplay(), fid=1_000)
-    assert "note: FID is of 20 pictures, all there are" in capsys.readouterr().err
+    assert "note: FID uses 20 images" in capsys.readouterr().err
     measure_run(photographs, 10, importance_samples=0)
     evaluate_run(photographs.folder, cpu, None, ConsoleDisplay())
     assert json.loads(path.read_text())["examples"] == 20
@@ -674,7 +665,7 @@ def test_a_report_keeps_metrics_that_are_no_poorer(photographs, monkeypatch, cap
     assert json.loads(path.read_text())["step"] == 3
 
 
-def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
+def test_requested_fid_needs_its_weights(photographs, monkeypatch):
     def none(root):
         raise weights.MissingWeightsError("pip install them")
 
@@ -684,7 +675,7 @@ def test_fid_that_was_asked_for_needs_its_weights(photographs, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
-def test_transparent_pictures_are_shown_on_white(mode):
+def test_transparent_images_are_shown_on_white(mode):
     pixels = np.random.default_rng(0).integers(0, 256, (6, 5, len(mode)), np.uint8)
     shown = to_channels_last(torch.from_numpy(pixels).permute(2, 0, 1)[None, None] / 255)
     picture = Image.fromarray(pixels, mode).convert("RGBA")
@@ -694,7 +685,7 @@ def test_transparent_pictures_are_shown_on_white(mode):
     np.testing.assert_allclose(shown[0, 0] * 255, np.asarray(expected).reshape(6, 5, -1), atol=1)
 
 
-def test_samples_are_a_function_of_their_seed(photographs):
+def test_samples_depend_only_on_their_seed(photographs):
     nine, five = make_sample_grid(photographs, 9), make_sample_grid(photographs, 5, columns=3)
     cell = 4 * 17  # enlarged four times, with a gap of one pixel
     assert nine.shape == (3 * cell - 4, 3 * cell - 4, 3)
@@ -704,7 +695,7 @@ def test_samples_are_a_function_of_their_seed(photographs):
     assert (make_sample_grid(photographs, 9, seed=1) != nine).any()
 
 
-def test_an_interpolation_goes_from_one_reconstruction_to_the_other(photographs):
+def test_interpolation_connects_two_reconstructions(photographs):
     axis = plot_interpolation(photographs, 4, 7, columns=5).axes[0]
     x = photographs.examples.batch(torch.tensor([4, 7]))
     with torch.no_grad():
@@ -716,7 +707,7 @@ def test_an_interpolation_goes_from_one_reconstruction_to_the_other(photographs)
     assert [label.get_text() for label in axis.get_xticklabels()][:2] == ["data\n4", "0.00"]
 
 
-def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_path, capsys):
+def test_commands_write_figures_that_reports_show(photographs, tmp_path, capsys):
     run = str(photographs.folder.path)
     for words in (
         ["sample", run, "--count", "4"],
@@ -742,7 +733,7 @@ def test_the_command_line_makes_them_and_the_report_shows_them(photographs, tmp_
         app(["interpolate", run, "--to", "60", "--device", "cpu"], standalone_mode=False)
 
 
-def test_a_picture_file_stands_for_an_example(photographs, tmp_path):
+def test_an_image_file_replaces_an_example(photographs, tmp_path):
     file = tmp_path / "my face.png"
     pixels = (
         (photographs.examples.batch(torch.tensor([4]))[0].permute(1, 2, 0) * 255)
@@ -769,8 +760,8 @@ def test_a_picture_file_stands_for_an_example(photographs, tmp_path):
 
 
 @pytest.mark.parametrize("fit", ["crop", "stretch", 10])
-def test_a_picture_file_is_cut_and_resized_as_the_examples_are(photographs, tmp_path, fit):
-    """Held against the loader: the file is one of a folder whose pictures are far from square."""
+def test_an_image_file_is_resized_like_the_examples(photographs, tmp_path, fit):
+    """Compare with the loader, on a folder of images that are far from square."""
     for number in range(3):
         pixels = np.random.default_rng(number).integers(0, 256, (40, 20, 3), np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
@@ -787,9 +778,7 @@ def test_a_picture_file_is_cut_and_resized_as_the_examples_are(photographs, tmp_
 
 
 @pytest.mark.parametrize("kind", ["photographs", "drawings"])
-def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
-    kind, request, monkeypatch
-):
+def test_prior_samples_need_no_training_data(kind, request, monkeypatch):
     def missing(settings, root):
         raise UserError("they have moved")
 
@@ -804,7 +793,7 @@ def test_pictures_are_drawn_from_the_prior_without_those_it_was_trained_on(
             needs_them(alone, 10)
 
 
-def test_black_and_white_pictures_have_their_likelihood_unless_one_is_set(tmp_path, capsys):
+def test_black_and_white_images_default_to_bernoulli(tmp_path, capsys):
     for name, array in (
         ("drawn", np.eye(16) * np.ones((9, 1, 1)) > 0),
         ("grey", np.full((9, 16, 16), 0.5)),
