@@ -4,11 +4,14 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from controlvae.errors import UserError
 from controlvae.lab.api.evaluate import evaluate_run
 from controlvae.lab.engines.device import pick_device
 from controlvae.lab.evaluation.cache import DEFAULT_EXAMPLES
 from controlvae.lab.reports.page import write_report
+from controlvae.lab.reports.report_run import read_runs
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder
@@ -30,7 +33,7 @@ def report(
     """Write an HTML report with curves, images, numbers and the commands that repeat the runs.
 
     Runs that have not been evaluated are evaluated first. Of several runs, those that cannot be
-    read are skipped with a message, and those that cannot be evaluated are shown without metrics.
+    read are skipped and named, and those that cannot be evaluated are shown without metrics.
 
     Args:
         runs: Run, run folder, folder of runs, or a list of them.
@@ -53,42 +56,48 @@ def report(
     if out is not None:
         _check_html_path(Path(out))
     paths = [as_folder(source).path for source in sources]
+    folders = list(dict.fromkeys(folder for path in paths for folder in _find_runs(path)))
     display, chosen = make_display(progress), pick_device(device)
-    found = list(dict.fromkeys(folder for path in paths for folder in find_runs(path)))
-    folders = _select_readable(found, display)  # before anything is measured
     root = None if data_root is None else Path(data_root)
-    for number, folder in enumerate(folders, start=1):
-        position = f"{number} of {len(folders)}" if len(folders) > 1 else ""
+    # Unreadable runs are skipped before anything is measured.
+    runs_to_show, skipped = read_runs(folders)
+    if not runs_to_show:
+        raise UserError("; ".join(skipped))
+    for line in skipped:
+        display.note(line)
+    readable = [run.folder for run in runs_to_show]
+    for number, folder in enumerate(readable, start=1):
+        position = f"{number} of {len(readable)}" if len(readable) > 1 else ""
         try:
-            if latest_step(folder.checkpoints) is not None:
-                evaluate_run(
-                    folder, chosen, root, display, examples=examples, fid=fid, position=position
-                )
-            elif folder.metrics() is None:
-                display.note(f"{folder.path} has no checkpoint, so it is not evaluated")
+            _evaluate(folder, chosen, root, display, examples, fid, position)
         except UserError as error:
-            if len(folders) == 1:
+            if len(readable) == 1:
                 raise
-            display.note(f"{folder.path}: not evaluated: {error}")
-    return write_report(folders, _default_path(paths, folders) if out is None else Path(out))
+            display.note(f"{folder.path} is not evaluated: {error}")
+    path = _default_path(paths, folders) if out is None else Path(out)
+    with display.bar("writing the report") as show:
+        return write_report(folders, path, progress=lambda fraction, _: show(fraction))
 
 
-def _select_readable(folders: Sequence[RunFolder], display: Display) -> list[RunFolder]:
-    """Return the runs whose files can be read. Raise UserError if there is none."""
-    readable, errors = [], []
-    for folder in folders:
-        try:
-            folder.experiment()
-            folder.records()
-            folder.metrics()
-            readable.append(folder)
-        except UserError as error:
-            errors.append(error)
-    if not readable:
-        raise errors[-1]
-    for unreadable in errors:
-        display.note(f"skipped: {unreadable}")
-    return readable
+def _find_runs(path: Path) -> list[RunFolder]:
+    """Find the runs at a path. One whose experiment file cannot be read is kept, to be named."""
+    run = RunFolder(path)
+    return [run] if run.experiment_file.is_file() else find_runs(path)
+
+
+def _evaluate(
+    folder: RunFolder,
+    device: torch.device,
+    root: Path | None,
+    display: Display,
+    examples: int,
+    fid: int | None,
+    position: str,
+) -> None:
+    if latest_step(folder.checkpoints) is not None:
+        evaluate_run(folder, device, root, display, examples=examples, fid=fid, position=position)
+    elif folder.metrics() is None:
+        display.note(f"{folder.path} has no checkpoint, so it is not evaluated")
 
 
 def _check_html_path(path: Path) -> None:

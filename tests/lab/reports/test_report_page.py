@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import CHROMIUM, browser
+from command import within
 from logged_runs import LATENTS, METRICS, logged_run
 
 from controlvae.errors import UserError
@@ -176,6 +177,19 @@ def test_unreadable_run_is_skipped_and_named(tmp_path):
         assert str(folder.path) in page
     with pytest.raises(UserError, match="missing"):
         write_report(bad, tmp_path / "none.html")
+
+
+def test_report_command_skips_unreadable_runs(tmp_path):
+    good = logged_run(tmp_path, "shapes2d-quick", 1, 2_000, evaluated=False, p=0.0, i=0.0)
+    torn = shutil.copytree(good.path, tmp_path / "torn")
+    (torn / "log.jsonl").write_text("not a record\n")
+    (torn / "experiment.json").write_text("{")
+    done = within("report", good.path, torn, "--out", "both.html", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"skipped {torn}" in done.stderr
+    assert str(torn) in (tmp_path / "both.html").read_text()
+    done = within("report", torn, "--device", "cpu", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 def test_progress_rises_to_one(tmp_path):
