@@ -1,1 +1,1 @@
-"""A local page over run folders: curves that grow, latents to move, and the set point of a run in training."""
+"""Local web page over run folders: live curves, latent sliders and targets of running jobs."""

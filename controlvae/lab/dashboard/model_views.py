@@ -1,4 +1,4 @@
-"""What the models of runs say: a picture of a code, what one latent does, sentences from the prior."""
+"""Model outputs for the page: decoded images, latent strips and sentences."""
 
 import io
 from collections import OrderedDict
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from controlvae.errors import UserError
 from controlvae.lab.data.dataset import ImageDataset
@@ -27,56 +28,54 @@ from controlvae.lab.runs.loaded import (
     with_newest_weights,
 )
 
-_KEPT = 2  # models in memory, with their data
+_MAX_MODELS = 2  # in memory, with their data
 REACH = 3.0  # of a latent, as in the paper's traversals
 
 
 @dataclass
 class ModelCache:
-    """Opened runs, each at its newest checkpoint; those not asked for lately are closed."""
+    """Loaded runs, each at its newest checkpoint; the least recently used are dropped."""
 
     root: Path | None
     device: torch.device
-    _open: OrderedDict[tuple[Path, int], tuple[int | None, LoadedRun]] = field(
+    _runs: OrderedDict[tuple[Path, int], tuple[int | None, LoadedRun]] = field(
         default_factory=OrderedDict
     )
     _lock: Lock = field(default_factory=Lock)
 
-    def at(self, folder: RunFolder) -> LoadedRun:
-        """One at a time: two requests must not load the same data twice."""
-        key = (
-            folder.path,
-            folder.experiment_file.stat().st_mtime_ns,
-        )  # another run may have taken its place
+    def load(self, folder: RunFolder) -> LoadedRun:
+        """Return a run at its newest checkpoint, loading it if needed.
+
+        Calls are serialised, so that two requests do not load the same data twice.
+        """
+        # The modification time tells apart runs that were created in the same folder.
+        key = folder.path, folder.experiment_file.stat().st_mtime_ns
         with self._lock:
-            last = latest_step(
-                folder.checkpoints
-            )  # not the step of the weights where the last checkpoint is damaged
-            seen, run = self._open.pop(key, (None, None))
+            # If the last checkpoint is corrupt, this is not the step of the loaded weights.
+            last = latest_step(folder.checkpoints)
+            loaded_step, run = self._runs.pop(key, (None, None))
             if run is None:
                 run = load_run(folder, root=self.root, device=self.device)
-            elif seen != last:
+            elif loaded_step != last:
                 run = with_newest_weights(run)
-            if isinstance(run.examples, ImageDataset) and not len(
-                run.examples
-            ):  # they may come back
-                return run
-            self._open[key] = last, run
-            while len(self._open) > _KEPT:
-                self._open.popitem(last=False)
+            if isinstance(run.examples, ImageDataset) and not len(run.examples):
+                return run  # not cached, because its images may become available again
+            self._runs[key] = last, run
+            while len(self._runs) > _MAX_MODELS:
+                self._runs.popitem(last=False)
             return run
 
 
-def latents(run: LoadedRun) -> dict[str, Any]:
-    """The latents of largest KL, by name, and a code to begin with: that of an example."""
+def describe_latents(run: LoadedRun) -> dict[str, Any]:
+    """Return the latents of largest KL with their names, and the code of an example."""
     image_model(run)
-    shown = rank_latents(run)
-    each = zip(shown.latents, shown.names(), shown.kl, strict=True)
-    rows = [{"latent": latent, "name": name, "kl": kl} for latent, name, kl in each]
+    ranking = rank_latents(run)
+    columns = zip(ranking.latents, ranking.names(), ranking.kl, strict=True)
+    rows = [{"latent": latent, "name": name, "kl": kl} for latent, name, kl in columns]
     return {
         "step": run.step,
         "latents": rows,
-        "among": shown.among,
+        "among": ranking.among,
         "reach": REACH,
         "code": encode_example(run, None),
     }
@@ -84,47 +83,52 @@ def latents(run: LoadedRun) -> dict[str, Any]:
 
 @torch.no_grad()
 def encode_example(run: LoadedRun, example: int | None) -> list[float]:
-    """The code of an example: the mean of its posterior."""
+    """Return the posterior mean of an example, by default of a fixed random one."""
     require_examples(run)
     index = int(resolve_start_image(run, None)) if example is None else example % len(run.examples)
     code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
     return [round(value, 3) for value in code.tolist()]
 
 
-def picture(run: LoadedRun, code: list[float]) -> bytes:
-    """What the decoder makes of a code, as PNG."""
-    return _png(to_channels_last(decode_images(run, _codes(run, code))[:, None]))
+def render_image(run: LoadedRun, code: list[float]) -> bytes:
+    """Decode a code and return the image as PNG."""
+    return _encode_png(to_channels_last(decode_images(run, _to_tensor(run, code))[:, None]))
 
 
-def strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> bytes:
-    """One latent from -3 to 3, the others as they are, as PNG."""
-    codes = _codes(run, code).repeat(columns, 1)
+def render_strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> bytes:
+    """Decode a code with one latent moved from -3 to 3, and return the images as one PNG.
+
+    Args:
+        run: The run.
+        code: The code.
+        latent: Index of the latent.
+        columns: Number of images.
+    """
+    codes = _to_tensor(run, code).repeat(columns, 1)
     if not 0 <= latent < codes.shape[1]:
-        raise UserError(f"there is no latent {latent}; the model has {codes.shape[1]}")
+        raise UserError(f"latent must be in 0..{codes.shape[1] - 1}, got {latent}")
     codes[:, latent] = torch.linspace(-REACH, REACH, columns)
-    return _png(to_channels_last(decode_images(run, codes)[None]))
+    return _encode_png(to_channels_last(decode_images(run, codes)[None]))
 
 
-def sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:
-    """What a model of sentences writes, and what it reads in the codes of others."""
+def describe_sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:
+    """Return sentences sampled from the prior, and examples with their reconstructions."""
     if not isinstance(run.examples, SentenceDataset):
         raise UserError(f"{run.folder.path} is not a model of sentences")
     pairs = [pair._asdict() for pair in reconstruct_sentences(run, count)]
-    return {"step": run.step, "written": sample_sentences(run, count), "read_back": pairs}
+    return {"step": run.step, "samples": sample_sentences(run, count), "reconstructions": pairs}
 
 
-def _codes(run: LoadedRun, code: list[float]) -> torch.Tensor:
-    """A code as the decoder takes it, (1, latents)."""
+def _to_tensor(run: LoadedRun, code: list[float]) -> torch.Tensor:
+    """Convert a code to the input of the decoder, (1, latents)."""
     codes = torch.tensor([code], dtype=torch.float32, device=run.device)
     if len(code) != run.model.latents or not torch.isfinite(codes).all():
-        raise UserError(f"a code is {run.model.latents} finite numbers, got {len(code)}")
+        raise UserError(f"a code has {run.model.latents} finite numbers, got {len(code)}")
     return codes
 
 
-def _png(pictures: np.ndarray) -> bytes:
-    """(rows, columns, height, width, channels) in [0, 1] side by side."""
-    from PIL import Image
-
+def _encode_png(images: np.ndarray) -> bytes:
+    """Tile (rows, columns, height, width, channels) images in [0, 1] and encode them as PNG."""
     buffer = io.BytesIO()
-    Image.fromarray((tile_images(pictures) * 255).round().astype(np.uint8)).save(buffer, "PNG")
+    Image.fromarray((tile_images(images) * 255).round().astype(np.uint8)).save(buffer, "PNG")
     return buffer.getvalue()

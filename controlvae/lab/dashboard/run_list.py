@@ -1,4 +1,4 @@
-"""The runs below a folder as a list shows them: where each stands, and what may be done with it."""
+"""List of the runs below a folder, with the state of each."""
 
 import os
 from collections.abc import Mapping
@@ -16,63 +16,67 @@ from controlvae.lab.runs.logger import in_training
 from controlvae.lab.runs.requests import pending_request
 from controlvae.laws.base import Feedback, Law
 
-_ROW = 6  # numbers that are shown one by one
-# What the last of these events says of a run that nobody trains: a process that was killed has said nothing.
-_ENDS = {
+_MAX_LISTED_NUMBERS = 6  # of a long tuple, such as a recorded β
+# State of a run that is not training, by the last of these events. A process that was killed has
+# logged no end.
+_STATES = {
     "finished": "finished",
     "stopped": "stopped",
     "diverged": "diverged",
     "branched": "stopped",
-    "started": "broken off",
-    "resumed": "broken off",
+    "started": "interrupted",
+    "resumed": "interrupted",
 }
 
 
 @dataclass(frozen=True)
-class Summary:
-    """A run in a list: where it stands and what may be done with it."""
+class RunSummary:
+    """A run in the list."""
 
-    run: str  # its folder below the page's own: how it is asked for
+    run: str  # path below the folder of the page
     preset: str
     law: str
-    state: str  # training, finished, stopped, diverged, broken off, or not begun
+    state: str  # training, finished, stopped, diverged, interrupted or not started
     step: int
     steps: int
-    held: str  # the column that has a set point,
-    target: float | None  # and the set point, where there is one
-    latest: dict[str, float]  # the numbers in the last line of its log
-    shows: str  # pictures, sentences or dialogs
+    controlled: str  # log column that the target refers to
+    target: float | None
+    latest: dict[str, float]  # numbers in the last record of the log
+    shows: str  # images, sentences or dialogs
     checkpoint: int | None
-    steerable: bool  # its set point may be moved
-    asked: str | None  # what it was asked and has not taken up yet
+    steerable: bool  # its target may be moved
+    request: str | None  # a target request that has not been applied yet
     warnings: list[str]
 
 
-def find(root: Path) -> dict[str, RunFolder]:
-    """The runs below a folder, by their paths in it, newest first. They may come and go while one looks."""
-    found = []
+def find_runs_below(root: Path) -> dict[str, RunFolder]:
+    """Find the runs below a folder, by their relative paths, newest first.
+
+    Runs may appear and disappear during the search.
+    """
+    runs = []
     for path, _, _ in os.walk(root):
         run = RunFolder(Path(path))
         if (stamp := _stamp(run.experiment_file)) is not None:
-            found.append((stamp, run))
-    found.sort(key=lambda each: each[0], reverse=True)
-    return {run.path.relative_to(root).as_posix(): run for _, run in found}
+            runs.append((stamp, run))
+    runs.sort(key=lambda pair: pair[0], reverse=True)
+    return {run.path.relative_to(root).as_posix(): run for _, run in runs}
 
 
 @dataclass
 class RunList:
-    """Summaries of the runs below a folder; a run whose files have not changed is not read again."""
+    """Summaries of the runs below a folder. A run with unchanged files is not read again."""
 
     root: Path
     _known: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
 
-    def look(self) -> list[dict[str, Any]]:
-        """Every run as it stands; one that cannot be read says why."""
-        runs = find(self.root)
-        self._known = {name: self._seen(name, folder) for name, folder in runs.items()}
-        return [shown for _, shown in self._known.values()]
+    def refresh(self) -> list[dict[str, Any]]:
+        """Return a summary of every run. For a run that cannot be read it holds the error."""
+        runs = find_runs_below(self.root)
+        self._known = {name: self._summarise(name, folder) for name, folder in runs.items()}
+        return [summary for _, summary in self._known.values()]
 
-    def _seen(self, name: str, folder: RunFolder) -> tuple[Any, dict[str, Any]]:
+    def _summarise(self, name: str, folder: RunFolder) -> tuple[Any, dict[str, Any]]:
         training = in_training(folder)
         files = (
             folder.experiment_file,
@@ -80,6 +84,7 @@ class RunList:
             folder.events_file,
             folder.checkpoints,
             folder.request_file,
+            folder.old_request_file,
             folder.metrics_file,
         )
         stamp = (training, *(_stamp(file) for file in files))
@@ -87,89 +92,94 @@ class RunList:
         if before is not None and before[0] == stamp:
             return before
         try:
-            return stamp, asdict(summarise(name, folder, training))
+            return stamp, asdict(summarise_run(name, folder, training))
         except UserError as error:
             return stamp, {"run": name, "error": str(error)}
-        except (
-            Exception
-        ) as error:  # one odd folder must not hide the others, whatever is odd about it
-            return stamp, {"run": name, "error": f"{folder.path} cannot be read: {error!r}"}
+        # One corrupt folder must not hide the others, whatever is wrong with it.
+        except Exception as error:
+            return stamp, {"run": name, "error": f"cannot read {folder.path}: {error!r}"}
 
 
-def summarise(name: str, folder: RunFolder, training: bool) -> Summary:
+def summarise_run(name: str, folder: RunFolder, is_training: bool) -> RunSummary:
+    """Summarise a run.
+
+    Args:
+        name: Path of the run below the folder of the page.
+        folder: The run folder.
+        is_training: True if a process trains the run.
+    """
     experiment, last = folder.experiment(), folder.last_record() or {}
-    latest = {name: value for name, value in last.items() if is_number(value)}
-    return Summary(
+    latest = {column: value for column, value in last.items() if is_number(value)}
+    return RunSummary(
         run=name,
         preset=experiment.name,
-        law=_law(experiment.control),
-        state="training" if training else _rest(folder),
+        law=_format_law(experiment.control),
+        state="training" if is_training else _final_state(folder),
         step=int(latest.get("step", 0)),
         steps=experiment.training.steps,
-        held=experiment.controlled_quantity,
-        target=_target(experiment, latest),
+        controlled=experiment.controlled_quantity,
+        target=_current_target(experiment, latest),
         latest=latest,
-        shows=_shows(experiment),
+        shows=_shown_kind(experiment),
         checkpoint=latest_step(folder.checkpoints),
         steerable=isinstance(experiment.control, Feedback) and not folder.has_ended(),
-        asked=pending_request(folder),
-        warnings=_warnings(folder, training),
+        request=pending_request(folder),
+        warnings=_warnings(folder, is_training),
     )
 
 
-def _warnings(folder: RunFolder, training: bool) -> list[str]:
-    """What is to be known of a run; damaged scores are, and do not hide its curves."""
+def _warnings(folder: RunFolder, is_training: bool) -> list[str]:
+    """Return the warnings about a run; a corrupt metrics file is one and does not hide curves."""
     try:
-        return run_warnings(folder, is_training=training)
+        return run_warnings(folder, is_training=is_training)
     except UserError as error:
         return [str(error)]
 
 
-def _target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
-    """The set point by the last line of the log; before the first, that of the law."""
+def _current_target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
+    """Return the target in the last record, or that of the law before the first record."""
     law = experiment.control
-    return last.get(
-        "target", float(law.initial_state().target) if isinstance(law, Feedback) else None
-    )
+    initial = float(law.initial_state().target) if isinstance(law, Feedback) else None
+    return last.get("target", initial)
 
 
-def _rest(folder: RunFolder) -> str:
-    """How a run stands that nobody trains."""
-    last = next(
-        (event["event"] for event in reversed(folder.events()) if event["event"] in _ENDS), None
-    )
-    return "not begun" if last is None else _ENDS[last]
+def _final_state(folder: RunFolder) -> str:
+    """Return the state of a run that is not training."""
+    events = (event["event"] for event in reversed(folder.events()))
+    last = next((event for event in events if event in _STATES), None)
+    return "not started" if last is None else _STATES[last]
 
 
-def _law(law: Law) -> str:
-    """A law as a person would write it: without what goes without saying."""
-    given = [
-        f"{f.name}={_short(value)}"
+def _format_law(law: Law) -> str:
+    """Format a law as a constructor call with its non-default fields."""
+    arguments = [
+        f"{f.name}={_format_value(value)}"
         for f in fields(law)  # type: ignore[arg-type]
         if (value := getattr(law, f.name)) != f.default
     ]
-    return f"{type(law).__name__}({', '.join(given)})"
+    return f"{type(law).__name__}({', '.join(arguments)})"
 
 
-def _short(value: object) -> str:
-    """A value in a line: of a long row, such as a recorded weight, its ends."""
-    if isinstance(value, tuple) and len(value) > _ROW:
+def _format_value(value: object) -> str:
+    """Format a value on one line; a long tuple by its ends."""
+    if isinstance(value, tuple) and len(value) > _MAX_LISTED_NUMBERS:
         return f"({value[0]:g}, ... {len(value)} numbers ..., {value[-1]:g})"
     return repr(value)
 
 
-def _shows(experiment: Experiment) -> str:
+def _shown_kind(experiment: Experiment) -> str:
     match experiment.model:
         case TextVAEConfig():
             return "sentences"
         case DialogVAEConfig():
             return "dialogs"
-    return "pictures"
+    return "images"
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return modification time and size of a file, or None if it does not exist."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size

@@ -1,4 +1,4 @@
-"""The page's server: what it may be asked, and a stream of what happens in the run folders."""
+"""Web server of the dashboard: requests of the page, and a stream of changes in run folders."""
 
 import asyncio
 import contextlib
@@ -21,123 +21,126 @@ from starlette.staticfiles import StaticFiles
 
 from controlvae.errors import UserError
 from controlvae.lab.dashboard import model_views as views
-from controlvae.lab.dashboard.log_tail import LogTail, columns
-from controlvae.lab.dashboard.run_list import RunList, find
+from controlvae.lab.dashboard.log_tail import LogTail, to_columns
+from controlvae.lab.dashboard.run_list import RunList, find_runs_below
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.requests import request_target
 
 _PAGE = Path(__file__).parent / "page"
-_EVERY = 0.5  # seconds between looks at the files
-_QUIET = 20  # looks without news after which the stream says that it is there
-_LONGEST = 1_000  # bytes of a request to move a set point
+_POLL_SECONDS = 0.5  # between checks of the files
+_KEEP_ALIVE_POLLS = 20  # checks without a change after which a keep-alive comment is sent
+_MAX_BODY_BYTES = 1_000  # of a request to move a target
+_MAX_READERS = 2  # reads at a time, however many pages are open
 LOCAL = ("127.0.0.1", "localhost", "::1")
-# Everything comes from here; a page elsewhere can neither frame this one nor be loaded into it.
+# Everything is loaded from this server, and no other page can embed this one.
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; "
-    "frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; "
+    "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
 
 class Dashboard:
-    """The answers, over the runs below one folder."""
+    """Handlers of requests, over the runs below one folder."""
 
     def __init__(self, root: Path, models: views.ModelCache, stopping: Callable[[], bool]) -> None:
         self.root, self.models, self.stopping = root, models, stopping
-        self._readers = asyncio.Semaphore(
-            2
-        )  # however many pages are open, there is time and memory for what they ask
+        self._readers = asyncio.Semaphore(_MAX_READERS)
 
     def folder(self, request: Request) -> RunFolder:
-        """The run a request names: one of those found, and no other folder of this machine."""
+        """Return the run that a request names. Only runs below the root can be named."""
         name = request.query_params.get("run", "")
-        runs = find(self.root)
+        runs = find_runs_below(self.root)
         if name not in runs:
             raise HTTPException(404, f"no run {name!r} in {self.root}")
         return runs[name]
 
     async def page(self, request: Request) -> Response:
+        """Serve the page."""
         return FileResponse(_PAGE / "index.html", headers=_HEADERS)
 
     async def events(self, request: Request) -> Response:
-        """Server-sent events: the list of runs, and the logs of those named, as they grow."""
+        """Stream the list of runs and the logs of the named runs as server-sent events."""
         names = request.query_params.getlist("run")
         return StreamingResponse(
-            self._follow(names), media_type="text/event-stream", headers=_HEADERS
+            self._stream(names), media_type="text/event-stream", headers=_HEADERS
         )
 
-    async def _follow(self, names: Sequence[str]) -> AsyncIterator[str]:
-        watch, before, quiet = RunList(self.root), None, 0
+    async def _stream(self, names: Sequence[str]) -> AsyncIterator[str]:
+        run_list, before, idle_polls = RunList(self.root), None, 0
         tails: dict[tuple[str, str], LogTail] = {}
         while not self.stopping():
-            quiet += 1
-            runs = await self._read(watch.look)
+            idle_polls += 1
+            runs = await self._read(run_list.refresh)
             if runs != before:
-                before, quiet = runs, 0
-                yield _event("runs", {"root": str(self.root), "runs": runs})
-            there = {each["run"] for each in runs}
-            for name in [
-                name for name in names if name in there
-            ]:  # a run may begin while one waits for it
+                before, idle_polls = runs, 0
+                yield _format_event("runs", {"root": str(self.root), "runs": runs})
+            # A named run may be created after the page was opened.
+            existing = {run["run"] for run in runs}
+            for name in [name for name in names if name in existing]:
                 folder = RunFolder(self.root / name)
-                for kind, file in (
-                    ("log", folder.log_file),
-                    ("validation", folder.validation_file),
-                ):
+                files = {"log": folder.log_file, "validation": folder.validation_file}
+                for kind, file in files.items():
                     tail = tails.setdefault((kind, name), LogTail(file))
-                    if news := await self._read(_added, kind, name, tail):
-                        quiet = 0
-                        yield news
-            if quiet >= _QUIET:
-                quiet = 0
-                yield ": still here\n\n"
-            await asyncio.sleep(_EVERY)
+                    if event := await self._read(_log_event, kind, name, tail):
+                        idle_polls = 0
+                        yield event
+            if idle_polls >= _KEEP_ALIVE_POLLS:
+                idle_polls = 0
+                yield ": keep-alive\n\n"
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _read(self, read: Callable[..., Any], *args: Any) -> Any:
         async with self._readers:
             return await run_in_threadpool(read, *args)
 
     async def latents(self, request: Request) -> Response:
-        return JSONResponse(await self._opened(request, views.latents), headers=_HEADERS)
+        """Return the latents of largest KL and a code to start from."""
+        return await self._json_view(request, views.describe_latents)
 
     async def sentences(self, request: Request) -> Response:
-        return JSONResponse(await self._opened(request, views.sentences), headers=_HEADERS)
+        """Return sampled and reconstructed sentences."""
+        return await self._json_view(request, views.describe_sentences)
 
     async def code(self, request: Request) -> Response:
-        example = _whole(request, "example")
-        return JSONResponse(
-            await self._opened(request, views.encode_example, example), headers=_HEADERS
-        )
+        """Return the code of an example."""
+        return await self._json_view(request, views.encode_example, _parse_int(request, "example"))
 
-    async def picture(self, request: Request) -> Response:
-        return _png(await self._opened(request, views.picture, _code(request)))
+    async def image(self, request: Request) -> Response:
+        """Return the decoded image of a code as PNG."""
+        return _png(await self._view(request, views.render_image, _parse_code(request)))
 
     async def strip(self, request: Request) -> Response:
-        return _png(
-            await self._opened(request, views.strip, _code(request), _whole(request, "latent"))
-        )
+        """Return images of a code with one latent moved, as PNG."""
+        code, latent = _parse_code(request), _parse_int(request, "latent")
+        return _png(await self._view(request, views.render_strip, code, latent))
 
     async def target(self, request: Request) -> Response:
-        """Moves a set point. Only this page may ask: a form elsewhere cannot send JSON."""
-        if (
-            request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            != "application/json"
-        ):
-            raise HTTPException(415, "send JSON")
+        """Request another target for a run.
+
+        Only JSON is accepted. A form on another site cannot send it.
+        """
+        content_type = request.headers.get("content-type", "").partition(";")[0]
+        if content_type.strip().lower() != "application/json":
+            raise HTTPException(415, f"expected application/json, got {content_type!r}")
         folder = await run_in_threadpool(self.folder, request)
         try:
-            asked = json.loads(await _body(request))
+            content = json.loads(await _read_body(request))
         except ValueError:
-            raise HTTPException(400, "that is not JSON") from None
-        await run_in_threadpool(
-            request_target, folder, asked.get("target") if isinstance(asked, dict) else None
-        )
+            raise HTTPException(400, "the body is not valid JSON") from None
+        target = content.get("target") if isinstance(content, dict) else None
+        await run_in_threadpool(request_target, folder, target)
         return JSONResponse({}, headers=_HEADERS)
 
-    async def _opened(self, request: Request, view: Callable[..., Any], *args: Any) -> Any:
-        """What a view makes of a run's model; in a thread, so that the stream goes on."""
-        return await run_in_threadpool(lambda: view(self.models.at(self.folder(request)), *args))
+    async def _json_view(
+        self, request: Request, view: Callable[..., Any], *args: Any
+    ) -> JSONResponse:
+        return JSONResponse(await self._view(request, view, *args), headers=_HEADERS)
+
+    async def _view(self, request: Request, view: Callable[..., Any], *args: Any) -> Any:
+        """Call a view with the model of a run, in a thread, so that the stream is not blocked."""
+        return await run_in_threadpool(lambda: view(self.models.load(self.folder(request)), *args))
 
 
 def make_app(
@@ -147,30 +150,42 @@ def make_app(
     host: str,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Starlette:
-    """The application over the runs below `root`."""
-    answers = Dashboard(root, views.ModelCache(data_root, device), stopping)
-    routes: list[Route | Mount] = [Route("/", answers.page)]
-    for answer in (
-        answers.events,
-        answers.latents,
-        answers.sentences,
-        answers.code,
-        answers.picture,
-        answers.strip,
+    """Create the application.
+
+    Args:
+        root: Folder whose runs are shown.
+        data_root: Folder in which data files are searched first.
+        device: Device of the models.
+        host: Interface the server binds to. A local one accepts only local host names.
+        stopping: Function that returns True when event streams must end.
+    """
+    dashboard = Dashboard(root, views.ModelCache(data_root, device), stopping)
+    routes: list[Route | Mount] = [Route("/", dashboard.page)]
+    for handler in (
+        dashboard.events,
+        dashboard.latents,
+        dashboard.sentences,
+        dashboard.code,
+        dashboard.image,
+        dashboard.strip,
     ):
-        routes.append(Route(f"/{answer.__name__}", answer))
-    routes.append(Route("/target", answers.target, methods=["POST"]))
+        routes.append(Route(f"/{handler.__name__}", handler))
+    routes.append(Route("/target", dashboard.target, methods=["POST"]))
     routes.append(Mount("/page", StaticFiles(directory=_PAGE)))
-    # A name of someone else's that leads here (DNS rebinding) is turned away.
+    # Foreign host names that resolve to this machine (DNS rebinding) are rejected.
     hosts = [*LOCAL, "[::1]"] if host in LOCAL else ["*"]
     return Starlette(
         routes=routes,
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
-        exception_handlers={UserError: _refused, HTTPException: _refused, Exception: _failed},
+        exception_handlers={
+            UserError: _refuse,
+            HTTPException: _refuse,
+            Exception: _report_failure,
+        },
     )
 
 
-def serve(
+def serve_dashboard(
     root: Path,
     data_root: Path | None,
     device: torch.device,
@@ -178,84 +193,100 @@ def serve(
     port: int,
     ready: Callable[[str], None],
 ) -> None:
-    """Serves until Ctrl-C. `ready` is given the page's address once it can be opened."""
+    """Serve the dashboard until Ctrl-C.
+
+    Args:
+        root: Folder whose runs are shown.
+        data_root: Folder in which data files are searched first.
+        device: Device of the models.
+        host: Interface to bind to.
+        port: Port to bind to; 0 picks a free one.
+        ready: Called with the address once the page can be opened.
+
+    Raises:
+        UserError: The folder does not exist, or the port is in use.
+        KeyboardInterrupt: The server was stopped by Ctrl-C.
+    """
     import uvicorn
 
     if not root.is_dir():
-        raise UserError(f"no folder {root}; train something first: controlvae train shapes2d-quick")
+        raise UserError(f"no folder {root}; train a run first: controlvae train shapes2d-quick")
     app = make_app(root, data_root, device, host, lambda: server.should_exit)
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2))
-    with contextlib.closing(_bound(host, port)) as listening:
-        number = listening.getsockname()[1]
-        ready(f"http://{f'[{host}]' if ':' in host else host}:{number}/")
+    with contextlib.closing(_bind(host, port)) as listening:
+        bound_port = listening.getsockname()[1]
+        ready(f"http://{f'[{host}]' if ':' in host else host}:{bound_port}/")
         server.run(sockets=[listening])
-    if server.should_exit:  # by Ctrl-C, which uvicorn passes on most of the time
+    if server.should_exit:  # uvicorn raises KeyboardInterrupt itself in most cases
         raise KeyboardInterrupt
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """Bound before anything else, so that a port that is taken is one line."""
+def _bind(host: str, port: int) -> socket.socket:
+    """Bind the socket before anything else, so that a port in use gives a one-line error."""
     try:
         kind = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(kind[0], socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(kind[4])
-        found.listen()
+        listening = socket.socket(kind[0], socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(kind[4])
+        listening.listen()
     except OSError as error:
         raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror}; another --port, or 0 for any"
+            f"cannot listen on {host}:{port}: {error.strerror}; "
+            f"choose another --port, or 0 for a free one"
         ) from None
-    return found
+    return listening
 
 
-def _added(kind: str, name: str, tail: LogTail) -> str | None:
-    """The event of what is new in a log; None where nothing is."""
-    anew, records = tail.read()
-    if not anew and not records:
+def _log_event(kind: str, name: str, tail: LogTail) -> str | None:
+    """Return the event with the new records of a log, or None if there are none."""
+    reset, records = tail.read()
+    if not reset and not records:
         return None
-    return _event(
-        kind, {"run": name, "anew": anew, "columns": columns(records) if records else None}
-    )
+    columns = to_columns(records) if records else None
+    return _format_event(kind, {"run": name, "reset": reset, "columns": columns})
 
 
-def _event(kind: str, content: Any) -> str:
+def _format_event(kind: str, content: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps(content)}\n\n"
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _LONGEST:
-            raise HTTPException(413, f"at most {_LONGEST:,} bytes")
+        if len(body) > _MAX_BODY_BYTES:
+            raise HTTPException(413, f"expected at most {_MAX_BODY_BYTES:,} bytes")
     return body
 
 
-def _code(request: Request) -> list[float]:
+def _parse_code(request: Request) -> list[float]:
+    text = request.query_params.get("code", "")
     try:
-        return [float(value) for value in request.query_params.get("code", "").split(",")]
+        return [float(value) for value in text.split(",")]
     except ValueError:
-        raise HTTPException(400, "a code is numbers with commas between") from None
+        raise HTTPException(
+            400, f"code must be numbers separated by commas, got {text!r}"
+        ) from None
 
 
-def _whole(request: Request, name: str) -> int:
+def _parse_int(request: Request, name: str) -> int:
     try:
         return int(request.query_params[name])
     except (KeyError, ValueError):
-        raise HTTPException(400, f"{name} must be a whole number") from None
+        raise HTTPException(400, f"{name} must be an integer") from None
 
 
-def _png(picture: bytes) -> Response:
-    return Response(picture, media_type="image/png", headers=_HEADERS)
+def _png(content: bytes) -> Response:
+    return Response(content, media_type="image/png", headers=_HEADERS)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    status, words = (
+async def _refuse(request: Request, error: Exception) -> Response:
+    status, message = (
         (error.status_code, error.detail) if isinstance(error, HTTPException) else (400, str(error))
     )
-    return JSONResponse({"error": words}, status, headers=_HEADERS)
+    return JSONResponse({"error": message}, status, headers=_HEADERS)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    """What nobody thought of: said on the page, too."""
+async def _report_failure(request: Request, error: Exception) -> Response:
+    """Show an unexpected error on the page."""
     return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500, headers=_HEADERS)

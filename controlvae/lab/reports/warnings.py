@@ -57,10 +57,11 @@ def _out_of_reach(folder: RunFolder) -> list[str]:
         return []
     event = events[-1]
     controlled = next(name for name in QUANTITY_LABELS if name in event)
+    measured = f"{QUANTITY_LABELS[controlled]} {format_nats(event[controlled])}"
     return [
         f"target out of reach: from about step {event['step']:,} on, β was at its bound "
-        f"{event.get('bound', event['beta']):g} with {QUANTITY_LABELS[controlled]} {format_nats(event[controlled])} "
-        f"and a target of {event['target']:g}; change the target or widen the bounds"
+        f"{event.get('bound', event['beta']):g} with {measured} and a target of "
+        f"{event['target']:g}; change the target or widen the bounds"
     ]
 
 
@@ -72,8 +73,8 @@ def _lagging_critic(folder: RunFolder) -> list[str]:
     return [
         f"the estimate of the total correlation is too small: at step {event['step']:,} the "
         f"accuracy of the critic was {event['critic_accuracy']:.0%}, which implies at least "
-        f"{format_nats(event['least'])} nats, but the estimate was {format_nats(event['tc'])}; a larger "
-        f"objective.critic_optimiser.rate helps"
+        f"{format_nats(event['least'])} nats, but the estimate was {format_nats(event['tc'])}; "
+        f"a larger objective.critic_optimiser.rate helps"
     ]
 
 
@@ -88,9 +89,10 @@ def _missed_target(folder: RunFolder) -> list[str]:
     error = measure_target_error(folder.records(), controlled)
     if error is None or error.saturated is None or error.saturated < 0.5 or error.is_small:
         return []
+    measured = f"{QUANTITY_LABELS[controlled]} {format_nats(error.mean)}"
     return [
-        f"off its target: over the last tenth of the steps {QUANTITY_LABELS[controlled]} {format_nats(error.mean)} "
-        f"instead of {format_nats(error.target)}, with β at its bound in {error.saturated:.0%} of them; "
+        f"off its target: over the last tenth of the steps {measured} instead of "
+        f"{format_nats(error.target)}, with β at its bound in {error.saturated:.0%} of them; "
         f"train longer, change the target or widen the bounds"
     ]
 
@@ -117,7 +119,8 @@ def _collapsed(folder: RunFolder) -> list[str]:
     event = events[-1]
     since = event.get("since", event["step"])
     return [
-        f"the code has collapsed: KL {event['kl']:.3f} nats from about step {since:,} on; {COLLAPSE_REMEDY}"
+        f"the code has collapsed: KL {event['kl']:.3f} nats from about step {since:,} on; "
+        f"{COLLAPSE_REMEDY}"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The page over run folders: a real server, a real browser, and a set point moved in mid-run."""
+"""The dashboard: its server, its page in a real browser, and target requests during training."""
 
 import contextlib
 import io
@@ -44,15 +44,15 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder of runs: one that came to its end, and one that was stopped."""
+    """Train two runs in a folder: one that finished, and one that was stopped."""
     root = tmp_path_factory.mktemp("runs")
-    words = [word for text in SMALL for word in ("--set", text)]
+    sets = [word for text in SMALL for word in ("--set", text)]
     for name, ending in (("ended", contextlib.nullcontext()), ("stopped", ended_after(40))):
         with ending:
             done = within(
                 "train",
                 "shapes2d-quick",
-                *words,
+                *sets,
                 "--device",
                 "cpu",
                 "--run",
@@ -65,7 +65,7 @@ def trained(tmp_path_factory):
 
 @contextlib.contextmanager
 def served(root):
-    """The address of the page over a folder, and its process."""
+    """Yield the address of the dashboard over a folder, and its process."""
     line = command("dashboard", root, "--no-open", "--port", "0")
     process = subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD
@@ -83,35 +83,35 @@ def page(trained):
         yield address
 
 
-def get(address, path, **asked):
-    words = urllib.parse.urlencode(asked, doseq=True)
-    return urllib.request.urlopen(f"{address}{path}?{words}", timeout=60)
+def get(address, path, **parameters):
+    query = urllib.parse.urlencode(parameters, doseq=True)
+    return urllib.request.urlopen(f"{address}{path}?{query}", timeout=60)
 
 
 def status(request):
-    """What a request that is turned away is told."""
+    """Return the status code of a request that is refused."""
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=60)
     return refused.value.code
 
 
 def events(stream):
-    """The server-sent events of a stream, as they come."""
+    """Yield the server-sent events of a stream."""
     for line in stream:
         if line.startswith(b"event: "):
             yield line.split()[1].decode(), json.loads(next(stream).removeprefix(b"data: "))
 
 
-def test_the_stream_tells_what_the_folders_hold(trained, page):
+def test_stream_has_states_and_logs(trained, page):
     with get(page, "/events", run="some/ended") as stream:
-        told = events(stream)
-        kind, content = next(told)
+        received = events(stream)
+        kind, content = next(received)
         assert kind == "runs"
         assert {each["run"]: each["state"] for each in content["runs"]} == {
             "some/ended": "finished",
             "some/stopped": "stopped",
         }
-        kind, content = next(told)
+        kind, content = next(received)
     records = RunFolder(trained / "some" / "ended").records()
     assert kind == "log"
     assert content["columns"]["step"] == [record["step"] for record in records]
@@ -122,7 +122,7 @@ def test_the_stream_tells_what_the_folders_hold(trained, page):
         )
 
 
-def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
+def test_log_is_read_again_after_a_resume(tmp_path):
     log = tmp_path / "log.jsonl"
     tail = LogTail(log)
     lines = [json.dumps({"step": step}) + "\n" for step in range(6)]
@@ -133,7 +133,7 @@ def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
     assert tail.read() == (False, [{"step": 2}, {"step": 3}])
     log.write_text("".join(lines[:2]))
     assert tail.read() == (True, [{"step": 0}, {"step": 1}])
-    # Cut off and written again beyond where it was, between two looks.
+    # Truncated and written beyond the old position between two reads.
     log.write_text("".join(lines[:1]) + lines[1].rstrip() + " " * 3 + "\n" + "".join(lines[2:]))
     assert tail.read() == (True, [{"step": step} for step in range(6)])
     log.write_text("".join(lines[:3]) + "not a record\n" + lines[4])
@@ -142,7 +142,7 @@ def test_a_log_is_read_as_it_grows_and_anew_where_a_run_went_back(tmp_path):
     assert tail.read() == (True, [])
 
 
-def test_a_damaged_folder_does_not_hide_the_others_and_folders_come_and_go(trained, tmp_path):
+def test_corrupt_folder_does_not_hide_the_others(trained, tmp_path):
     good = trained / "some" / "ended"
     for name in ("good", "torn", "odd", "strange", "infinite"):
         shutil.copytree(good, tmp_path / name)
@@ -153,34 +153,39 @@ def test_a_damaged_folder_does_not_hide_the_others_and_folders_come_and_go(train
     (tmp_path / "infinite" / "log.jsonl").write_text(
         json.dumps({**last, "kl": float("inf"), "target": None}) + "\n"
     )
-    watch = RunList(tmp_path)
-    seen = {
-        run["run"]: run for run in json.loads(json.dumps(watch.look(), allow_nan=False))
-    }  # as a browser reads it
+    run_list = RunList(tmp_path)
+    content = json.loads(json.dumps(run_list.refresh(), allow_nan=False))  # as a browser reads it
+    seen = {run["run"]: run for run in content}
     assert {name for name, run in seen.items() if "error" in run} == {"torn", "odd", "strange"}
     assert seen["good"]["latest"]["kl"] == last["kl"]
     shutil.rmtree(tmp_path / "torn")
     shutil.copytree(good, tmp_path / "new")
-    assert {run["run"] for run in watch.look()} == {"good", "odd", "strange", "infinite", "new"}
+    assert {run["run"] for run in run_list.refresh()} == {
+        "good",
+        "odd",
+        "strange",
+        "infinite",
+        "new",
+    }
 
 
-def test_a_run_that_begins_while_one_waits_for_it_is_followed(trained, page):
+def test_run_created_later_is_followed(trained, page):
     with get(page, "/events", run="some/later") as stream:
-        told = events(stream)
-        assert next(told)[0] == "runs"
+        received = events(stream)
+        assert next(received)[0] == "runs"
         shutil.copytree(trained / "some" / "ended", trained / "some" / "later")
         try:
-            content = next(content for kind, content in told if kind == "log")
+            content = next(content for kind, content in received if kind == "log")
         finally:
             shutil.rmtree(trained / "some" / "later")
     assert content["run"] == "some/later"
 
 
-def test_the_picture_of_a_code_is_the_decoders(trained, page):
+def test_image_of_a_code_is_the_decoders(trained, page):
     with get(page, "/latents", run="some/ended") as answer:
         found = json.load(answer)
     code = [*found["code"][:-1], 1.5]
-    with get(page, "/picture", run="some/ended", code=",".join(map(str, code))) as answer:
+    with get(page, "/image", run="some/ended", code=",".join(map(str, code))) as answer:
         shown = np.asarray(Image.open(io.BytesIO(answer.read())))
     run = load_run(RunFolder(trained / "some" / "ended"))
     wanted = decode_images(run, torch.tensor([code]))[0, 0].numpy()
@@ -190,7 +195,7 @@ def test_the_picture_of_a_code_is_the_decoders(trained, page):
     )
 
 
-def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, monkeypatch):
+def test_missing_images_are_reported_until_they_return(trained, monkeypatch):
     def missing(settings, root):
         raise UserError("they have moved")
 
@@ -199,16 +204,16 @@ def test_a_model_whose_pictures_are_gone_says_so_until_they_are_back(trained, mo
         moved.setattr("controlvae.lab.runs.data.load_dataset", missing)
         for example in (None, 3):
             with pytest.raises(UserError, match="they have moved"):
-                encode_example(models.at(folder), example)
-    assert len(encode_example(models.at(folder), 3)) == models.at(folder).model.latents
+                encode_example(models.load(folder), example)
+    assert len(encode_example(models.load(folder), 3)) == models.load(folder).model.latents
 
 
-def test_a_run_is_shown_in_a_line_whatever_its_law_and_its_scores(tmp_path):
+def test_long_law_is_abbreviated_and_corrupt_metrics_reported(tmp_path):
     folder = RunFolder(tmp_path / "played")
     played = cv.Points(tuple(range(100)), tuple(range(5, 105)))
     folder.create(replace(preset("shapes2d-quick"), control=played), "")
     folder.metrics_file.write_text("{")  # torn
-    (shown,) = RunList(tmp_path).look()
+    (shown,) = RunList(tmp_path).refresh()
     assert (
         shown["law"]
         == "Points(steps=(0, ... 100 numbers ..., 99), values=(5, ... 100 numbers ..., 104))"
@@ -216,7 +221,7 @@ def test_a_run_is_shown_in_a_line_whatever_its_law_and_its_scores(tmp_path):
     assert any("metrics.json" in line for line in shown["warnings"])
 
 
-def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):
+def test_foreign_and_invalid_requests_are_refused(trained, page, tmp_path):
     def post(run, body, **headers):
         address = f"{page}/target?{urllib.parse.urlencode({'run': run})}"
         return urllib.request.Request(address, data=body, headers=headers)
@@ -234,11 +239,11 @@ def test_strangers_and_nonsense_are_turned_away(trained, page, tmp_path):
     )  # nothing is left to train
     shutil.copytree(trained / "some" / "stopped", tmp_path / "outside")
     assert status(post(f"../{tmp_path.name}/outside", b'{"target": 9}', **json_kind)) == 404
-    assert status(f"{page}/picture?run=some/ended&code=1,2") == 400
+    assert status(f"{page}/image?run=some/ended&code=1,2") == 400
     assert not (trained / "some" / "stopped" / "request.json").exists()
 
 
-def test_ctrl_c_ends_it_though_someone_is_watching(trained):
+def test_ctrl_c_stops_the_server_with_open_streams(trained):
     with served(trained) as (address, process), get(address, "/events") as stream:
         assert next(events(stream))[0] == "runs"
         process.send_signal(signal.SIGINT)
@@ -247,22 +252,22 @@ def test_ctrl_c_ends_it_though_someone_is_watching(trained):
         assert err == ""
 
 
-def test_a_port_that_is_taken_is_one_line(trained, page):
+def test_port_in_use_is_a_one_line_error(trained, page):
     done = controlvae("dashboard", trained, "--no-open", "--port", page.rpartition(":")[2])
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "another --port" in done.stderr
+    assert "--port" in done.stderr
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_in_a_browser_what_one_holds_on_to_stays_while_a_log_grows(trained, page, tmp_path):
+def test_browser_keeps_elements_while_a_log_grows(trained, page, tmp_path):
     growing = trained / "growing"
     shutil.copytree(trained / "some" / "ended", growing)
     try:
         with browser(tmp_path / "profile") as tab:
             tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["growing"])))
             tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
-            tab.run("window.held = [...document.querySelectorAll('.run, .chart canvas')]; 0")
+            tab.run("window.kept = [...document.querySelectorAll('.run, .chart canvas')]; 0")
             last = RunFolder(growing).last_record()
             last |= {
                 "step": last["step"] + 5,
@@ -273,18 +278,17 @@ def test_in_a_browser_what_one_holds_on_to_stays_while_a_log_grows(trained, page
                 log.write(json.dumps(last) + "\n")
             tab.wait("document.querySelector('#runs').innerText.includes('KL 123 / 18')")
             tab.wait(
-                "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+                "new Promise((done) => "
+                "requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
             )
-            assert tab.run("window.held.every((each) => each.isConnected)")
+            assert tab.run("window.kept.every((each) => each.isConnected)")
             assert tab.complaints == []
     finally:
         shutil.rmtree(growing)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(
-    trained, page, tmp_path
-):
+def test_browser_moves_a_latent_and_requests_a_target(trained, page, tmp_path):
     with browser(tmp_path / "profile") as tab:
         tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["some/stopped", "some/ended"])))
         tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
@@ -299,21 +303,24 @@ def test_in_a_browser_one_sees_a_run_moves_a_latent_and_asks_for_another_target(
             " s.dispatchEvent(new Event('input')); })()"
         )
         tab.wait(
-            f"document.querySelector('img.whole').complete && document.querySelector('img.whole').src !== {before!r}"
+            "document.querySelector('img.whole').complete && "
+            f"document.querySelector('img.whole').src !== {before!r}"
         )
         tab.run(
             "document.querySelector('.steer input[type=number]').value = 7;"
             "document.querySelector('.steer button').click()"
         )
-        tab.wait("document.querySelector('.steer output').innerText.includes('when it is resumed')")
+        tab.wait(
+            "document.querySelector('.steer output').innerText.includes('when the run is resumed')"
+        )
         assert tab.complaints == []
-    asked = trained / "some" / "stopped" / "request.json"
-    assert json.loads(asked.read_text()) == {"target": 7}
-    asked.unlink()
+    request_file = trained / "some" / "stopped" / "request.json"
+    assert json.loads(request_file.read_text()) == {"target": 7}
+    request_file.unlink()
 
 
 def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):
-    """Two seeds of a run, and the engine that trains them."""
+    """Create two seeds of a run, and the engine that trains them."""
     settings = [*SMALL, f"control={law}"]
     experiments = [
         override(preset("shapes2d-quick"), [*settings, f"training.seed={seed}"]) for seed in (1, 2)
@@ -325,33 +332,33 @@ def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):
     return [Run.open(folder) for folder in folders], engine
 
 
-def test_a_target_that_is_asked_for_is_taken_up_by_that_run_alone_and_survives_a_kill(tmp_path):
+def test_requested_target_is_applied_and_survives_a_kill(tmp_path):
     runs, engine = two_runs(tmp_path)
     for progress in train_runs(runs, engine, checkpoint_every=1e9):
         if progress.step == 20:
             request_target(runs[0].folder, 5)
         if progress.step == 40:
-            break  # as a kill does: nothing more is written
+            break  # like a kill: nothing more is written
     for run in runs:
         run.logger.close()
     assert not runs[0].folder.request_file.exists()
     (moved,) = [event for event in runs[0].folder.events() if event["event"] == "target moved"]
     assert (moved["step"], moved["target"]) == (20, 5.0)
 
-    again = [Run.open(run.folder) for run in runs]
-    _, engine = two_runs(tmp_path / "anew")
-    restore(again, engine)
+    resumed = [Run.open(run.folder) for run in runs]
+    _, engine = two_runs(tmp_path / "again")
+    restore(resumed, engine)
     assert engine.step == 20
-    assert len(list(train_runs(again, engine))) > 0
-    steered, other = (run.folder.records() for run in again)
+    assert len(list(train_runs(resumed, engine))) > 0
+    steered, other = (run.folder.records() for run in resumed)
     assert [record["target"] for record in steered if record["step"] > 20] == [5.0] * 8
     assert [record["target"] for record in other] == pytest.approx(
         [2 + 18 * (step - 2) / 60 for step in range(5, 61, 5)]
     )
-    assert "target moved" not in [event["event"] for event in again[1].folder.events()]
+    assert "target moved" not in [event["event"] for event in resumed[1].folder.events()]
 
 
-def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_path):
+def test_target_requested_after_the_last_step_is_not_logged(tmp_path):
     runs, engine = two_runs(tmp_path)
     for progress in train_runs(runs, engine):
         if progress.step == 60:
@@ -363,7 +370,7 @@ def test_a_target_asked_for_after_the_last_step_is_not_on_record_as_moved(tmp_pa
     ("text", "law"),
     [("{", "PI(9.0)"), ('{"target": -4}', "PI(9.0)"), ('{"target": 4}', "Constant(1.0)")],
 )
-def test_a_request_that_makes_no_sense_is_refused_and_training_goes_on(tmp_path, text, law):
+def test_invalid_request_is_refused_and_training_continues(tmp_path, text, law):
     runs, engine = two_runs(tmp_path, law)
     runs[0].folder.request_file.write_text(text)
     assert [progress.step for progress in train_runs(runs, engine)][-1] == 60

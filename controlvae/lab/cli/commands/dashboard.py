@@ -46,4 +46,4 @@ def dashboard_command(
         if show:
             webbrowser.open(address)
 
-    server.serve(runs, data_root, pick_device(device), host, port, announce)
+    server.serve_dashboard(runs, data_root, pick_device(device), host, port, announce)

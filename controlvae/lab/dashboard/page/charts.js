@@ -1,63 +1,63 @@
-// Curves of the chosen runs. A chart is made anew when its lines change, and given data when only they grow.
+// Curves of the selected runs. A chart is rebuilt when its lines change, and updated when they grow.
 
 import { element } from "./element.js";
 
 export const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8f94"];
-const NAMED = 12; // latents with a colour; a legend of more is a wall
-const made = new Map(); // chart's name -> {plot, box, lines, ends: the first and last step it was given}
+const MAX_NAMED_LATENTS = 12; // latents with a colour and a legend entry
+const charts = new Map(); // name -> {plot, box, lines, ends: first and last step of its data}
 
-const held = { kl: "KL", tc: "total correlation", reconstruction: "reconstruction" };
+const quantities = { kl: "KL", tc: "total correlation", reconstruction: "reconstruction" };
 
-// chosen: [{summary, columns, validation, colour, name}]; focus: one of them, whose latents are drawn
-export function draw(place, chosen, focus) {
-  const drawn = chosen.filter((run) => run.columns);
-  const charts = drawn.length ? describe(drawn, drawn.includes(focus) ? focus : null) : [];
-  for (const [name, { plot, box }] of made) {
-    if (!charts.some((chart) => chart.name === name)) { plot.destroy(); box.remove(); made.delete(name); }
+// selected: [{summary, columns, validation, colour, name}]; focus: the run whose latents are drawn
+export function draw(place, selected, focus) {
+  const logged = selected.filter((run) => run.columns);
+  const specs = logged.length ? describe(logged, logged.includes(focus) ? focus : null) : [];
+  for (const [name, { plot, box }] of charts) {
+    if (!specs.some((spec) => spec.name === name)) { plot.destroy(); box.remove(); charts.delete(name); }
   }
-  for (const chart of charts) show(chart);
-  const boxes = charts.map((chart) => made.get(chart.name).box);
+  for (const spec of specs) show(spec);
+  const boxes = specs.map((spec) => charts.get(spec.name).box);
   if (boxes.some((box, at) => place.children[at] !== box)) place.append(...boxes);
 }
 
 function describe(runs, focus) {
-  const charts = [];
+  const specs = [];
   for (const column of ["kl", "tc", "reconstruction"]) {
-    const having = runs.filter((run) => column in run.columns);
-    if (!having.length) continue;
-    const biased = (run) => column === "tc" && !("critic_accuracy" in run.columns); // a minibatch's estimate
-    const lines = having.map((run) => line(run, column, biased(run) ? `${run.name}, biased` : run.name));
-    lines.push(...targets(having.filter((run) => run.summary.held === column)));
+    const logging = runs.filter((run) => column in run.columns);
+    if (!logging.length) continue;
+    const biased = (run) => column === "tc" && !("critic_accuracy" in run.columns); // minibatch estimate
+    const lines = logging.map((run) => line(run, column, biased(run) ? `${run.name}, biased` : run.name));
+    lines.push(...targets(logging.filter((run) => run.summary.controlled === column)));
     const error = column === "reconstruction";
-    charts.push({ name: `${held[column]}, nats per example`, lines, fromZero: !error, skip: error ? 0.1 : 0.05 });
+    specs.push({ name: `${quantities[column]}, nats per example`, lines, fromZero: !error, skip: error ? 0.1 : 0.05 });
   }
   const weights = runs.map((run) => line(run, "beta", runs.length === 1 ? "β" : run.name));
-  // The parts of a law on log β would dwarf β itself.
+  // The terms of a law on log β would dwarf β itself.
   if (runs.length === 1 && /^(PI|PID|LagrangeMultiplier)\(/.test(runs[0].summary.law)) {
     weights.push({ ...line(runs[0], "p", "P"), colour: COLOURS[1], dash: [2, 3] });
     weights.push({ ...line(runs[0], "i", "I"), colour: COLOURS[4], dash: [5, 4] });
   }
-  charts.push({ name: "β, the weight", lines: weights, fromZero: true });
-  charts.push({ name: "ELBO, nats per example", lines: runs.map((run) => line(run, "elbo", run.name)), skip: 0.1 });
-  const looked = runs.filter((run) => run.validation);
-  if (looked.length) {
-    const lines = looked.map((run) => ({ ...line(run, "elbo", run.name), x: run.validation.step, y: run.validation.elbo, dots: true }));
-    charts.push({ name: "ELBO of validation examples", lines });
+  specs.push({ name: "β, the weight", lines: weights, fromZero: true });
+  specs.push({ name: "ELBO, nats per example", lines: runs.map((run) => line(run, "elbo", run.name)), skip: 0.1 });
+  const validated = runs.filter((run) => run.validation);
+  if (validated.length) {
+    const lines = validated.map((run) => ({ ...line(run, "elbo", run.name), x: run.validation.step, y: run.validation.elbo, dots: true }));
+    specs.push({ name: "ELBO on validation examples", lines });
   }
-  const judged = runs.filter((run) => "critic_accuracy" in run.columns);
-  if (judged.length) charts.push({ name: "critic's accuracy", lines: judged.map((run) => line(run, "critic_accuracy", run.name)) });
+  const critics = runs.filter((run) => "critic_accuracy" in run.columns);
+  if (critics.length) specs.push({ name: "accuracy of the critic", lines: critics.map((run) => line(run, "critic_accuracy", run.name)) });
   if (focus?.columns.latents) {
-    charts.push({ name: `KL per latent of ${focus.name}, nats`, lines: latents(focus.columns), fromZero: true, skip: 0.05 });
+    specs.push({ name: `KL per latent of ${focus.name}, nats`, lines: latents(focus.columns), fromZero: true, skip: 0.05 });
   }
-  return charts;
+  return specs;
 }
 
-// Seeds of one run share their set point: one line says it.
+// Seeds of one experiment share their target, which is drawn once.
 function targets(runs) {
-  const given = runs.filter((run) => run.columns.target?.some((value) => value !== null));
-  const alike = Map.groupBy(given, (run) => `${run.columns.target[0]} ${run.columns.target.at(-1)}`);
-  return [...alike.values()].map((same) => ({
-    ...line(same[0], "target", alike.size === 1 ? "target" : `target of ${same[0].name}`), dash: [5, 4],
+  const targeted = runs.filter((run) => run.columns.target?.some((value) => value !== null));
+  const groups = Map.groupBy(targeted, (run) => `${run.columns.target[0]} ${run.columns.target.at(-1)}`);
+  return [...groups.values()].map((same) => ({
+    ...line(same[0], "target", groups.size === 1 ? "target" : `target of ${same[0].name}`), dash: [5, 4],
     ...(same.length > 1 && { colour: COLOURS[6] }),
   }));
 }
@@ -66,11 +66,12 @@ function line(run, column, label) {
   return { label, x: run.columns.step, y: run.columns[column] ?? [], colour: run.colour };
 }
 
-// Those of largest KL have names and colours, in the order of the latents: a ranking would change with every line.
+// Latents of largest KL have names and colours. They are in index order, because a ranking would
+// change with every record.
 function latents({ step, latents }) {
   const last = (latent) => latents[latent].at(-1) ?? 0;
   const all = [...latents.keys()];
-  const named = all.filter((latent) => last(latent) >= 0.01).sort((a, b) => last(b) - last(a)).slice(0, NAMED).sort((a, b) => a - b);
+  const named = all.filter((latent) => last(latent) >= 0.01).sort((a, b) => last(b) - last(a)).slice(0, MAX_NAMED_LATENTS).sort((a, b) => a - b);
   const rest = all.filter((latent) => !named.includes(latent));
   return [...named, ...rest].map((latent, place) => ({
     label: `z${subscript(latent + 1)}`, x: step, y: latents[latent], unnamed: place >= named.length,
@@ -82,7 +83,7 @@ const subscript = (number) => [...String(number)].map((digit) => "₀₁₂₃�
 
 function show(chart) {
   const lines = chart.lines.map(({ label, colour, dash }) => `${label} ${colour} ${dash}`).join("|");
-  const before = made.get(chart.name);
+  const before = charts.get(chart.name);
   const data = uPlot.join(chart.lines.map(({ x, y }) => [x, y]));
   const zoom = before && zoomed(before), box = before?.box ?? frame(chart.name);
   let plot = before?.plot;
@@ -92,17 +93,17 @@ function show(chart) {
     plot = new uPlot(options(box, chart), data, box);
   }
   if (zoom) plot.setScale("x", zoom);
-  made.set(chart.name, { plot, box, lines, ends: [data[0][0], data[0].at(-1)] });
+  charts.set(chart.name, { plot, box, lines, ends: [data[0][0], data[0].at(-1)] });
 }
 
 function frame(name) {
   const box = element("div", "chart");
   box.append(element("h3", "", name));
-  new ResizeObserver(() => made.get(name)?.plot.setSize(size(box))).observe(box);
+  new ResizeObserver(() => charts.get(name)?.plot.setSize(size(box))).observe(box);
   return box;
 }
 
-// The part of the steps that someone has zoomed in on; null where all are shown.
+// Range of steps the user has zoomed in on; null if all are shown.
 function zoomed({ plot, ends: [first, last] }) {
   const { min, max } = plot.scales.x;
   return min > first || max < last ? { min, max } : null;
@@ -111,7 +112,7 @@ function zoomed({ plot, ends: [first, last] }) {
 const size = (box) => ({ width: Math.max(260, box.clientWidth), height: 220 });
 
 function options(box, chart) {
-  const ink = (name) => () => getComputedStyle(document.body).getPropertyValue(name); // day and night
+  const ink = (name) => () => getComputedStyle(document.body).getPropertyValue(name); // light or dark
   const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
   const steps = (plot, values) => values.map((v) => (v >= 1e6 ? `${v / 1e6}M` : v >= 1e4 ? `${v / 1e3}k` : `${v}`));
   return {
@@ -128,11 +129,11 @@ function options(box, chart) {
   };
 }
 
-// A spike of the first steps must not flatten the whole picture: the range is that of what comes after a share of them.
+// A spike in the first steps must not flatten the chart: the range ignores a share of them.
 function within(plot, low, high, { fromZero = false, skip = 0 }) {
   const [x, ...lines] = plot.data;
   const [from, to] = plot.series[0].idxs ?? [0, x.length - 1];
-  if (skip > 0 && from === 0 && to === x.length - 1 && x.length > 20) { // nobody has zoomed in
+  if (skip > 0 && from === 0 && to === x.length - 1 && x.length > 20) { // not zoomed
     const late = lines.flatMap((line) => line.slice(Math.floor(skip * x.length)).filter((value) => value != null));
     low = Math.min(...late.slice(0, 1), ...chunks(late, Math.min));
     high = Math.max(...late.slice(0, 1), ...chunks(late, Math.max));

@@ -1,15 +1,15 @@
-// Pieces of the page. Words go in as text: what a run or a sentence is called is never markup.
+// Helpers to build the page. Texts are set as text content, so that names are never markup.
 
-export function element(tag, kind = "", words = "") {
-  const made = document.createElement(tag);
-  if (kind) made.className = kind;
-  made.textContent = words;
-  return made;
+export function element(tag, kind = "", text = "") {
+  const node = document.createElement(tag);
+  if (kind) node.className = kind;
+  node.textContent = text;
+  return node;
 }
 
-// Says something where it is not said already: what a person has selected stays selected.
-export function say(place, words) {
-  if (place.textContent !== words) place.textContent = words;
+// Sets a text only if it differs, so that a selection by the user is kept.
+export function setText(place, text) {
+  if (place.textContent !== text) place.textContent = text;
 }
 
 export const fixed = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());

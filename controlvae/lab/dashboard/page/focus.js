@@ -1,13 +1,13 @@
-// The run that is looked at closely: where it stands, its set point, its model.
+// The focused run: its state, its target and its model.
 
-import { element, fixed, say } from "./element.js";
+import { element, fixed, setText } from "./element.js";
 import { short } from "./list.js";
 import * as model from "./model.js";
 
 const speeds = new Map(); // run -> [[time, step], ...]
 
-// The log has no clock: steps per second are those seen from here, over the last half a minute.
-export function clock(summary) {
+// The log has no clock, so steps per second are measured here, over the last half minute.
+export function recordSpeed(summary) {
   if (summary.error) return;
   const seen = (speeds.get(summary.run) ?? []).filter(([time, step]) => time > Date.now() - 30_000 && step <= summary.step);
   seen.push([Date.now(), summary.step]);
@@ -20,61 +20,61 @@ function speed({ run }) {
   return to - from > 2_000 ? (1000 * (step - begun)) / (to - from) : 0;
 }
 
-// runs: those that may be looked at; focus: the one that is, or null; turn: told which it is from now on
-export function draw(section, root, runs, focus, turn) {
+// runs: the selected runs; focus: the focused one or null; onFocus: called with the next one
+export function draw(section, root, runs, focus, onFocus) {
   section.hidden = focus === null;
   model.draw(section.querySelector(".model"), focus);
   if (focus === null) return;
   const { summary } = focus, select = section.querySelector("select");
-  say(section.querySelector("h2"), summary.preset);
+  setText(section.querySelector("h2"), summary.preset);
   const names = runs.map((run) => run.summary.run);
   if ([...select.options].map((option) => option.value).join() !== names.join()) {
     select.replaceChildren(...names.map((name) => new Option(name === "." ? short(name) : name, name)));
   }
   select.value = summary.run;
-  select.onchange = () => turn(select.value);
-  say(section.querySelector(".where"), where(summary, root));
-  warn(section.querySelector(".warnings"), summary.warnings);
-  steer(section.querySelector(".steer"), summary);
+  select.onchange = () => onFocus(select.value);
+  setText(section.querySelector(".state-line"), describeState(summary, root));
+  showWarnings(section.querySelector(".warnings"), summary.warnings);
+  showTarget(section.querySelector(".steer"), summary);
 }
 
-function warn(place, lines) {
+function showWarnings(place, lines) {
   if (place.textContent !== lines.join("")) place.replaceChildren(...lines.map((line) => element("p", "warning", line)));
 }
 
-function where(summary, root) {
+function describeState(summary, root) {
   const rate = summary.state === "training" ? speed(summary) : 0;
   const left = rate > 0 ? (summary.steps - summary.step) / rate : 0;
   const time = left > 5400 ? `${(left / 3600).toFixed(1)} h` : left > 90 ? `${Math.round(left / 60)} min` : `${Math.round(left)} s`;
   const pace = rate > 0 ? ` · ${rate >= 10 ? Math.round(rate) : rate.toPrecision(2)} steps/s · ${time} left` : "";
-  const again = ["stopped", "broken off"].includes(summary.state) ? ` · go on with: controlvae resume ${quoted(path(root, summary))}` : "";
-  return `${summary.state} · step ${summary.step.toLocaleString("en")} of ${summary.steps.toLocaleString("en")}${pace} · ${summary.law}${again}`;
+  const hint = ["stopped", "interrupted"].includes(summary.state) ? ` · resume with: controlvae resume ${quoted(path(root, summary))}` : "";
+  return `${summary.state} · step ${summary.step.toLocaleString("en")} of ${summary.steps.toLocaleString("en")}${pace} · ${summary.law}${hint}`;
 }
 
 const path = (root, { run }) => (run === "." ? root : `${root}/${run}`);
-const quoted = (path) => (/^[\w./=+:,-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`); // for a shell
+const quoted = (path) => (/^[\w./=+:,-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`); // for the shell
 
-function steer(form, summary) {
+function showTarget(form, summary) {
   form.hidden = !summary.steerable;
-  const [slider, number] = form.querySelectorAll("input"), words = form.querySelector("output");
+  const [slider, number] = form.querySelectorAll("input"), message = form.querySelector("output");
   const { target } = summary;
   if (form.dataset.run !== summary.run && target != null) {
     form.dataset.run = summary.run;
-    form.dataset.said = "";
-    const top = Number((2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.held] ?? 0))).toPrecision(3));
+    form.dataset.message = "";
+    const top = Number((2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.controlled] ?? 0))).toPrecision(3));
     Object.assign(slider, { min: target < 0 ? -top : 0, max: top, value: target });
     number.value = fixed(target);
   }
   slider.oninput = () => { number.value = fixed(Number(slider.value)); };
   number.oninput = () => { slider.value = number.value; };
-  const waiting = summary.state === "training" ? "asked; taken up within a second" : "asked; taken up when it is resumed";
-  say(words, summary.asked ? waiting : form.dataset.said ?? "");
+  const waiting = summary.state === "training" ? "requested; applied within a second" : "requested; applied when the run is resumed";
+  setText(message, summary.request ? waiting : form.dataset.message ?? "");
   form.onsubmit = async (event) => {
     event.preventDefault();
     const answer = await fetch(`/target?${new URLSearchParams({ run: summary.run })}`, {
       method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ target: Number(number.value) }),
     }).catch(() => null);
-    form.dataset.said = answer === null ? "the server does not answer" : (await answer.json()).error ?? "";
-    if (form.dataset.said) say(words, form.dataset.said);
+    form.dataset.message = answer === null ? "the server does not respond" : (await answer.json()).error ?? "";
+    if (form.dataset.message) setText(message, form.dataset.message);
   };
 }
