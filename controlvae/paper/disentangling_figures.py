@@ -15,7 +15,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.statistics import SeedStatistics, seed_statistics
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import Trace, draw_latent_kl
+from controlvae.lab.plots.curves import RunTrace, draw_latent_kl
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.mutual_information import (
     MIN_INFORMATION,
@@ -236,7 +236,7 @@ def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list
         write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
         return [f"(c): no log of {method}."]
     records, factors = folder.records(), dominant_factors(folder.metrics())
-    draw_latent_kl(axis, Trace.of(method, folder), factors, linewidth=1.0)
+    draw_latent_kl(axis, RunTrace.of(method, folder), factors, linewidth=1.0)
     axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
     axis.legend(
         frameon=False,

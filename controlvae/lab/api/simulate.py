@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from controlvae.errors import UserError
 from controlvae.lab.config import override
-from controlvae.lab.plots.curves import Trace, plot_simulation
+from controlvae.lab.plots.curves import RunTrace, plot_simulation
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, as_folder
@@ -22,7 +22,7 @@ class SimulationResult(NamedTuple):
     """Fitted plant, and how each law behaves on it."""
 
     plant: Plant
-    traces: list[Trace]  # of the run itself, then of each law
+    traces: list[RunTrace]  # of the run itself, then of each law
     warnings: list[str]  # reasons to doubt the plant
     summary: list[str]  # human-readable lines
     figure: Path
@@ -63,8 +63,8 @@ def simulate_run(
         raise UserError(
             f"{folder.path}: the weight moved too little in this log to show its effect"
         ) from None
-    traces = [Trace(name, log, weighted) for name, log in zip(named_laws, logs, strict=True)]
-    recorded = Trace("the run itself", records, weighted)
+    traces = [RunTrace(name, log, weighted) for name, log in zip(named_laws, logs, strict=True)]
+    recorded = RunTrace("the run itself", records, weighted)
     path = save_figure(
         plot_simulation(traces, recorded),
         folder.figures / "simulation.png" if out is None else Path(out),
@@ -93,7 +93,7 @@ def _plant_warnings(plant: Plant) -> list[str]:
     return warnings
 
 
-def _describe_response(trace: Trace) -> str:
+def _describe_response(trace: RunTrace) -> str:
     values, target = trace.column(trace.weighted), trace.column("target")
     end = f"ends at {values[-1]:.2f} nats, β {trace.column('beta')[-1]:.3g}"
     if not (target > 0).all():

@@ -79,9 +79,9 @@ def to_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _round(value: Any) -> float | None:
     """Round to five significant digits, more than a screen shows; None if not a number."""
-    return float(f"{value:.5g}") if is_number(value) else None
+    return float(f"{value:.5g}") if is_finite_number(value) else None
 
 
-def is_number(value: Any) -> bool:
+def is_finite_number(value: Any) -> bool:
     """Return True for a finite int or float."""
     return isinstance(value, int | float) and math.isfinite(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 from controlvae.errors import UserError
 from controlvae.lab.config import DialogVAEConfig, Experiment, TextVAEConfig
-from controlvae.lab.dashboard.log_tail import is_number
+from controlvae.lab.dashboard.log_tail import is_finite_number
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
@@ -109,7 +109,7 @@ def summarise_run(name: str, folder: RunFolder, is_training: bool) -> RunSummary
         is_training: True if a process trains the run.
     """
     experiment, last = folder.experiment(), folder.last_record() or {}
-    latest = {column: value for column, value in last.items() if is_number(value)}
+    latest = {column: value for column, value in last.items() if is_finite_number(value)}
     return RunSummary(
         run=name,
         preset=experiment.name,

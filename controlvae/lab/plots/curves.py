@@ -33,7 +33,7 @@ _UNUSED_LATENTS_COLOUR = "#b8c0c4"
 
 
 @dataclass(frozen=True)
-class Trace:
+class RunTrace:
     """The log of a run, with the name it has in a legend."""
 
     name: str
@@ -42,7 +42,7 @@ class Trace:
     controlled: str = "kl"  # the log column that the target refers to
 
     @classmethod
-    def of(cls, name: str, folder: RunFolder) -> "Trace":
+    def of(cls, name: str, folder: RunFolder) -> "RunTrace":
         """Read the log of a run folder."""
         experiment = folder.experiment()
         return cls(
@@ -71,7 +71,7 @@ class Trace:
         return self.records[::-every][::-1]
 
 
-def plot_controlled_term(traces: Sequence[Trace], column: str = "kl") -> Figure:
+def plot_controlled_term(traces: Sequence[RunTrace], column: str = "kl") -> Figure:
     """Plot a controlled term of several runs against its targets.
 
     Args:
@@ -93,12 +93,12 @@ def plot_controlled_term(traces: Sequence[Trace], column: str = "kl") -> Figure:
     return figure
 
 
-def _draw_targets(axis: Axes, traces: Sequence[Trace], column: str) -> list[Trace]:
+def _draw_targets(axis: Axes, traces: Sequence[RunTrace], column: str) -> list[RunTrace]:
     """Draw each distinct target once, and return the runs whose targets were drawn.
 
     Seeds of one experiment share their target. It is drawn as long as the longest of them.
     """
-    drawn: list[Trace] = []
+    drawn: list[RunTrace] = []
     targeted = [
         (colour, trace)
         for colour, trace in zip(cycle_colours(len(traces)), traces, strict=True)
@@ -116,14 +116,14 @@ def _draw_targets(axis: Axes, traces: Sequence[Trace], column: str) -> list[Trac
     return drawn
 
 
-def _note_clipped_peak(axis: Axes, traces: Sequence[Trace], column: str) -> None:
+def _note_clipped_peak(axis: Axes, traces: Sequence[RunTrace], column: str) -> None:
     peak = max(float(np.nanmax(trace.column(column))) for trace in traces)
     if peak > axis.get_ylim()[1]:
         note = f"an initial peak of {peak:.3g} nats is clipped"
         axis.set_title(note, loc="left", fontsize=8, color=QUIET_COLOUR)
 
 
-def _has_same_target(trace: Trace, other: Trace) -> bool:
+def _has_same_target(trace: RunTrace, other: RunTrace) -> bool:
     """Return True if two runs have equal targets at all steps that both have logged."""
     first, second = (
         {record["step"]: record["target"] for record in each.records} for each in (trace, other)
@@ -132,7 +132,7 @@ def _has_same_target(trace: Trace, other: Trace) -> bool:
     return bool(common) and all(first[step] == second[step] for step in common)
 
 
-def plot_beta(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:
+def plot_beta(traces: Sequence[RunTrace], logarithmic: bool = False) -> Figure:
     """Plot β, and for a single run its proportional and integral terms.
 
     Args:
@@ -155,14 +155,14 @@ def plot_beta(traces: Sequence[Trace], logarithmic: bool = False) -> Figure:
     return figure
 
 
-def _draw_terms(axis: Axes, trace: Trace) -> None:
+def _draw_terms(axis: Axes, trace: RunTrace) -> None:
     terms = (("p", ":", COLOURS[1], "P, proportional"), ("i", "--", COLOURS[4], "I, integral"))
     for name, style, colour, label in terms:
         steps, values = trace.column("step"), trace.column(name)
         axis.plot(steps, values, style, color=colour, linewidth=1, label=label)
 
 
-def plot_simulation(traces: Sequence[Trace], real: Trace | None = None) -> Figure:
+def plot_simulation(traces: Sequence[RunTrace], real: RunTrace | None = None) -> Figure:
     """Plot simulated laws: the controlled term above, β below.
 
     Args:
@@ -197,7 +197,7 @@ def plot_simulation(traces: Sequence[Trace], real: Trace | None = None) -> Figur
     return figure
 
 
-def plot_reconstruction(traces: Sequence[Trace]) -> Figure:
+def plot_reconstruction(traces: Sequence[RunTrace]) -> Figure:
     """Plot the reconstruction error -log p(x|z) on the training batches."""
     figure, axis = make_step_figure("reconstruction (nats per example)")
     for place, trace in enumerate(traces):
@@ -213,7 +213,7 @@ def plot_reconstruction(traces: Sequence[Trace]) -> Figure:
     return figure
 
 
-def plot_critic_accuracy(trace: Trace) -> Figure:
+def plot_critic_accuracy(trace: RunTrace) -> Figure:
     """Plot the accuracy of the total-correlation critic; 0.5 is the accuracy of guessing."""
     figure, axis = make_step_figure("accuracy of the critic")
     steps, values = trace.column("step"), trace.column("critic_accuracy")
@@ -222,7 +222,7 @@ def plot_critic_accuracy(trace: Trace) -> Figure:
     return figure
 
 
-def plot_latent_kl(trace: Trace, factors: Sequence[str | None] = ()) -> Figure:
+def plot_latent_kl(trace: RunTrace, factors: Sequence[str | None] = ()) -> Figure:
     """Plot the KL of each latent over training.
 
     Args:
@@ -236,7 +236,7 @@ def plot_latent_kl(trace: Trace, factors: Sequence[str | None] = ()) -> Figure:
 
 
 def draw_latent_kl(
-    axis: Axes, trace: Trace, factors: Sequence[str | None] = (), linewidth: float = 1.2
+    axis: Axes, trace: RunTrace, factors: Sequence[str | None] = (), linewidth: float = 1.2
 ) -> None:
     """Draw the KL of each latent: in colour for the largest at the end, in grey for the others.
 

@@ -12,7 +12,7 @@ from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.engines.measurements import format_nats
 from controlvae.lab.evaluation.registry import SCORE_METRICS, Metric, find_metric
 from controlvae.lab.evaluation.statistics import sample_sd
-from controlvae.lab.plots.curves import Trace
+from controlvae.lab.plots.curves import RunTrace
 from controlvae.lab.reports.formatting import format_number
 from controlvae.lab.reports.measurement_notes import image_notes, number_notes, score_notes
 from controlvae.lab.reports.notes import merge_notes
@@ -164,13 +164,13 @@ def _seed_statistics(
     return [row]
 
 
-def is_biased(trace: Trace) -> bool:
+def is_biased(trace: RunTrace) -> bool:
     """Return True if the total correlation is estimated from a minibatch, not by a critic."""
     last = trace.records[-1] if trace.records else {}
     return "tc" in last and "critic_accuracy" not in last
 
 
-def _final_mean(trace: Trace, column: str) -> str | None:
+def _final_mean(trace: RunTrace, column: str) -> str | None:
     """Format the mean of a log column over the last tenth; None if the log does not have it."""
     if not trace.records or column not in trace.records[-1]:
         return None
@@ -179,7 +179,7 @@ def _final_mean(trace: Trace, column: str) -> str | None:
     )
 
 
-def _target(trace: Trace) -> str:
+def _target(trace: RunTrace) -> str:
     target = trace.records[-1]["target"] if trace.records else None
     quantity = "" if trace.controlled == "kl" else f" ({QUANTITY_LABELS[trace.controlled]})"
     return "–" if target is None else f"{format_nats(target)}{quantity}"
@@ -193,7 +193,7 @@ def _mutual_information(metrics: Mapping[str, Any]) -> str:
     return f"{'≥ ' if is_at_ceiling else ''}{format_number(information['lower'])}"
 
 
-def _response(key: str, metrics: Mapping[str, Any], _: Trace) -> str:
+def _response(key: str, metrics: Mapping[str, Any], _: RunTrace) -> str:
     response = metrics["step_response"]
     if response is None:
         return "–"
@@ -209,7 +209,7 @@ def _response(key: str, metrics: Mapping[str, Any], _: Trace) -> str:
 
 
 # Head of the column, and the cell of an evaluated run.
-_NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], Trace], str]], ...] = (
+_NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], RunTrace], str]], ...] = (
     ("step", lambda metrics, _: f"{metrics['step']:,}"),
     (find_metric("elbo").name, lambda metrics, _: format_number(metrics["elbo"])),
     (

@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -54,6 +55,27 @@ def write_report(
     runs, skipped = read_runs(folders)
     if not runs:
         raise UserError("; ".join(skipped) or "expected at least one run folder, got none")
+    content = _page_content(runs, notify)
+    notify(0.9, "writing the page")
+    page = (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            title=_title(runs),
+            version=__version__,
+            date=(date or datetime.date.today()).isoformat(),
+            runs=runs,
+            skipped=skipped,
+            **content,
+        )
+    )
+    write_text(path, page)
+    notify(1.0, "done")
+    return path
+
+
+def _page_content(runs: Sequence[ReportRun], notify: Progress) -> dict[str, Any]:
+    """Return the sections of the page by their names in the template."""
     embedder = FigureEmbedder()
     notify(0.1, "plotting curves")
     curves = curve_figures(runs, embedder)
@@ -63,34 +85,21 @@ def write_report(
     for number, section in enumerate(run_sections(runs, embedder), start=1):
         notify(0.4 + 0.5 * number / len(runs), f"run {number} of {len(runs)}")
         sections.append(section)
-    notify(0.9, "writing the page")
     headline, verdicts = report_verdict([_outcome(run) for run in runs])
     tables = [number_table(runs), score_table(runs), image_table(runs)]
-    page = (
-        _environment()
-        .get_template("report.html.jinja")
-        .render(
-            title=_title(runs),
-            version=__version__,
-            date=(date or datetime.date.today()).isoformat(),
-            data_sets=list(dict.fromkeys(describe_data(run.experiment) for run in runs)),
-            runs=runs,
-            skipped=skipped,
-            headline=headline,
-            verdicts=verdicts,
-            data_warning=_data_warning(runs),
-            warnings=_group_warnings(runs),
-            curves=curves,
-            images=images,
-            texts=texts,
-            tables=[table for table in tables if table is not None],
-            sections=sections,
-            commands=_commands(runs),
-        )
-    )
-    write_text(path, page)
-    notify(1.0, "done")
-    return path
+    return {
+        "data_sets": list(dict.fromkeys(describe_data(run.experiment) for run in runs)),
+        "headline": headline,
+        "verdicts": verdicts,
+        "data_warning": _data_warning(runs),
+        "warnings": _group_warnings(runs),
+        "curves": curves,
+        "images": images,
+        "texts": texts,
+        "tables": [table for table in tables if table is not None],
+        "sections": sections,
+        "commands": _commands(runs),
+    }
 
 
 def _environment() -> Environment:

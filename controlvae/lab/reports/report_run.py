@@ -6,7 +6,7 @@ from typing import Any
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment, method_differences
-from controlvae.lab.plots.curves import Trace
+from controlvae.lab.plots.curves import RunTrace
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 
@@ -18,7 +18,7 @@ class ReportRun:
     name: str
     folder: RunFolder
     experiment: Experiment
-    trace: Trace
+    trace: RunTrace
     metrics: dict[str, Any]  # empty if the run has not been evaluated
     warnings: list[str]
 
@@ -48,7 +48,7 @@ def read_runs(folders: Sequence[RunFolder]) -> tuple[list[ReportRun], list[str]]
 
 def _read_run(folder: RunFolder) -> ReportRun:
     experiment, metrics = folder.experiment(), folder.metrics() or {}
-    trace = Trace.of(experiment.name, folder)
+    trace = RunTrace.of(experiment.name, folder)
     return ReportRun(experiment.name, folder, experiment, trace, metrics, run_warnings(folder))
 
 

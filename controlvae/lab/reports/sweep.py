@@ -13,7 +13,7 @@ from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.elbo import measure_step_response
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import Trace
+from controlvae.lab.plots.curves import RunTrace
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.style import (
     COLOURS,
@@ -174,7 +174,7 @@ def _draw_controlled_terms(axis: Axes, runs: SweepRuns) -> None:
         (number, trace)
         for number, (label, folders) in enumerate(runs.items())
         for folder in folders
-        if (trace := Trace.of(label, folder)).records
+        if (trace := RunTrace.of(label, folder)).records
     ]
     for number, trace in traces:
         steps, colour = trace.column("step"), COLOURS[number % len(COLOURS)]

@@ -68,7 +68,7 @@ class LoadedRun:
         """Return a matplotlib figure of the controlled term and its target over training."""
         # Plots are in a layer above runs, so they are imported when they are needed.
         curves = importlib.import_module("controlvae.lab.plots.curves")
-        trace = curves.Trace.of(self.experiment.name, self.folder)
+        trace = curves.RunTrace.of(self.experiment.name, self.folder)
         return curves.plot_controlled_term([trace], self.experiment.objective.controlled_quantity)
 
     def sample(self, count: int = 64, *, seed: int = 0) -> Any:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from controlvae.errors import UserError
 from controlvae.lab.plots.animation import animate_traversal
-from controlvae.lab.plots.curves import Trace, plot_beta, plot_controlled_term, plot_latent_kl
+from controlvae.lab.plots.curves import RunTrace, plot_beta, plot_controlled_term, plot_latent_kl
 from controlvae.lab.plots.figure_files import read_step, save_figure, save_pixels
 from controlvae.lab.plots.image_grid import (
     plot_compared_reconstructions,
@@ -99,7 +99,9 @@ def test_image_files_record_their_step(trained, tmp_path):
 def test_figure_format_follows_the_suffix(tmp_path, suffix, start):
     records = [{"step": n, "kl": 1.0, "target": 2.0} for n in (1, 2)]
     files = [
-        save_figure(plot_controlled_term([Trace("a", records)]), tmp_path / f"{n}{suffix}", step=7)
+        save_figure(
+            plot_controlled_term([RunTrace("a", records)]), tmp_path / f"{n}{suffix}", step=7
+        )
         for n in (1, 2)
     ]
     first, second = (path.read_bytes() for path in files)
@@ -112,7 +114,7 @@ def test_figure_format_follows_the_suffix(tmp_path, suffix, start):
 def test_unknown_figure_format_is_refused(tmp_path, name):
     records = [{"step": n, "kl": 1.0, "target": 2.0} for n in (1, 2)]
     with pytest.raises(UserError, match=name):
-        save_figure(plot_controlled_term([Trace("a", records)]), tmp_path / name)
+        save_figure(plot_controlled_term([RunTrace("a", records)]), tmp_path / name)
 
 
 def test_compared_reconstructions_share_one_data_row(trained, tmp_path):
@@ -171,7 +173,7 @@ def test_heat_map_fits_its_page(latents):
 def test_legend_of_latents_fits_its_figure(count, unused, others):
     nats = [0.1 * (latent + 1) for latent in range(count - unused)]
     log = [{"step": step, "kl_per_latent": nats + [0.0] * unused} for step in (1, 2)]
-    figure = plot_latent_kl(Trace("run", log))
+    figure = plot_latent_kl(RunTrace("run", log))
     figure.draw_without_rendering()
     legend, page = figure.axes[0].get_legend(), figure.bbox
     extent = legend.get_window_extent()
@@ -186,7 +188,7 @@ def test_legend_of_latents_fits_its_figure(count, unused, others):
 @pytest.mark.parametrize("length", [12, 90])
 def test_legend_of_many_runs_covers_no_line(length):
     log = [{"step": step, "kl": 3.0, "target": 4.0} for step in (1, 2)]
-    figure = plot_controlled_term([Trace(f"{run:0{length}}", log) for run in range(25)])
+    figure = plot_controlled_term([RunTrace(f"{run:0{length}}", log) for run in range(25)])
     figure.draw_without_rendering()
     (legend,) = figure.legends
     extent, page = legend.get_window_extent(), figure.bbox
@@ -210,7 +212,7 @@ def test_shared_target_is_one_line_of_full_length(runs, labels):
     for number, (every, lines, slope) in enumerate(runs):
         steps = [every * n for n in range(1, lines)]
         records = [{"step": step, "kl": 1.0, "target": 5.0 + slope * step} for step in steps]
-        traces.append(Trace(str(number), records))
+        traces.append(RunTrace(str(number), records))
     lines = plot_controlled_term(traces).axes[0].lines
     targets = [line for line in lines if str(line.get_label()).startswith("target")]
     assert sorted(line.get_label() for line in targets) == labels
@@ -222,7 +224,9 @@ def test_terms_are_drawn_where_they_add_up_to_beta():
     records = [
         {"step": 10 * n, "beta": 0.01 * n, "p": -2.0, "i": -3.0, "target": 4.0} for n in range(1, 5)
     ]
-    [linear], [logarithmic] = (plot_beta([Trace("a", records)], law).axes for law in (False, True))
+    [linear], [logarithmic] = (
+        plot_beta([RunTrace("a", records)], law).axes for law in (False, True)
+    )
     assert [len(axis.lines) for axis in (linear, logarithmic)] == [3, 1]
     assert logarithmic.get_yscale() == "log"
     assert logarithmic.get_ylim()[0] > 0
