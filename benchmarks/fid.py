@@ -30,7 +30,7 @@ from controlvae.lab.evaluation.inception_weights import load_inception
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decode_images,
+    decode_codes,
     load_run,
     on_test_examples,
     prior_codes,
@@ -57,13 +57,13 @@ class FidRow(NamedTuple):
 def generate_samples(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
     """Yield batches of prior samples, as many as there are indices."""
     for z in prior_codes(run, len(indices)).split(BATCH):
-        yield decode_images(run, z)
+        yield decode_codes(run, z)
 
 
 def reconstruct_means(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
     """Yield batches of images decoded from posterior means."""
     for batch in indices.split(BATCH):
-        yield decode_images(run, run.model.encode(run.examples.batch(batch)).mean)
+        yield decode_codes(run, run.model.encode(run.examples.batch(batch)).mean)
 
 
 def reconstruct_draws(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
@@ -71,7 +71,7 @@ def reconstruct_draws(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(0)
     for batch in indices.split(BATCH):
         noise = torch.randn(len(batch), run.model.latents, generator=generator).to(run.device)
-        yield decode_images(run, run.model.encode(run.examples.batch(batch)).sample(noise))
+        yield decode_codes(run, run.model.encode(run.examples.batch(batch)).sample(noise))
 
 
 def read_images(run: LoadedRun, indices: Tensor) -> Iterator[Tensor]:

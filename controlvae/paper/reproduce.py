@@ -94,11 +94,7 @@ def reproduce(
     added = {method: found[:seeds] for method, found in added.items()}
     if train:
         train_all(_create_runs(selected, assignments, path, seeds or _DEFAULT_SEEDS), options)
-    found = {row.key: sorted(runs_in(path / row.key), key=_seed)[:seeds] for row in result.rows}
-    found |= {
-        method: [one for one in members if isinstance(one, RunFolder)]
-        for method, members in added.items()
-    }
+    found = _collect_runs(result, added, path, seeds)
     evaluate_pending(
         [folder for folders in found.values() for folder in folders],
         options.device,
@@ -109,6 +105,17 @@ def reproduce(
     )
     result = replace(result, rows=(*result.rows, *(Row(method, None) for method in added)))
     return _write_result(result, found, added, path, options)
+
+
+def _collect_runs(
+    result: PaperResult, added: Mapping[str, Sequence[Measured]], path: Path, seeds: int | None
+) -> dict[str, list[RunFolder]]:
+    """Return the runs of each preset and of each added method."""
+    found = {row.key: sorted(runs_in(path / row.key), key=_seed)[:seeds] for row in result.rows}
+    return found | {
+        method: [one for one in members if isinstance(one, RunFolder)]
+        for method, members in added.items()
+    }
 
 
 def _write_result(
@@ -205,7 +212,7 @@ def _added_methods(
 
 
 def _check_method_name(name: str, result: PaperResult, added: Mapping[str, Any]) -> None:
-    if name != name.strip() or name[0] == "_" or set("|$\n\r") & set(name):
+    if not name.strip() or name != name.strip() or name[0] == "_" or set("|$\n\r") & set(name):
         raise UserError(
             "the name of a method must not start with a space or _, or contain |, $ or a line "
             f"break, got {name!r}"

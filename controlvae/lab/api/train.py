@@ -36,7 +36,7 @@ def train(
         preset: Name from `controlvae presets`, or an experiment.
         run: Run folder. The default is `runs/PRESET`, or `runs/PRESET-2` and so on if it exists.
         overrides: Settings to change, such as `{"control.target": 20}`.
-        seeds: Number of seeds. They train side by side, each in a folder of its own.
+        seeds: Number of seeds. They train side by side, each in its own folder.
         replay: Run whose recorded weight is replayed open-loop.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.

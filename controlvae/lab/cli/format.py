@@ -14,14 +14,11 @@ from controlvae.lab.reports.metrics_table import print_metrics, wide_console
 __all__ = ["print_columns", "print_markdown", "print_media", "print_metrics", "print_unknown_words"]
 
 
-def print_columns(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], right: str, fixed: str
-) -> None:
-    """Print a table. Column `right` is aligned right, column `fixed` is never wrapped."""
+def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first column is never wrapped."""
     table = Table(box=None, pad_edge=False)
     for name in headings:
-        justify = "right" if name == right else "left"
-        table.add_column(name, justify=justify, no_wrap=name == fixed)  # type: ignore[arg-type]
+        table.add_column(name, no_wrap=name == headings[0])
     for row in rows:
         table.add_row(*row)
     wide_console(160).print(table)

@@ -55,9 +55,10 @@ def argument(help: str, **more: Any) -> Any:
     return typer.Argument(help=help, **{"show_default": False, **more})
 
 
-def option(help: str, min: float | None = None, *, name: str | None = None, **more: Any) -> Any:
-    """Return an option with a value of at least `min`, by default named after its parameter."""
-    return typer.Option(*([name] if name else []), help=help, min=min, **more)
+def option(help: str, min: float | None = None, **more: Any) -> Any:
+    """Return an option with a value of at least `min`, named `name` or after its parameter."""
+    names = [more.pop("name")] if "name" in more else []
+    return typer.Option(*names, help=help, min=min, **more)
 
 
 def flag(names: str, help: str, **more: Any) -> Any:

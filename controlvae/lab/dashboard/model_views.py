@@ -21,7 +21,7 @@ from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decode_images,
+    decode_codes,
     image_model,
     load_run,
     require_examples,
@@ -92,7 +92,7 @@ def encode_example(run: LoadedRun, example: int | None) -> list[float]:
 
 def render_image(run: LoadedRun, code: list[float]) -> bytes:
     """Decode a code and return the image as PNG."""
-    return _encode_png(to_channels_last(decode_images(run, _to_tensor(run, code))[:, None]))
+    return _encode_png(to_channels_last(decode_codes(run, _to_tensor(run, code))[:, None]))
 
 
 def render_strip(run: LoadedRun, code: list[float], latent: int, columns: int = 9) -> bytes:
@@ -108,7 +108,7 @@ def render_strip(run: LoadedRun, code: list[float], latent: int, columns: int = 
     if not 0 <= latent < codes.shape[1]:
         raise UserError(f"latent must be in 0..{codes.shape[1] - 1}, got {latent}")
     codes[:, latent] = torch.linspace(-REACH, REACH, columns)
-    return _encode_png(to_channels_last(decode_images(run, codes)[None]))
+    return _encode_png(to_channels_last(decode_codes(run, codes)[None]))
 
 
 def describe_sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from controlvae.lab.evaluation.inception_weights import MissingWeightsError, loa
 from controlvae.lab.evaluation.iwae import importance_weighted_bound
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decode_images,
+    decode_codes,
     pixel_variance,
     prior_codes,
     select_examples,
@@ -167,7 +167,7 @@ def _fid_and_kid(
         rebuilt.append(network(copy))
         progress(0.3 + 0.3 * len(rebuilt) * _BATCH / count)
     for z in prior_codes(run, count).split(_BATCH):
-        drawn.append(network(decode_images(run, z)))
+        drawn.append(network(decode_codes(run, z)))
         progress(0.6 + 0.3 * len(drawn) * _BATCH / count)
     sets = {"samples": torch.cat(drawn), "reconstructions": torch.cat(rebuilt)}
     how = {
@@ -237,4 +237,4 @@ def _reconstructions(run: LoadedRun, count: int) -> Iterator[tuple[Tensor, Tenso
     """Yield batches of examples and their reconstructions from the posterior mean."""
     for chosen in select_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
-        yield x, decode_images(run, run.model.encode(x).mean)
+        yield x, decode_codes(run, run.model.encode(x).mean)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from controlvae.lab.evaluation.image_input import ImageInput, interpolation_endpoints, resolve_image
 from controlvae.lab.plots.image_grid import CELL_INCHES, draw_grid, tile_images, to_channels_last
-from controlvae.lab.runs.loaded import LoadedRun, decode_images, image_model, prior_codes
+from controlvae.lab.runs.loaded import LoadedRun, decode_codes, image_model, prior_codes
 
 _MIN_IMAGE_SIDE = 64  # pixels; smaller images are enlarged by a whole factor
 
@@ -29,7 +29,7 @@ def make_sample_grid(
     """
     columns = columns or math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    images = decode_images(run, prior_codes(run, count, seed))
+    images = decode_codes(run, prior_codes(run, count, seed))
     blank = images.new_ones(rows * columns - count, *images.shape[1:])
     grid = torch.cat([images, blank]).unflatten(0, (rows, columns))
     factor = math.ceil(_MIN_IMAGE_SIDE / run.examples.shape[2])
@@ -55,7 +55,7 @@ def plot_interpolation(
     x = torch.stack([image.pixels for image in ends])
     first, last = image_model(run).encode(x).mean
     shares = torch.linspace(0, 1, columns, device=run.device)
-    between = decode_images(run, torch.lerp(first, last, shares.unsqueeze(1)))
+    between = decode_codes(run, torch.lerp(first, last, shares.unsqueeze(1)))
     row = torch.cat([x[:1], between, x[1:]]).unsqueeze(0)
     labels = [f"data\n{image.short}" for image in ends]
     names = [labels[0], *(f"{share:.2f}" for share in shares.tolist()), labels[1]]

@@ -21,7 +21,7 @@ from controlvae.lab.plots.mutual_information import (
 )
 from controlvae.lab.runs.loaded import (
     LoadedRun,
-    decode_images,
+    decode_codes,
     format_count,
     image_model,
     latent_kl,
@@ -101,7 +101,7 @@ def traverse_latents(
     codes = code.repeat(len(ranking.latents), len(values), 1)  # (rows, columns, latents)
     for row, latent in enumerate(ranking.latents):
         codes[row, :, latent] = torch.as_tensor(np.asarray(values, dtype=np.float32)).to(code)
-    images = decode_images(run, codes.flatten(0, 1)).unflatten(
+    images = decode_codes(run, codes.flatten(0, 1)).unflatten(
         0, (len(ranking.latents), len(values))
     )
     return Traversal(

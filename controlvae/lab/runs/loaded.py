@@ -84,7 +84,7 @@ class LoadedRun:
         if isinstance(self.examples, SentenceDataset):
             text = importlib.import_module("controlvae.lab.evaluation.text")
             return text.sample_sentences(self, count, seed=seed)
-        return decode_images(self, prior_codes(self, count, seed))
+        return decode_codes(self, prior_codes(self, count, seed))
 
     @torch.no_grad()
     def reconstruct(self, x: Tensor | None = None, *, count: int = 12) -> Tensor:
@@ -105,7 +105,7 @@ class LoadedRun:
                 f"expected float images in [0, 1] of shape (n, {', '.join(map(str, self.shape))}), "
                 f"got {x.dtype} {tuple(x.shape)}"
             )
-        return decode_images(self, model.encode(x.to(self.device)).mean)
+        return decode_codes(self, model.encode(x.to(self.device)).mean)
 
     def __repr__(self) -> str:
         steps = self.experiment.training.steps
@@ -255,7 +255,7 @@ def select_examples(run: LoadedRun, count: int, stream: int = 7) -> Tensor:
 
 
 @torch.no_grad()
-def decode_images(run: LoadedRun, z: Tensor, batch: int = 250) -> Tensor:
+def decode_codes(run: LoadedRun, z: Tensor, batch: int = 250) -> Tensor:
     """Return the mean of p(x|z), images in [0, 1]: (n, *shape).
 
     Args:

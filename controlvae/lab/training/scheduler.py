@@ -34,7 +34,7 @@ def seed_folders(
     Raises:
         UserError: If an existing run has other settings.
     """
-    # A single seed gets a folder of its own as well: more may join later.
+    # A single seed gets its own folder as well: more may be added later.
     planned = plan_seeds(experiment, path, seeds, always_nested=True)
     for one, folder in zip(planned.experiments, planned.folders, strict=True):
         try:

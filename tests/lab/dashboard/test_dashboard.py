@@ -27,7 +27,7 @@ from controlvae.lab.dashboard.run_list import RunList
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.select import make_engine
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import decode_images, load_run
+from controlvae.lab.runs.loaded import decode_codes, load_run
 from controlvae.lab.runs.requests import request_target
 from controlvae.lab.training.loop import Run, train_runs
 from controlvae.lab.training.restore import restore
@@ -188,7 +188,7 @@ def test_image_of_a_code_is_the_decoders(trained, page):
     with get(page, "/image", run="some/ended", code=",".join(map(str, code))) as answer:
         shown = np.asarray(Image.open(io.BytesIO(answer.read())))
     run = load_run(RunFolder(trained / "some" / "ended"))
-    wanted = decode_images(run, torch.tensor([code]))[0, 0].numpy()
+    wanted = decode_codes(run, torch.tensor([code]))[0, 0].numpy()
     assert np.abs(shown[..., 0] / 255 - wanted).max() <= 0.5 / 255 + 1e-6
     assert [each["kl"] for each in found["latents"]] == sorted(
         (each["kl"] for each in found["latents"]), reverse=True

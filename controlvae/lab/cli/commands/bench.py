@@ -7,7 +7,7 @@ from controlvae.lab.cli import options as cli
 
 
 @cli.command("bench", cli.TRAIN)
-def bench_command(
+def _bench(
     preset: Annotated[str, cli.argument("Name from `controlvae presets`.")] = "shapes2d-control-16",
     sets: cli.Sets = None,
     device: cli.Device = "auto",

@@ -8,7 +8,7 @@ from controlvae.lab.cli import options as cli
 
 
 @cli.command("chat", cli.LOOK)
-def chat_command(
+def _chat(
     run: cli.RunArgument,
     count: Annotated[int, cli.option("Responses to each line.", 1, max=100)] = 5,
     temperature: Annotated[

@@ -12,7 +12,7 @@ from controlvae.lab.cli import options as cli
 
 
 @cli.command("dashboard", cli.LOOK)
-def dashboard_command(
+def _dashboard(
     runs: Annotated[Path, cli.argument("Folder of the runs to show.")] = Path("runs"),
     host: Annotated[
         str,

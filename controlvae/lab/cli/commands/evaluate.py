@@ -9,7 +9,7 @@ from controlvae.lab.cli import options as cli
 
 
 @cli.command("report", cli.LOOK)
-def report_command(
+def _report(
     runs: Annotated[list[Path], cli.argument("Run folders, or folders of runs.")],
     out: Annotated[
         Path | None, cli.option("HTML file to write. Default: report.html in their folder.")
@@ -26,7 +26,7 @@ def report_command(
 
 
 @cli.command("evaluate", cli.LOOK)
-def evaluate_command(
+def _evaluate(
     run: cli.RunsArgument,
     examples: cli.Examples = 10_000,
     fid: cli.Fid = None,
@@ -63,7 +63,7 @@ def evaluate_command(
 
 
 @cli.command("score", cli.LOOK)
-def score_command(
+def _score(
     codes: Annotated[list[Path], cli.argument("Files written by numpy.savez.")],
     factors: cli.Factors = None,
     thorough: cli.Thorough = False,

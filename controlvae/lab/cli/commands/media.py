@@ -6,7 +6,7 @@ from controlvae.lab.cli import options as cli
 
 
 @cli.command("traverse", cli.LOOK)
-def traverse_command(
+def _traverse(
     run: cli.RunArgument,
     image: Annotated[
         str | None, cli.option("Start image: file, example index, square, ellipse or heart.")
@@ -36,7 +36,7 @@ def traverse_command(
 
 
 @cli.command("reconstruct", cli.LOOK)
-def reconstruct_command(
+def _reconstruct(
     run: cli.RunArgument,
     columns: Annotated[int, cli.option("Number of images or sentences.", 1, max=40)] = 12,
     out: cli.Out = None,
@@ -51,7 +51,7 @@ def reconstruct_command(
 
 
 @cli.command("sample", cli.LOOK)
-def sample_command(
+def _sample(
     run: cli.RunArgument,
     count: Annotated[int, cli.option("Number of samples.", 1)] = 64,
     seed: Annotated[int, cli.option("Seed of the draws.", 0)] = 0,
@@ -78,7 +78,7 @@ def sample_command(
 
 
 @cli.command("interpolate", cli.LOOK)
-def interpolate_command(
+def _interpolate(
     run: cli.RunArgument,
     start: Annotated[
         str | None,

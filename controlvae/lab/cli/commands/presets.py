@@ -10,7 +10,7 @@ _PARTS = ("data", "model", "objective", "control", "optimiser", "training")  # s
 
 
 @cli.command("presets", cli.TRAIN)
-def presets_command(
+def _presets(
     name: Annotated[str | None, cli.argument("Show every setting of this preset.")] = None,
 ) -> None:
     """List the presets with their table or figure of the paper, or the settings of one."""
@@ -19,10 +19,12 @@ def presets_command(
 
     if name is not None:
         settings = [tuple(one) for one in describe_settings(preset(name)) if _is_setting(one.path)]
-        print_columns(("setting", "value", "meaning"), settings, right="", fixed="setting")
+        print_columns(("setting", "value", "meaning"), settings)
         return
-    rows = [(one.name, one.about, f"{one.training.steps:,}", one.paper) for one in PRESETS.values()]
-    print_columns(("preset", "what", "steps", "paper"), rows, right="steps", fixed="preset")
+    rows = [
+        (one.name, one.about, f"{one.training.steps:>9,}", one.paper) for one in PRESETS.values()
+    ]
+    print_columns(("preset", "what", "steps", "paper"), rows)
 
 
 def _is_setting(path: str) -> bool:
@@ -30,7 +32,7 @@ def _is_setting(path: str) -> bool:
 
 
 @cli.command("data", cli.TRAIN)
-def data_command(
+def _data(
     name: Annotated[str | None, cli.argument("Data set. Default: all.")] = None,
     data_root: cli.DataRoot = None,
 ) -> None:

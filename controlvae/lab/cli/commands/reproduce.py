@@ -12,7 +12,7 @@ _METHOD_HELP = "Add your method: its runs, or scores of its codes. Repeatable."
 
 
 @cli.command("reproduce", cli.PAPER)
-def reproduce_command(
+def _reproduce(
     name: Annotated[
         str | None, cli.argument("Table or figure of the paper. Default: list them.")
     ] = None,

@@ -9,7 +9,7 @@ from controlvae.lab.cli import options as cli
 
 
 @cli.command("train", cli.TRAIN)
-def train_command(
+def _train(
     preset: cli.Preset,
     sets: cli.Sets = None,
     run: Annotated[Path | None, cli.option("Run folder. Default: runs/PRESET.")] = None,
@@ -35,7 +35,7 @@ def train_command(
 
 
 @cli.command("resume", cli.TRAIN)
-def resume_command(
+def _resume(
     run: cli.RunsArgument,
     device: cli.Device = "auto",
     time_limit: cli.TimeLimit = None,
@@ -54,7 +54,7 @@ def resume_command(
 
 
 @cli.command("branch", cli.TRAIN)
-def branch_command(
+def _branch(
     run: cli.RunsArgument,
     to: Annotated[Path, cli.argument("Folder of the new run, or of one per seed.")],
     sets: cli.Sets = None,
@@ -79,7 +79,7 @@ def branch_command(
 @cli.app.command(
     "steer", rich_help_panel=cli.TRAIN, context_settings={"ignore_unknown_options": True}
 )
-def steer_command(
+def _steer(
     run: cli.RunsArgument,
     target: Annotated[float, cli.argument("New set point, in nats per example.")],
 ) -> None:

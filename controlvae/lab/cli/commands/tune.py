@@ -9,7 +9,7 @@ from controlvae.lab.cli import options as cli
 
 
 @cli.command("target", cli.CHOOSE)
-def target_command(
+def _target(
     preset: cli.Preset,
     sets: cli.Sets = None,
     steps: Annotated[int, cli.option("Steps to train before the KL is read.", 10)] = 5_000,
@@ -31,7 +31,7 @@ def target_command(
 
 
 @cli.command("simulate", cli.CHOOSE)
-def simulate_command(
+def _simulate(
     run: cli.RunArgument,
     laws: Annotated[
         list[str],
@@ -54,7 +54,7 @@ def simulate_command(
 
 
 @cli.command("sweep", cli.CHOOSE)
-def sweep_command(
+def _sweep(
     preset: cli.Preset,
     vary: Annotated[
         list[str], cli.option("Setting and its values. Repeatable.", metavar="PART.FIELD=V,V,...")
