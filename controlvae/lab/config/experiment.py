@@ -1,4 +1,4 @@
-"""What a run is: an `Experiment`, a value made of small values. Other rooms build data, models and steps from it."""
+"""Experiments: all settings that determine the numbers of a run."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,67 +16,87 @@ from controlvae.lab.optimiser import Adam
 from controlvae.laws import Constant, Law
 
 Precision = Literal["fp32", "tf32", "bf16"]
+
+# Human-readable names of the columns of the log that a law can control.
 QUANTITY_LABELS = {
     "kl": "KL",
     "tc": "total correlation",
     "reconstruction": "reconstruction",
-}  # columns of the log, in words
+}
 
 
 @dataclass(frozen=True)
 class Training:
-    """How long, on what batches, and how often it is written down. A run is a function of these and its seed."""
+    """Length of training, batches, logging and validation.
+
+    Attributes:
+        steps: The number of optimiser steps.
+        batch: The number of examples in a batch.
+        seed: The seed of initialisation, batches and noise.
+        log_every: The number of steps averaged into one line of the log.
+        precision: The precision of matrix products on a GPU. A CPU always computes in float32.
+        delayed: Weight a batch by the KL of the batches before it, as the released text code does.
+        validation: The number of validation examples, or their fraction if below 1. They are a
+            fixed random choice from the published validation split if there is one (Penn Treebank,
+            Switchboard, CelebA), and otherwise from the training set, where they are held out.
+        validate_every: The number of steps between validations; 0 disables them. The best model so
+            far is kept in addition to the last one.
+    """
 
     steps: int = 1_500_000
     batch: int = 64
     seed: int = 1
-    log_every: int = 500  # steps averaged into one line of the log
-    precision: Precision = (
-        "bf16"  # of the products on a GPU; a CPU computes in float32 whatever it says
-    )
-    delayed: bool = (
-        False  # a batch is weighed by the KL of those before it, as in the released text program
-    )
-    validation: int | float = (
-        0  # examples to tell when to stop, or below 1 their share: a fixed random choice of the
-    )
-    # data's own validation part where it has one (Penn Treebank, Switchboard, CelebA), else of the training part, and
-    # then not trained on
-    validate_every: int = (
-        0  # steps between looks at them; 0 is never. The best model so far is kept beside the last
-    )
+    log_every: int = 500
+    precision: Precision = "bf16"
+    delayed: bool = False
+    validation: int | float = 0
+    validate_every: int = 0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "log_every"):
             value = getattr(self, name)
             require(0 < value <= 10**12, f"{name} must be positive and at most 10**12, got {value}")
-        require(
-            0 <= self.validation < 1 or (self.validation > 0 and self.validation % 1 == 0),
-            f"validation must be a number of examples, or a share of them below 1, got {self.validation}",
-        )
-        require(
-            self.validate_every >= 0,
-            f"validate_every must be zero or positive, got {self.validate_every}",
-        )
-        require(
-            self.validate_every == 0 or self.validation > 0,
-            "validate_every needs validation, examples or a share of them; without it set training.validate_every=0",
-        )
-        require(
-            self.validate_every % self.log_every == 0,
-            f"validate_every must be a multiple of log_every, got {self.validate_every} and {self.log_every}",
-        )
+        self._check_validation()
         check_choices(self)
         require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")
+
+    def _check_validation(self) -> None:
+        count, interval = self.validation, self.validate_every
+        require(
+            0 <= count < 1 or (count > 0 and count % 1 == 0),
+            f"validation must be a number of examples or a fraction below 1, got {count}",
+        )
+        require(interval >= 0, f"validate_every must be zero or positive, got {interval}")
+        require(
+            interval == 0 or count > 0,
+            "validate_every needs validation, a number of examples or a fraction; "
+            "set training.validation, or training.validate_every=0",
+        )
+        require(
+            interval % self.log_every == 0,
+            f"validate_every must be a multiple of log_every, got {interval} and {self.log_every}",
+        )
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides the numbers of a run."""
+    """All settings of a run.
+
+    Attributes:
+        name: The name of the preset it comes from.
+        about: One line that describes it.
+        paper: The table or figure of the paper it belongs to.
+        data: The data set.
+        model: The network.
+        objective: The loss.
+        control: The law that sets the weight of the controlled term.
+        optimiser: The optimiser.
+        training: Length of training, batches, logging and validation.
+    """
 
     name: str
     about: str = ""
-    paper: str = ""  # the table or figure it belongs to
+    paper: str = ""
     data: DataSettings = field(default_factory=Shapes2D)
     model: ModelSettings = field(default_factory=ConvVAEConfig)
     objective: ObjectiveSettings = field(default_factory=Elbo)
@@ -85,31 +105,30 @@ class Experiment:
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
-        text, dialog = isinstance(self.data, TextSettings), isinstance(self.data, DialogSettings)
-        fits = (
-            isinstance(self.model, TextVAEConfig) == text,
-            isinstance(self.model, DialogVAEConfig) == dialog,
+        kind: Literal["image", "text", "dialog"] = "image"
+        if isinstance(self.data, DialogSettings):
+            kind = "dialog"
+        elif isinstance(self.data, TextSettings):
+            kind = "text"
+        model_fits = (isinstance(self.model, TextVAEConfig) == (kind == "text")) and (
+            isinstance(self.model, DialogVAEConfig) == (kind == "dialog")
         )
-        tokens = self.objective.likelihood == "tokens"
+        likelihood_fits = (self.objective.likelihood == "tokens") == (kind != "image")
         require(
-            all(fits) and tokens == (text or dialog),
-            "text data goes with model=TextVAE, dialogs with model=DialogVAE, both with objective.likelihood=tokens",
-        )
-        kind: Literal["image", "text", "dialog"] = (
-            "dialog" if dialog else "text" if text else "image"
+            model_fits and likelihood_fits,
+            "text data goes with model=TextVAE, dialogs with model=DialogVAE, "
+            "both with objective.likelihood=tokens",
         )
         self.objective.check_fit(kind, self.control, self.model.latents)
 
     @property
     def controlled_label(self) -> str:
-        """What a set point is of, for people."""
+        """Human-readable name of the controlled quantity."""
         return QUANTITY_LABELS[self.controlled_quantity]
 
     @property
     def controlled_quantity(self) -> str:
-        """The column of the log that a set point belongs to."""
-        return (
-            "reconstruction"
-            if self.control.controls_reconstruction
-            else self.objective.controlled_quantity
-        )
+        """Column of the log that a target refers to."""
+        if self.control.controls_reconstruction:
+            return "reconstruction"
+        return self.objective.controlled_quantity

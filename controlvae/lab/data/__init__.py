@@ -1,1 +1,1 @@
-"""Data sets, and the order in which their examples come. Modules load on use: rendering needs NumPy alone."""
+"""Data sets: readers, splits, batch orders and the cache. Modules are imported on use."""

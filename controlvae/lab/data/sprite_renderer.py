@@ -1,34 +1,38 @@
-"""Draws every image of dSprites ("2D Shapes") from its five factors, with NumPy alone and nothing to download.
+"""Renderer of dSprites ("2D Shapes"): draws every image from its five factors with NumPy alone.
 
-The published images were drawn with LÖVE, a 2D game engine (google-deepmind/dsprites-dataset, issue #2), without
-anti-aliasing, and they bear a graphics card's marks. So an image is a polygon, placed in single precision, whose
-vertices are rounded to 1/256 pixel, and whose pixels are lit where their centres lie inside. The rounding matters:
-without it one image in 28 has a wrong pixel. With it, all of 10,000 published images come out exactly. The order of
-the card's float32 operations is a guess, picked among those that also give the published number of lit pixels; the
-others found differ from it in 82 pixels of the whole set or fewer.
+The published images were drawn with LÖVE, a 2D game engine (google-deepmind/dsprites-dataset,
+issue #2), without anti-aliasing, and show the marks of a graphics card. An image is therefore a
+polygon, placed in single precision, whose vertices are rounded to 1/256 pixel, and whose pixels are
+lit if their centres lie inside. The rounding matters: without it one image in 28 has a wrong pixel.
+With it, all of 10,000 published images are reproduced exactly. The order of the card's float32
+operations is a guess, chosen among those that also give the published number of lit pixels. The
+other candidates differ from it in at most 82 pixels of the whole set.
 """
 
 import numpy as np
 
 FACTOR_NAMES = ("shape", "scale", "orientation", "x", "y")
-# A shape is no quantity: the paper's MIG leaves it out (section 4.3), its RMIG takes all five factors.
+# Shape is categorical: the paper's MIG omits it (section 4.3), its RMIG uses all five factors.
 UNORDERED = ("shape",)
 FACTOR_SIZES = (3, 6, 40, 32, 32)
 IMAGE_COUNT = 737_280
 
 _SIDE = 64  # pixels; a row of an image is then one 64-bit word
 _SUBPIXEL = 256  # vertices lie on a grid of 1/256 pixel
-_CENTRE = _SUBPIXEL // 2  # of a pixel, in those units
-# _FROM_COLUMN[i]: the row lit from column i to the right edge, with its bytes in np.packbits' order on any machine.
+_CENTRE = _SUBPIXEL // 2  # centre of a pixel, in these units
+# _FROM_COLUMN[i]: a row that is lit from column i to the right edge, with its bytes in the order of
+# np.packbits on any machine.
 _FROM_COLUMN = np.array([2 ** (_SIDE - i) - 1 for i in range(_SIDE + 1)], dtype=">u8").view(
     np.uint64
 )
 
 
 def factor_classes(indices: np.ndarray | None = None) -> np.ndarray:
-    """Return each image's factors as class numbers, int64 (n, 5) in the order of `FACTOR_NAMES`; all images if None.
+    """Return the factors of images as class numbers: int64, (n, 5), in the order of `FACTOR_NAMES`.
 
-    Images are numbered as in the official file: shape varies slowest, y fastest.
+    Args:
+        indices: Numbers of the images as in the official file, where shape varies slowest and y
+            fastest. None selects all images.
     """
     if indices is None:
         return np.indices(FACTOR_SIZES, dtype=np.int64).reshape(len(FACTOR_SIZES), IMAGE_COUNT).T
@@ -45,9 +49,10 @@ def factor_classes(indices: np.ndarray | None = None) -> np.ndarray:
 
 
 def factor_values(classes: np.ndarray) -> np.ndarray:
-    """Return the factors' values, float64 (n, 5): the official file's `latents_values` without its constant colour.
+    """Return the values of factors: float64, (n, 5).
 
-    Shape is 1, 2 or 3 (square, ellipse, heart), scale 0.5 to 1, orientation 0 to 2π, x and y 0 to 1.
+    They are the official file's `latents_values` without its constant colour. Shape is 1, 2 or 3
+    (square, ellipse, heart), scale 0.5 to 1, orientation 0 to 2π, x and y 0 to 1.
     """
     classes = np.asarray(classes)
     return np.stack(
@@ -56,7 +61,7 @@ def factor_values(classes: np.ndarray) -> np.ndarray:
 
 
 def render(indices: np.ndarray) -> np.ndarray:
-    """Draw the images with these numbers: uint8 (n, 64, 64) of zeros and ones, in the order asked for."""
+    """Draw the images with these numbers, in this order: uint8, (n, 64, 64), zeros and ones."""
     classes = factor_classes(indices)
     _, scale, orientation, x, y = factor_values(classes).T
     rows = np.zeros((len(classes), _SIDE), dtype=np.uint64)
@@ -69,7 +74,7 @@ def render(indices: np.ndarray) -> np.ndarray:
 
 
 def render_packed() -> np.ndarray:
-    """Draw the whole set: uint8 (737280, 512), each image as `np.packbits` of its 64x64 pixels, row by row.
+    """Draw the whole set with one bit per pixel: uint8, (737280, 512).
 
     `np.unpackbits(packed[i]).reshape(64, 64)` is image i.
     """
@@ -96,10 +101,11 @@ def _levels() -> tuple[np.ndarray, ...]:
 
 
 def _outlines() -> tuple[np.ndarray, ...]:
-    """Return the vertices of square, ellipse and heart at scale 1 and orientation 0: float32 (v, 2), x right, y down.
+    """Return the vertices of square, ellipse and heart at scale 1 and orientation 0.
 
-    The canvas runs from -1 to 1. Vertex counts and proportions were fitted to 10,000 published images: with any
-    other count, 200 or more of them have a wrong pixel.
+    Each is float32, (v, 2), with x to the right and y down. The canvas extends from -1 to 1. Vertex
+    counts and proportions were fitted to 10,000 published images: with any other count, at least
+    200 of them have a wrong pixel.
     """
     side = 0.6
     square = side / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
@@ -114,8 +120,8 @@ def _outlines() -> tuple[np.ndarray, ...]:
 def _turn(
     outline: np.ndarray, scale: np.ndarray, orientation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and turn an outline (v, 2), counter-clockwise on screen: its x and y, float32 (n, v) each."""
-    # Cosines are taken in float64 and then rounded, since NumPy's own float32 ones vary between processors.
+    """Scale and rotate an outline, (v, 2), counter-clockwise: x and y, float32, (n, v) each."""
+    # Cosines are computed in float64 and rounded: NumPy's float32 ones vary between processors.
     angle = orientation.astype(np.float32).astype(np.float64)
     cos = (np.cos(angle).astype(np.float32) * scale.astype(np.float32))[:, None]
     sin = (np.sin(angle).astype(np.float32) * scale.astype(np.float32))[:, None]
@@ -124,26 +130,34 @@ def _turn(
 
 
 def _place(offset: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Move to a position in 0..1, the middle half of the canvas, and round to the card's grid: int32, 1/256 pixel."""
+    """Move to a position in 0..1, the central half of the canvas: int32, in 1/256 pixel."""
     half = np.float32(_SIDE / 2)
     pixels = half * (offset + (position.astype(np.float32) - np.float32(0.5))) + half
     return np.rint(_SUBPIXEL * pixels).astype(np.int32)
 
 
 def _fill(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Fill m polygons at p places across: vertices x (p, m or 1, v), y (m, v) to rows of pixels, uint64 (p, m, 64).
+    """Fill m polygons at p horizontal positions.
 
-    A row of centres is lit between its first and second crossing with the outline, and between its third and
-    fourth. A centre on a left or bottom edge is lit, on a right or top edge it is not: the card's rule for
-    triangles, upside down (its y axis points up); the usual way up, four of the 10,000 images go wrong.
+    A row of centres is lit between its first and second crossing with the outline, and between its
+    third and fourth. A centre on a left or bottom edge is lit, on a right or top edge it is not.
+    This is the card's rule for triangles upside down, because its y axis points up. With the usual
+    rule four of the 10,000 images are wrong.
+
+    Args:
+        x: Horizontal coordinates of the vertices, (p, m or 1, v).
+        y: Vertical coordinates of the vertices, (m, v).
+
+    Returns:
+        Rows of pixels, uint64, (p, m, 64).
     """
     polygon, edge, row = _crossings(y)
     end = (edge + 1) % y.shape[1]
     y_start, x = y[polygon, edge], np.broadcast_to(x, (len(x), *y.shape))  # a view
     rise = y[polygon, end] - y_start
     x_start = x[:, polygon, edge]  # (p, crossings)
-    # The first column whose centre is not left of the crossing, by exact division. Centres lie at 256 column + 128,
-    # and no shape reaches the canvas's border, so no column needs clipping.
+    # The first column whose centre is not left of the crossing, by exact division. Centres lie at
+    # 256 column + 128. No shape reaches the border of the canvas, so no column needs clipping.
     ahead = (_CENTRE - x_start) * rise - (x[:, polygon, end] - x_start) * (
         _SUBPIXEL * row + _CENTRE - y_start
     )
@@ -156,9 +170,15 @@ def _fill(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _crossings(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find where edges of polygons y (m, v) cross rows of centres: polygon, edge and row, sorted by polygon and row.
+    """Find the crossings of polygon edges with rows of pixel centres.
 
-    An edge crosses the rows above its lower end, that end included and its upper end not.
+    An edge crosses the rows above its lower end, including that end and excluding its upper end.
+
+    Args:
+        y: Vertical coordinates of the vertices, (m, v).
+
+    Returns:
+        Polygon, edge and row of each crossing, sorted by polygon and row.
     """
     last = (y - _CENTRE) // _SUBPIXEL  # (m, v): the last row at or above each vertex
     ends = np.stack([last, np.roll(last, -1, axis=1)])

@@ -82,14 +82,9 @@ def test_validation_split_limits_validation_count(tmp_path):
         *(f"--set={text}" for text in sets),
     ]
     validated = within(*command, "--set=training.validate_every=1", cwd=tmp_path)
-    assert (
-        "3 examples of 3x16x16, 1 of 1 in its validation part for validation\n" in validated.stderr
-    )
+    assert "3 examples of 3x16x16, 1 of 1 in its validation split" in validated.stderr
     never = within(*command, "--set=training.validate_every=0", cwd=tmp_path)
-    assert (
-        "3x16x16, its validation part for validation, never looked at: set training.validate_every\n"
-        in never.stderr
-    )
+    assert "set training.validate_every" in never.stderr
 
 
 def test_celeba_with_missing_or_wrong_partition_raises(tmp_path):
