@@ -8,7 +8,13 @@ class RenamedWarning(UserWarning):
 
 
 def warn_renamed(kind: str, former: str, current: str) -> None:
-    """Warn in one line that a preset or setting has a new name."""
+    """Warn in one line that a preset or setting has a new name.
+
+    Args:
+        kind: "preset" or "setting".
+        former: The name that was given.
+        current: The present name.
+    """
     message = f"the {kind} {former!r} is now called {current!r}; the former name still works"
     warnings.warn(message, RenamedWarning, stacklevel=3)
 

@@ -14,7 +14,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config import CelebA
 from controlvae.lab.data.cache import cached_array, fingerprint_files
 from controlvae.lab.data.dataset import ByteImages
-from controlvae.lab.data.images.decoding import EncodedImages, decode_images
+from controlvae.lab.data.images.decoding import EncodedImages, decode_image_files
 from controlvae.lab.data.images.image_files import check_image_files, list_image_files
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import DatasetSpec
@@ -53,7 +53,7 @@ def load_celeba(settings: CelebA, root: Path | None = None) -> ByteImages:
         stamp,
         (len(chosen), *shape),
         np.uint8,
-        lambda: decode_images(images, chosen, shape, size, fit),
+        lambda: decode_image_files(images, chosen, shape, size, fit),
     )
     crop = f"the middle {fit}x{fit}, " if isinstance(fit, int) else ""
     method = " by squeezing" if fit == "stretch" else ""

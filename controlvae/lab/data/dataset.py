@@ -140,7 +140,14 @@ class ImageDataset(ABC):
     def order(
         self, batch: int, seed: int, stream: int = 0, subset: Tensor | None = None
     ) -> "BatchOrder":
-        """Return the batch order of a run; see `Dataset.order` for the arguments."""
+        """Return the batch order of a run.
+
+        Args:
+            batch: The number of images in a batch.
+            seed: The seed of the run.
+            stream: The number of an independent order of the same seed.
+            subset: The indices of the images to use. None uses all.
+        """
         return BatchOrder(len(self), batch, seed, stream, subset)
 
     def metadata(self) -> str:

@@ -88,7 +88,7 @@ def read_numpy(path: Path, selected: str | None) -> tuple[dict[str, np.ndarray],
     return columns, categorical
 
 
-def is_number(cell: str) -> bool:
+def is_numeric_text(cell: str) -> bool:
     """Return whether a cell is a number."""
     try:
         float(cell)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controlvae.errors import UserError, unknown_name_error
-from controlvae.lab.data.factor_tables import FILE_COLUMN, is_number, read_csv, read_numpy
+from controlvae.lab.data.factor_tables import FILE_COLUMN, is_numeric_text, read_csv, read_numpy
 from controlvae.lab.data.image_names import (
     check_order_is_unambiguous,
     find_name_column,
@@ -128,7 +128,7 @@ def _parse_column(column: np.ndarray, name: str) -> np.ndarray:
     if column.dtype.kind in "fiub":
         return column.astype(np.float64)
     cells = column.astype(str)
-    word_rows = [row for row, cell in enumerate(cells) if not is_number(cell)]
+    word_rows = [row for row, cell in enumerate(cells) if not is_numeric_text(cell)]
     if not word_rows:
         return cells.astype(np.float64)
     row, cell = word_rows[0] + 1, str(cells[word_rows[0]])

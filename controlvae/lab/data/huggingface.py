@@ -86,7 +86,7 @@ class DatasetsFolder:
 
     @property
     def has_test_split(self) -> bool:
-        """Whether the data set has a training split and one to test on."""
+        """True if the data set has a training split and one to test on."""
         return "train" in self.splits and any(name in self.splits for name in _TEST_SPLITS)
 
     def split(self, name: str) -> DatasetsSplit:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from controlvae.errors import UserError
-from controlvae.lab.data.factor_tables import FILE_COLUMN, is_number
+from controlvae.lab.data.factor_tables import FILE_COLUMN, is_numeric_text
 from controlvae.lab.data.images.decoding import SUFFIXES
 
 # Other headings that columns of image names have.
@@ -33,7 +33,7 @@ def find_name_column(columns: Mapping[str, np.ndarray], files: Sequence[str]) ->
     for name, column in columns.items():
         cells = column.tolist()
         matches = max(_count_matches(cells, files, normalize) for normalize in _NORMALIZERS)
-        if all(map(is_number, cells)):
+        if all(map(is_numeric_text, cells)):
             is_name_column = name.lower() in _NAME_HEADINGS and matches == len(cells) == len(files)
         else:
             is_name_column = 2 * matches > len(cells)

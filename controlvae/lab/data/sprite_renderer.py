@@ -48,7 +48,7 @@ def factor_classes(indices: np.ndarray | None = None) -> np.ndarray:
     return np.stack(np.unravel_index(indices, FACTOR_SIZES), axis=1).astype(np.int64)
 
 
-def factor_values(classes: np.ndarray) -> np.ndarray:
+def sprite_factor_values(classes: np.ndarray) -> np.ndarray:
     """Return the values of factors: float64, (n, 5).
 
     They are the official file's `latents_values` without its constant colour. Shape is 1, 2 or 3
@@ -63,7 +63,7 @@ def factor_values(classes: np.ndarray) -> np.ndarray:
 def render(indices: np.ndarray) -> np.ndarray:
     """Draw the images with these numbers, in this order: uint8, (n, 64, 64), zeros and ones."""
     classes = factor_classes(indices)
-    _, scale, orientation, x, y = factor_values(classes).T
+    _, scale, orientation, x, y = sprite_factor_values(classes).T
     rows = np.zeros((len(classes), _SIDE), dtype=np.uint64)
     for shape, outline in enumerate(_outlines()):
         of_shape = np.flatnonzero(classes[:, 0] == shape)

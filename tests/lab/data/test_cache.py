@@ -25,7 +25,7 @@ def test_decoded_images_are_cached_until_their_source_changes(tmp_path, monkeypa
     before = list((tmp_path / "cache").iterdir())
     assert len(before) == 1
     with monkeypatch.context() as context:
-        context.setattr(user_images, "decode_images", None)
+        context.setattr(user_images, "decode_image_files", None)
         np.testing.assert_array_equal(pixels_of(load_dataset(Images(path))), pixels_of(first))
     stat = (tmp_path / "set" / "b.png").stat()
     save(tmp_path / "set", photos(1, seed=9), ["b.png"])

@@ -40,7 +40,7 @@ def test_factors_are_the_published_ones(published):
     classes = sprites.factor_classes(published["original_dataset_indices"])
     np.testing.assert_array_equal(classes, published["latents_classes"])
     np.testing.assert_allclose(
-        sprites.factor_values(classes), published["latents_values"], rtol=1e-12
+        sprites.sprite_factor_values(classes), published["latents_values"], rtol=1e-12
     )
 
 

@@ -133,7 +133,7 @@ def resize_image(image: "PILImage", size: int | None, fit: Fit = "crop") -> np.n
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
-def decode_images(
+def decode_image_files(
     images: EncodedImages,
     indices: np.ndarray,
     shape: tuple[int, int, int],
@@ -231,7 +231,13 @@ def image_shapes(
 
 
 def too_small_error(fit: Fit, height: int, width: int) -> UnreadableImage:
-    """Return the error for an image with fewer pixels than `fit` crops."""
+    """Return the error for an image with fewer pixels than `fit` crops.
+
+    Args:
+        fit: The side of the central crop, in pixels.
+        height: The height of the image.
+        width: The width of the image.
+    """
     remedy = "set a smaller data.fit, or data.unreadable=skip to skip such images"
     return UnreadableImage(f"it is {width}x{height}, too small for fit={fit}", remedy)
 

@@ -16,7 +16,7 @@ from controlvae.lab.data.factors import Factors, read_factors
 from controlvae.lab.data.images import numpy_files
 from controlvae.lab.data.images.decoding import (
     EncodedImages,
-    decode_images,
+    decode_image_files,
     parallel_chunks,
     resize_image,
 )
@@ -97,7 +97,7 @@ def _load_files(
         stamp,
         (len(chosen), *shape),
         np.uint8,
-        lambda: decode_images(images, chosen, shape, settings.size, settings.fit),
+        lambda: decode_image_files(images, chosen, shape, settings.size, settings.fit),
     )
     binary = _fits_bits(shape) and numpy_files.value_range(rows).binary
     if binary:

@@ -162,7 +162,14 @@ class DialogDataset:
     def order(
         self, batch: int, seed: int, stream: int = 0, subset: Tensor | None = None
     ) -> BucketOrder:
-        """Return the batch order of a run; see `Dataset.order` for the arguments."""
+        """Return the batch order of a run.
+
+        Args:
+            batch: The number of responses in a batch.
+            seed: The seed of the run.
+            stream: The number of an independent order of the same seed.
+            subset: The indices of the responses to use. None uses all.
+        """
         return BucketOrder(self.lengths, batch, seed, stream=stream, subset=subset)
 
     def to(self, device: torch.device) -> "DialogDataset":

@@ -1,5 +1,6 @@
 """User-supplied text: a file with one sentence per line, or a column of a `datasets` folder."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -65,24 +66,13 @@ def text_file(
     if not 0 <= held_out < 1:
         raise UserError(f"held_out must lie in [0, 1), got {held_out}")
     place, column = resolve_path(path, root)
-    folder = None
-    if huggingface.is_datasets_folder(place):
-        folder = huggingface.open_datasets_folder(place)
 
     def select(text: str, where: Path) -> SentenceSelection:
         if max_words is None:
             _check_line_lengths(text, where, count_letters=subwords is not None)
         return _select_short(split_lines(text, lower), max_words, str(where))
 
-    if folder is not None and folder.has_test_split:
-        parts = {name: folder.split(name) for name in ("train", split)}
-        split_name = f"its own {parts[split].path.name} part"
-        selections: dict[str, SentenceSelection] = {
-            name: select(part.text(column), part.path) for name, part in parts.items()
-        }
-    else:
-        text = folder.undivided().text(column) if folder else decode_utf8(_read(place), place)
-        selections, split_name = _divide(select(text, place), split, held_out)
+    selections, split_name = _read_splits(place, column, split, held_out, select)
     train, (sentences, note) = selections["train"].sentences, selections[split]
     source = f"{place}{note}"
     if subwords is None:
@@ -104,6 +94,26 @@ def decode_utf8(data: bytes, path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error}") from None
+
+
+def _read_splits(
+    path: Path,
+    column: str | None,
+    split: TrainTest,
+    held_out: float,
+    select: Callable[[str, Path], SentenceSelection],
+) -> tuple[dict[str, SentenceSelection], str]:
+    """Return the training set and the requested split, and the name of the latter."""
+    if not huggingface.is_datasets_folder(path):
+        return _divide(select(decode_utf8(_read(path), path), path), split, held_out)
+    folder = huggingface.open_datasets_folder(path)
+    if not folder.has_test_split:
+        return _divide(select(folder.undivided().text(column), path), split, held_out)
+    parts = {name: folder.split(name) for name in ("train", split)}
+    selections: dict[str, SentenceSelection] = {
+        name: select(part.text(column), part.path) for name, part in parts.items()
+    }
+    return selections, f"its own {parts[split].path.name} part"
 
 
 def _divide(
