@@ -150,12 +150,12 @@ _DCI = "DCI is the first of its three numbers, disentanglement."
 _TABLES += [
     PaperTable(
         "table-prices",
-        "Beyond the paper: the fifth latent and those after it cost three times as much until step 450,000",
+        "Beyond the paper: three times the KL weight from the fifth latent on until step 450,000",
         _TERMS_COLUMNS,
         (
             Row("ControlVAE (KL = 18)", "shapes2d-control-18"),
-            Row("the same with prices", "shapes2d-priced-18"),
-            Row("and with two cheap latents and β = 80 in the beginning", "shapes2d-in-turn-18"),
+            Row("the same with KL weights", "shapes2d-weighted-18"),
+            Row("and staggered latents, with an initial β of 80", "shapes2d-staggered-18"),
         ),
         _DCI,
     ),
@@ -487,8 +487,8 @@ _FIGURES = [
                 Row(f"KL = 16, steps of {step}", f"shapes2d-control-16-step-{step}")
                 for step in (0.05, 0.1, 0.2)
             ),
-            Row("KL = 18 with prices", "shapes2d-priced-18"),
-            Row("KL = 18, latents in turn", "shapes2d-in-turn-18"),
+            Row("KL = 18 with KL weights", "shapes2d-weighted-18"),
+            Row("KL = 18, staggered latents", "shapes2d-staggered-18"),
             Row("β-VAE (γ = 100) on KL = 16's terms", "shapes2d-beta-100-matched"),
         ),
         against=_TERMS,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.api.evaluate import evaluate_pending
 from controlvae.lab.config import PRESETS, method_differences, override, preset
+from controlvae.lab.config.presets import current_preset_name, preset_folder
 from controlvae.lab.evaluation.external_codes import ScoreFile, score_files
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.training.resolve import Overrides, as_assignments
@@ -111,7 +112,10 @@ def _collect_runs(
     result: PaperResult, added: Mapping[str, Sequence[Measured]], path: Path, seeds: int | None
 ) -> dict[str, list[RunFolder]]:
     """Return the runs of each preset and of each added method."""
-    found = {row.key: sorted(runs_in(path / row.key), key=_seed)[:seeds] for row in result.rows}
+    found = {
+        row.key: sorted(runs_in(preset_folder(path, row.key)), key=_seed)[:seeds]
+        for row in result.rows
+    }
     return found | {
         method: [one for one in members if isinstance(one, RunFolder)]
         for method, members in added.items()
@@ -175,7 +179,7 @@ def _create_runs(
         for name, experiment in experiments.items()
         for folder in seed_folders(
             experiment,
-            path / name,
+            preset_folder(path, name),
             seeds,
             shell_command("train", name, *changes, "--seeds", seeds),
             option="--runs",
@@ -265,6 +269,7 @@ def _check_one_method(
 
 def _selected_presets(result: PaperResult, only: Sequence[str]) -> list[str]:
     presets = [row.key for row in result.rows]
+    only = [current_preset_name(name) for name in only]
     for name in only:
         if name not in presets:
             raise UserError(f"{result.name} has no preset {name!r}; it has {', '.join(presets)}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from controlvae.errors import unknown_name_error
@@ -195,7 +196,22 @@ def preset(name: str) -> Experiment:
     """
     if name not in PRESETS:
         raise unknown_name_error("preset", name, PRESETS)
-    experiment = PRESETS[name]
-    if experiment.name != name:
-        warn_renamed("preset", name, experiment.name)
-    return experiment
+    return PRESETS[current_preset_name(name)]
+
+
+def current_preset_name(name: str) -> str:
+    """Return the present name of a preset. Warn if the name is a former one."""
+    current = RENAMED_PRESETS.get(name, name)
+    if current != name:
+        warn_renamed("preset", name, current)
+    return current
+
+
+def preset_folder(root: Path, name: str) -> Path:
+    """Return the folder of a preset's runs below `root`.
+
+    It has the preset's former name if only such a folder exists.
+    """
+    former = [old for old, new in RENAMED_PRESETS.items() if new == name]
+    folders = [root / each for each in (name, *former)]
+    return next((folder for folder in folders if folder.exists()), folders[0])

@@ -16,7 +16,7 @@ def warn_renamed(kind: str, former: str, current: str) -> None:
         current: The present name.
     """
     message = f"the {kind} {former!r} is now called {current!r}; the former name still works"
-    warnings.warn(message, RenamedWarning, stacklevel=3)
+    warnings.warn(message, RenamedWarning, stacklevel=4)
 
 
 def settings_name(cls: type) -> str:

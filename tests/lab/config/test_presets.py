@@ -6,6 +6,7 @@ import pytest
 
 from controlvae.errors import UserError
 from controlvae.lab.config import PRESETS, RenamedWarning, preset
+from controlvae.lab.config.presets import preset_folder
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,15 @@ def test_quick_presets_are_listed_before_those_of_the_paper():
     quick = [names.index(name) for name in ("shapes2d-quick", "images", "text-quick")]
     assert max(quick) < names.index("shapes2d-vae")
     assert all(PRESETS[name].name == name for name in names)
+
+
+def test_runs_under_a_former_name_are_found(tmp_path):
+    current, former = tmp_path / "shapes2d-staggered-18", tmp_path / "shapes2d-in-turn-18"
+    assert preset_folder(tmp_path, current.name) == current
+    former.mkdir()
+    assert preset_folder(tmp_path, current.name) == former
+    current.mkdir()
+    assert preset_folder(tmp_path, current.name) == current
 
 
 def test_unknown_preset_raises_with_a_suggestion():
