@@ -1,52 +1,55 @@
-"""Responses of several dialog models to the same contexts, side by side."""
+"""Responses of several dialog models to the same contexts, as in the paper's appendix."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from controlvae.lab.io import write_text
-from controlvae.lab.reports.dialog_section import RESPONSES_SHOWN, UTTERANCES_SHOWN
+from controlvae.lab.reports.dialog_section import EACH, LATEST
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.paper.printed import PaperExamples
+from controlvae.paper.specs import PaperExamples
 
 
-def write_examples(paper: PaperExamples, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
-    """Writes `NAME.md`, a table for every context with a column for each method's first seed, and returns it."""
-    found = {row.method: _samples(runs.get(row.key, ())) for row in paper.rows}
-    lines = [f"**{paper.title}**", "", paper.note, ""]
-    missing = [method for method, samples in found.items() if not samples]
+def write_examples(spec: PaperExamples, runs: Mapping[str, Sequence[RunFolder]], out: Path) -> str:
+    """Write `NAME.md`: one table per context, with a column for the first seed of each method.
+
+    Args:
+        spec: Methods, title and note.
+        runs: Seeds of each method, by the key of its row.
+        out: Folder to write to.
+
+    Returns:
+        The Markdown text.
+    """
+    samples_by_method = {row.method: _first_samples(runs.get(row.key, ())) for row in spec.rows}
+    missing = [method for method, samples in samples_by_method.items() if not samples]
+    methods = {method: samples for method, samples in samples_by_method.items() if samples}
+    lines = [f"**{spec.title}**", "", spec.note, ""]
     lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []
-    methods = {method: samples for method, samples in found.items() if samples}
     for place, sample in enumerate(next(iter(methods.values()), ())):
-        said = " / ".join(sample["context"][-UTTERANCES_SHOWN:])
-        lines += [
-            f"{sample['topic'] or 'no topic'}: {said}",
-            "",
-            f"B: {sample['reference']} (what was said)",
-            "",
-        ]
-        answers = [
-            _same_context(samples, place, sample)[:RESPONSES_SHOWN] for samples in methods.values()
-        ]
+        context = " / ".join(sample["context"][-LATEST:])
+        lines += [f"{sample['topic'] or 'no topic'}: {context}", ""]
+        lines += [f"B: {sample['reference']} (true response)", ""]
+        answers = [_responses_to(sample, samples, place)[:EACH] for samples in methods.values()]
         table = [tuple(methods), ("---",) * len(methods), *zip(*answers, strict=False)]
         lines += [f"| {' | '.join(row)} |" for row in table] + [""]
-    text = "\n".join(lines)
-    write_text(out / f"{paper.name}.md", text)
-    return text
+    markdown = "\n".join(lines)
+    write_text(out / f"{spec.name}.md", markdown)
+    return markdown
 
 
-def _samples(folders: Sequence[RunFolder]) -> Sequence[Mapping[str, Any]]:
-    """Of the first seed that is evaluated."""
-    return next(
-        (m["dialog"]["samples"] for folder in folders if (m := folder.metrics()) and "dialog" in m),
-        (),
-    )
+def _first_samples(folders: Sequence[RunFolder]) -> Sequence[Mapping[str, Any]]:
+    """Return the samples of the first seed that is evaluated."""
+    for folder in folders:
+        if (metrics := folder.metrics()) and "dialog" in metrics:
+            return metrics["dialog"]["samples"]
+    return ()
 
 
-def _same_context(
-    samples: Sequence[Mapping[str, Any]], place: int, like: Mapping[str, Any]
+def _responses_to(
+    sample: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], place: int
 ) -> list[str]:
-    """Responses to the same context; runs on other data have none."""
-    if place < len(samples) and samples[place]["context"] == like["context"]:
+    """Return a method's responses to the context of `sample`; runs on other data have none."""
+    if place < len(samples) and samples[place]["context"] == sample["context"]:
         return [response.replace("|", "\\|") for response in samples[place]["responses"]]
-    return ["–"] * RESPONSES_SHOWN
+    return ["–"] * EACH

@@ -1,4 +1,4 @@
-"""Figures 3 and 4: how reconstruction, weight and latents move in training, and what each latent does."""
+"""Figures 3 and 4: reconstruction, weight and KL per latent during training; latent traversals."""
 
 import textwrap
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.statistics import SeedStatistics, seed_statistics
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import RunTrace, draw_latent_kl
+from controlvae.lab.plots.curves import Trace, draw_latent_kl
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.mutual_information import (
     MIN_INFORMATION,
@@ -29,125 +29,140 @@ from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run
 from controlvae.laws import Capacity
 from controlvae.paper.panels import (
-    QUIET,
-    WIDTH,
-    Runs,
+    FIGURE_WIDTH,
+    NOTE_COLOUR,
+    RunsByKey,
+    add_legend_above,
+    add_notes_below,
+    choose_window,
     describe_point,
     draw_band,
-    leave_empty,
-    legend_above,
-    panel_look,
+    draw_placeholder,
     run_status_notes,
-    say_below,
-    window_of,
+    style_panel,
 )
-from controlvae.paper.printed import PaperFigure
+from controlvae.paper.specs import PaperFigure, Row
 
-_MOST_LINES = 26  # of words, that the place of a panel holds
+_MAX_NOTE_LINES = 26  # lines of text that fit into the place of a panel
+_TRAVERSAL_HEADS = ["method", "preset", "seed", "step", "row", "latent", "kl", "factor"]
 
 
-def write_disentangling(paper: PaperFigure, runs: Runs, out: Path) -> list[str]:
-    """(a) reconstruction and (b) weight against steps, mean and spread over seeds; (c) KL per latent of one run.
+def write_disentangling(spec: PaperFigure, runs: RunsByKey, out: Path) -> list[str]:
+    """Draw Figure 3: (a) reconstruction, (b) weight, (c) KL per latent of one run.
 
-    Writes `NAME.png`, `NAME.csv` for (a) and (b), `NAME-latents.csv` for (c), and returns what must be said.
+    Writes `NAME.png`, `NAME.csv` for (a) and (b), and `NAME-latents.csv` for (c).
+
+    Args:
+        spec: Specification of the figure.
+        runs: Seeds of each method, by the key of its row.
+        out: Folder to write to.
+
+    Returns:
+        Notes on the runs behind the figure.
     """
-    window = window_of(paper, runs)
-    notes = run_status_notes(paper, runs, least=window)
-    figure = Figure(figsize=(WIDTH, 2.3), layout="constrained")
+    window = choose_window(spec, runs)
+    notes = run_status_notes(spec, runs, least=window)
+    figure = Figure(figsize=(FIGURE_WIDTH, 2.3), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    notes += _draw_methods(paper, runs, window, left, middle, out)
+    notes += _draw_methods(spec, runs, window, (left, middle), out)
     left.set_ylabel("reconstruction (nats per example)")
     middle.set_ylabel("weight β(t)")
-    notes += _draw_example(paper, runs, right, out)
+    notes += _draw_latents(spec, runs, right, out)
     right.set_ylabel("KL per latent (nats)")
     for axis in (left, middle):
         if not axis.lines:
-            leave_empty(axis, "nothing to draw yet")
+            draw_placeholder(axis, "nothing to draw yet")
     for axis, letter in zip((left, middle, right), "abc", strict=True):
-        panel_look(axis, letter)
-    legend_above(figure, left)
-    about = f"(a), (b): a point is {describe_point(window)}; line: mean over seeds, shade: ± sd."
-    say_below(figure, [about, *notes])
-    save_figure(figure, out / f"{paper.name}.png")
+        style_panel(axis, letter)
+    add_legend_above(figure, left)
+    about = f"(a), (b): a point is {describe_point(window)}. Line: mean over seeds; shade: ± sd."
+    add_notes_below(figure, [about, *notes])
+    save_figure(figure, out / f"{spec.name}.png")
     return notes
 
 
 def write_traversals(
-    paper: PaperFigure, runs: Runs, out: Path, *, root: Path | None, device: torch.device
+    spec: PaperFigure, runs: RunsByKey, out: Path, *, root: Path | None, device: torch.device
 ) -> list[str]:
-    """A traversal of each method: of the seed with the median MIG, neither the best nor the worst.
+    """Draw Figure 4: a traversal of each method, for the seed with the median MIG.
 
-    From the paper's heart, or a random picture where a run has not all of them: the same one where its data are. Writes
-    `NAME.png` and, with latent, KL and factor of every row, `NAME.csv`; returns what must be said.
+    A traversal starts from the paper's heart if the run has all images of 2D Shapes, else from a
+    random image. Writes `NAME.png` and `NAME.csv`.
+
+    Args:
+        spec: Specification of the figure.
+        runs: Seeds of each method, by the key of its row.
+        out: Folder to write to.
+        root: Data folder.
+        device: Device on which images are decoded.
+
+    Returns:
+        Notes on the runs behind the figure.
     """
-    notes = run_status_notes(paper, runs)
-    columns = len(paper.rows) // 2 + 1  # one more than methods, for words
-    figure = Figure(figsize=(WIDTH * columns / 3, 4.8), layout="constrained")
+    notes = run_status_notes(spec, runs)
+    columns = len(spec.rows) // 2 + 1  # one place more than methods, for the notes
+    figure = Figure(figsize=(FIGURE_WIDTH * columns / 3, 4.8), layout="constrained")
     axes = figure.subplots(2, columns).flatten()
     lines: list[list[Any]] = []
     starts: dict[str, None] = {}
-    for axis, row in zip(axes, paper.rows, strict=False):
+    for axis, row in zip(axes, spec.rows, strict=False):
         axis.set_title(row.method, fontsize=7.5)
-        folder = typical(
-            [f for f in runs.get(row.key, []) if latest_step(f.checkpoints) is not None]
-        )
+        trained = [f for f in runs.get(row.key, []) if latest_step(f.checkpoints) is not None]
+        folder = select_median_seed(trained)
         if folder is None:
-            leave_empty(axis, "nothing to show yet", square=True)
+            draw_placeholder(axis, "nothing to show yet", square=True)
             continue
         try:
-            run = load_run(folder, root=root, device=device)
-            shown = traverse_latents(
-                run, "heart" if has_all_shapes(run) else None, np.linspace(-3, 3, 10)
-            )
-        except (
-            UserError
-        ) as error:  # a damaged checkpoint or a run on other data leaves the other panels whole
+            start, rows = _draw_method_traversal(axis, row, folder, root, device)
+        except UserError as error:  # a corrupt checkpoint must not spoil the other panels
             notes.append(f"{row.method}: {error}.")
-            leave_empty(axis, "cannot be shown", square=True)
+            draw_placeholder(axis, "cannot be shown", square=True)
             continue
-        starts["the paper's heart" if has_all_shapes(run) else shown.start] = None
-        draw_traversal(axis, shown, fontsize=5.2, stacked=True, every=3)
-        seed = run.experiment.training.seed
-        axis.set_xlabel(f"seed {seed}, step {run.step:,}", fontsize=5.5, color=QUIET)
-        lines += [
-            [
-                row.method,
-                row.preset,
-                seed,
-                run.step,
-                place,
-                latent + 1,
-                kl,
-                _factor(shown.factors, latent),
-            ]
-            for place, (latent, kl) in enumerate(zip(shown.latents, shown.kl, strict=True), start=1)
-        ]
+        starts[start] = None
+        lines += rows
     about = (
-        f"From the code of {' or '.join(starts) or 'one picture'}. Rows: a latent, the factor it tells most about "
-        f"(where that is {MIN_INFORMATION:g} nats or more), its KL. Columns: its value. The seed is the one of the median MIG; "
-        "the first where none is evaluated."
+        f"From the code of {' or '.join(starts) or 'one image'}. Rows: a latent, its dominant factor "
+        f"(if it carries {MIN_INFORMATION:g} nats of it or more), its KL. Columns: its value. "
+        "The seed has the median MIG, or is the first if none is evaluated."
     )
-    for axis in axes[len(paper.rows) :]:
+    for axis in axes[len(spec.rows) :]:
         axis.axis("off")
-    spoken = [line for note in [about, *notes] for line in (*textwrap.wrap(note, 42), "")]
-    if len(spoken) > _MOST_LINES:
-        spoken[_MOST_LINES - 1 :] = ["... and more, which the command prints."]
-    words = "\n".join(spoken)
-    said = axes[-1].text(
-        0, 1, words, va="top", transform=axes[-1].transAxes, fontsize=5.5, color=QUIET
-    )
-    said.set_in_layout(False)
-    save_figure(figure, out / f"{paper.name}.png")
-    write_csv(
-        out / f"{paper.name}.csv",
-        ["method", "preset", "seed", "step", "row", "latent", "kl", "factor"],
-        lines,
-    )
+    _write_notes(axes[-1], [about, *notes])
+    save_figure(figure, out / f"{spec.name}.png")
+    write_csv(out / f"{spec.name}.csv", _TRAVERSAL_HEADS, lines)
     return notes
 
 
-def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
-    """The seed whose MIG is the (lower) median, or the first where none is evaluated."""
+def _draw_method_traversal(
+    axis: Axes, row: Row, folder: RunFolder, root: Path | None, device: torch.device
+) -> tuple[str, list[list[Any]]]:
+    """Draw the traversal of one run and return its start and the lines of the CSV file."""
+    run = load_run(folder, root=root, device=device)
+    complete = has_all_shapes(run)
+    traversal = traverse_latents(run, "heart" if complete else None, np.linspace(-3, 3, 10))
+    draw_traversal(axis, traversal, fontsize=5.2, stacked=True, every=3)
+    seed = run.experiment.training.seed
+    axis.set_xlabel(f"seed {seed}, step {run.step:,}", fontsize=5.5, color=NOTE_COLOUR)
+    latents = enumerate(zip(traversal.latents, traversal.kl, strict=True), start=1)
+    lines = [
+        [row.method, row.preset, seed, run.step, place]
+        + [latent + 1, kl, _factor_name(traversal.factors, latent)]
+        for place, (latent, kl) in latents
+    ]
+    return "the paper's heart" if complete else traversal.start, lines
+
+
+def _write_notes(axis: Axes, notes: Sequence[str]) -> None:
+    lines = [line for note in notes for line in (*textwrap.wrap(note, 42), "")]
+    if len(lines) > _MAX_NOTE_LINES:
+        lines[_MAX_NOTE_LINES - 1 :] = ["... and more, which the command prints."]
+    place = {"va": "top", "transform": axis.transAxes}
+    text = axis.text(0, 1, "\n".join(lines), fontsize=5.5, color=NOTE_COLOUR, **place)
+    text.set_in_layout(False)
+
+
+def select_median_seed(folders: Sequence[RunFolder]) -> RunFolder | None:
+    """Return the run with the lower median MIG, or the first run if none is evaluated."""
     scored = [
         (metrics["mig_sampled"]["score"], place)
         for place, folder in enumerate(folders)
@@ -159,66 +174,46 @@ def typical(folders: Sequence[RunFolder]) -> RunFolder | None:
 
 
 def _draw_methods(
-    paper: PaperFigure, runs: Runs, window: int, left: Axes, middle: Axes, out: Path
+    spec: PaperFigure, runs: RunsByKey, window: int, axes: tuple[Axes, Axes], out: Path
 ) -> list[str]:
-    """Every method's two curves, and the sheet of both; says whose weight is not that of the KL."""
+    """Draw reconstruction and weight of every method, write their CSV file and return notes."""
     lines: list[list[Any]] = []
-    notes, drawn = [], []
-    for place, row in enumerate(paper.rows):  # a method keeps its colour whoever else is missing
+    notes: list[str] = []
+    curves: list[tuple[str, int, SeedStatistics, SeedStatistics]] = []
+    for place, row in enumerate(spec.rows):  # the index fixes the colour, whoever is missing
         folders = runs.get(row.key, [])
         logs = [records for folder in folders if (records := folder.records())]
-        reconstruction, weight = (
-            seed_statistics(logs, "reconstruction", window),
-            seed_statistics(logs, "beta", window),
-        )
+        reconstruction = seed_statistics(logs, "reconstruction", window)
+        weight = seed_statistics(logs, "beta", window)
         if not len(weight.steps):
             continue
         experiment = folders[0].experiment()
-        held, law = experiment.objective.controlled_quantity, experiment.control
-        if isinstance(
-            law, Capacity
-        ):  # as the paper draws it; the log has the mean of a sign that flips all the time
-            weight = replace(
-                weight, mean=np.full_like(weight.mean, law.gamma), sd=np.zeros_like(weight.sd)
-            )
-            notes.append(
-                f"(b): the weight of {row.method} is γ, that of |KL − C|; its KL is weighed by +γ or −γ."
-            )
-        elif held != "kl":
-            notes.append(f"(b): the weight of {row.method} is that of the {QUANTITY_LABELS[held]}.")
-        drawn.append((row.method, place, reconstruction, weight))
-        columns = zip(
-            weight.steps,
-            weight.seeds,
-            reconstruction.mean,
-            reconstruction.sd,
-            weight.mean,
-            weight.sd,
-            strict=True,
-        )
-        lines += [[row.method, row.preset, held, *values] for values in columns]
-    _draw_bands(
-        left, [(method, place, reconstruction) for method, place, reconstruction, _ in drawn]
-    )
-    _draw_bands(middle, [(method, place, weight) for method, place, _, weight in drawn])
-    heads = [
-        "step",
-        "seeds",
-        "reconstruction mean",
-        "reconstruction sd",
-        "weight mean",
-        "weight sd",
-    ]
-    write_csv(out / f"{paper.name}.csv", ["method", "preset", "held", *heads], lines)
+        quantity, law = experiment.objective.controlled_quantity, experiment.control
+        if isinstance(law, Capacity):
+            # The log has the mean of a sign that flips all the time; the paper draws γ.
+            gamma = np.full_like(weight.mean, law.gamma)
+            weight = replace(weight, mean=gamma, sd=np.zeros_like(weight.sd))
+            notes.append(f"(b): {row.method} is drawn at γ; its KL weight alternates between ±γ.")
+        elif quantity != "kl":
+            notes.append(f"(b): {row.method} weighs its {QUANTITY_LABELS[quantity]}.")
+        curves.append((row.method, place, reconstruction, weight))
+        columns = (weight.steps, weight.seeds, reconstruction.mean, reconstruction.sd)
+        cells = zip(*columns, weight.mean, weight.sd, strict=True)
+        lines += [[row.method, row.preset, quantity, *values] for values in cells]
+    left, middle = axes
+    _draw_bands(left, [(method, place, values) for method, place, values, _ in curves])
+    _draw_bands(middle, [(method, place, values) for method, place, _, values in curves])
+    heads = ["method", "preset", "held", "step", "seeds"]
+    heads += ["reconstruction mean", "reconstruction sd", "weight mean", "weight sd"]
+    write_csv(out / f"{spec.name}.csv", heads, lines)
     return notes
 
 
 def _draw_bands(axis: Axes, methods: Sequence[tuple[str, int, SeedStatistics]]) -> None:
-    """The curves of all methods, on a logarithmic axis where none of them comes to zero."""
+    """Draw the curves of all methods, on a logarithmic axis if none of them reaches zero."""
     lowest = min((values.mean.min() for _, _, values in methods), default=0.0)
-    bottom = (
-        0.7 * lowest if lowest > 0 else -np.inf
-    )  # a band that goes below zero would take the axis with it
+    # A band below zero would stretch a logarithmic axis without end.
+    bottom = 0.7 * lowest if lowest > 0 else -np.inf
     for method, place, values in methods:
         draw_band(axis, values, method, place, bottom)
     if lowest > 0:
@@ -226,41 +221,32 @@ def _draw_bands(axis: Axes, methods: Sequence[tuple[str, int, SeedStatistics]]) 
         axis.set_ylim(bottom=bottom)
 
 
-def _draw_example(paper: PaperFigure, runs: Runs, axis: Axes, out: Path) -> list[str]:
-    """The latents of one run one by one, and their sheet; says which run, or that there is none."""
-    method = next(row.method for row in paper.rows if row.preset == paper.latents_of)
-    folder = typical([folder for folder in runs.get(paper.latents_of, []) if folder.records()])
+def _draw_latents(spec: PaperFigure, runs: RunsByKey, axis: Axes, out: Path) -> list[str]:
+    """Draw the KL per latent of one run, write its CSV file and return a note on the run."""
+    method = next(row.method for row in spec.rows if row.preset == spec.latents_of)
+    logged = [folder for folder in runs.get(spec.latents_of, []) if folder.records()]
+    folder = select_median_seed(logged)
     axis.set_title(method)
     if folder is None:
-        leave_empty(axis, "no log")
-        write_csv(out / f"{paper.name}-latents.csv", ["step", "target"], [])
+        draw_placeholder(axis, "no log")
+        write_csv(out / f"{spec.name}-latents.csv", ["step", "target"], [])
         return [f"(c): no log of {method}."]
-    records, factors = folder.records(), dominant_factors(folder.metrics())
-    draw_latent_kl(axis, RunTrace.of(method, folder), factors, linewidth=1.0)
+    metrics, records = folder.metrics(), folder.records()
+    factors = dominant_factors(metrics)
+    draw_latent_kl(axis, Trace.of(method, folder), factors, linewidth=1.0)
     axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
-    axis.legend(
-        frameon=False,
-        fontsize=5.5,
-        loc="upper left",
-        ncols=2,
-        handlelength=1.6,
-        columnspacing=0.8,
-        labelspacing=0.25,
-        borderaxespad=0,
-    )
+    spacing = {"handlelength": 1.6, "columnspacing": 0.8, "labelspacing": 0.25, "borderaxespad": 0}
+    axis.legend(frameon=False, fontsize=5.5, loc="upper left", ncols=2, **spacing)
     latents = range(len(records[0]["kl_per_latent"]))
-    names = [f"z{latent + 1} {_factor(factors, latent)}".strip() for latent in latents]
+    names = [f"z{latent + 1} {_factor_name(factors, latent)}".strip() for latent in latents]
     lines = [[record["step"], record["target"], *record["kl_per_latent"]] for record in records]
-    write_csv(out / f"{paper.name}-latents.csv", ["step", "target", *names], lines)
-    metrics = folder.metrics()
-    why = ", the seed of the median MIG" if metrics else ""
-    said = [f"(c): {method}, seed {folder.experiment().training.seed}{why}."]
+    write_csv(out / f"{spec.name}-latents.csv", ["step", "target", *names], lines)
+    choice = ", the seed with the median MIG" if metrics else ""
+    note = f"(c): {method}, seed {folder.experiment().training.seed}{choice}."
     if metrics and factors:
-        said.append(
-            f"At step {metrics['step']:,} a latent is named by {describe_dominant_factor(metrics)}."
-        )
-    return [" ".join(said)]
+        note += f" At step {metrics['step']:,} a latent is named by {describe_dominant_factor(metrics)}."
+    return [note]
 
 
-def _factor(factors: Sequence[str | None], latent: int) -> str:
+def _factor_name(factors: Sequence[str | None], latent: int) -> str:
     return (factors[latent] if factors else None) or ""

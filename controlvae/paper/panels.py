@@ -1,4 +1,4 @@
-"""What the figures of the paper have in common: how a panel looks, and what must be said of the runs behind it."""
+"""Shared style of the paper's figures: panels, bands, legends and notes on the runs behind them."""
 
 import textwrap
 from collections import defaultdict
@@ -13,101 +13,115 @@ from controlvae.lab.evaluation.statistics import SeedStatistics
 from controlvae.lab.plots.style import format_step_axis, line_style
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.paper.printed import PaperFigure, Row
-from controlvae.paper.tables import Measured, describe_row, other_settings
+from controlvae.paper.measured import (
+    MeasuredRun,
+    describe_changed_settings,
+    describe_custom_method,
+)
+from controlvae.paper.specs import PaperFigure, Row
 
-Runs = Mapping[str, Sequence[RunFolder]]  # each method's seeds, by the key of its row
+RunsByKey = Mapping[str, Sequence[RunFolder]]  # seeds of each method, by the key of its row
 
-_WINDOW = 2_000  # steps averaged into a point
-WIDTH = 7.16  # inches: two columns of a journal page
-SMALL = 6.5  # points; what is in the figure, printed at that width
-QUIET = "#55656f"
+WINDOW_STEPS = 2_000  # steps averaged into one point
+FIGURE_WIDTH = 7.16  # inches: two columns of a journal page
+LABEL_SIZE = 6.5  # points, at that width
+NOTE_COLOUR = "#55656f"
 
 
-def window_of(paper: PaperFigure, runs: Runs) -> int:
-    """Steps averaged into a point; where no run is that long, each line of the log is one."""
-    found = [folder for row in paper.rows for folder in runs.get(row.key, [])]
-    last = [record["step"] for folder in found if (record := folder.last_record()) is not None]
-    return _WINDOW if max(last, default=_WINDOW) >= _WINDOW else 1
+def choose_window(figure: PaperFigure, runs: RunsByKey) -> int:
+    """Return the steps averaged into one point, or 1 if no run is that long."""
+    folders = [folder for row in figure.rows for folder in runs.get(row.key, [])]
+    last = [record["step"] for folder in folders if (record := folder.last_record()) is not None]
+    return WINDOW_STEPS if max(last, default=WINDOW_STEPS) >= WINDOW_STEPS else 1
 
 
 def describe_point(window: int) -> str:
-    """What a point of a curve is."""
+    """Describe what a point of a curve stands for."""
     return "a line of the log" if window == 1 else f"the mean of {window:,} steps"
 
 
 def run_status_notes(
-    paper: PaperFigure, runs: Mapping[str, Sequence[Measured]], least: int = 0
+    figure: PaperFigure, runs: Mapping[str, Sequence[MeasuredRun]], least: int = 0
 ) -> list[str]:
-    """What a reader of the figure must know: how many seeds came how far, or why there is nothing; settings apart."""
-    alike: dict[str, list[str]] = defaultdict(list)
-    for row in paper.rows:
-        alike[_stands(row, runs, least)].append(row.method)
-    named = {
-        words: "all methods" if len(alike) == 1 else "; ".join(methods)
-        for words, methods in alike.items()
-    }
-    came = [f"{methods}: {words}." for words, methods in named.items()]
-    own = [(row.method, one) for row in paper.rows if row.preset is None for one in runs[row.key]]
-    theirs = [
-        describe_row(method, one, paper.rows[0], runs)
-        for method, one in own
-        if isinstance(one, RunFolder)
+    """Describe seeds and steps of each method, and settings that differ from the presets.
+
+    Args:
+        figure: Specification of the figure.
+        runs: Seeds of each method, by the key of its row.
+        least: Fewest steps that make a point.
+    """
+    methods_by_status: dict[str, list[str]] = defaultdict(list)
+    for row in figure.rows:
+        methods_by_status[_describe_status(row, runs, least)].append(row.method)
+    shared = len(methods_by_status) == 1
+    status = [
+        f"{'all methods' if shared else '; '.join(methods)}: {text}."
+        for text, methods in methods_by_status.items()
     ]
-    return [*came, *other_settings(paper.rows, runs), *dict.fromkeys(theirs)]
+    custom = [
+        describe_custom_method(row.method, run, figure.rows[0], runs)
+        for row in figure.rows
+        if row.preset is None
+        for run in runs[row.key]
+        if isinstance(run, RunFolder)
+    ]
+    return [*status, *describe_changed_settings(figure.rows, runs), *dict.fromkeys(custom)]
 
 
-def _stands(row: Row, runs: Mapping[str, Sequence[Measured]], least: int) -> str:
-    found = runs.get(row.key, [])
-    scored = [one for one in found if isinstance(one, ScoreFile)]
-    trained = [one for one in found if isinstance(one, RunFolder)]
-    of = "; ".join(dict.fromkeys(one.describe() for one in scored))
-    words = (
-        [f"scores of {len(scored)} file{'s' if len(scored) > 1 else ''} of codes ({of})"]
-        if scored
-        else []
-    )
-    words += [_trained(trained, least)] if trained else []
-    return " and ".join(words) or "no runs yet"
+def _describe_status(row: Row, runs: Mapping[str, Sequence[MeasuredRun]], least: int) -> str:
+    measured = runs.get(row.key, [])
+    files = [run for run in measured if isinstance(run, ScoreFile)]
+    folders = [run for run in measured if isinstance(run, RunFolder)]
+    parts = []
+    if files:
+        sources = "; ".join(dict.fromkeys(file.describe() for file in files))
+        plural = "s" if len(files) > 1 else ""
+        parts.append(f"scores of {len(files)} file{plural} of codes ({sources})")
+    if folders:
+        parts.append(_describe_training(folders, least))
+    return " and ".join(parts) or "no runs yet"
 
 
-def _trained(folders: Sequence[RunFolder], least: int) -> str:
-    steps = [_step(folder) for folder in folders]
+def _describe_training(folders: Sequence[RunFolder], least: int) -> str:
+    steps = [_reached_step(folder) for folder in folders]
     goal = folders[0].experiment().training.steps
-    count = f"{len(steps)} seed{'s' if len(steps) > 1 else ''}"
-    reached = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+    low, high = min(steps), max(steps)
+    reached = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    text = f"{len(steps)} seed{'s' if len(steps) > 1 else ''}, {reached} of {goal:,} steps"
+    if high < least:
+        text += f", too few to draw: a point takes {least:,}"
     diverged = [
-        folder.experiment().training.seed
+        str(folder.experiment().training.seed)
         for folder in folders
         if any(event["event"] == "diverged" for event in folder.events())
     ]
-    words = f"{count}, {reached} of {goal:,} steps"
-    short = f", too few to draw: a point takes {least:,}" if max(steps) < least else ""
-    return words + short + (f", diverged: seed {', '.join(map(str, diverged))}" if diverged else "")
+    return text + (f", diverged: seed {', '.join(diverged)}" if diverged else "")
 
 
-def _step(folder: RunFolder) -> int:
-    """How far a run has come: its last checkpoint is often past its last log line."""
-    return max(
-        [
-            latest_step(folder.checkpoints) or 0,
-            *(record["step"] for record in folder.records()[-1:]),
-        ]
-    )
+def _reached_step(folder: RunFolder) -> int:
+    """Return the last step of a run. Its checkpoint is often later than its last log line."""
+    logged = [record["step"] for record in folder.records()[-1:]]
+    return max([latest_step(folder.checkpoints) or 0, *logged])
 
 
-def panel_look(axis: Axes, letter: str) -> None:
-    """The look of one panel of a printed figure."""
+def style_panel(axis: Axes, letter: str) -> None:
+    """Apply the style of a printed panel and add its letter to the title."""
     axis.set_title(f"({letter}) {axis.get_title()}", loc="left", fontsize=7)
     axis.set_title("")
     format_step_axis(axis)
-    axis.tick_params(labelsize=SMALL)
+    axis.tick_params(labelsize=LABEL_SIZE)
     axis.xaxis.label.set_fontsize(7)
     axis.yaxis.label.set_fontsize(7)
 
 
-def legend_above(figure: Figure, axis: Axes, columns: int = 3) -> None:
-    """One legend for all panels, of the methods drawn in this one."""
+def add_legend_above(figure: Figure, axis: Axes, columns: int = 3) -> None:
+    """Add one legend for all panels, with the methods drawn in `axis`.
+
+    Args:
+        figure: Figure to add the legend to.
+        axis: Panel whose handles are shown.
+        columns: Number of columns of the legend.
+    """
     handles, labels = axis.get_legend_handles_labels()
     if handles:
         figure.legend(
@@ -118,36 +132,51 @@ def legend_above(figure: Figure, axis: Axes, columns: int = 3) -> None:
 def draw_band(
     axis: Axes, values: SeedStatistics, label: str, place: int, bottom: float = -np.inf
 ) -> None:
-    """A method's mean over seeds and, shaded, its standard deviation; its place gives the colour.
+    """Draw a method's mean over seeds with a band of one standard deviation.
 
-    A logarithmic axis has a `bottom`, which a band that reaches below it is cut at.
+    Args:
+        axis: Panel to draw in.
+        values: Mean and standard deviation by step.
+        label: Name of the method.
+        place: Index of the method, which selects its colour.
+        bottom: Lower limit of a logarithmic axis, at which the band is cut.
     """
-    alone = "." if len(values.steps) == 1 else ""  # a line of one point would not be seen
-    axis.plot(
-        values.steps, values.mean, label=label, linewidth=1.0, marker=alone, **line_style(place)
-    )
-    sd, colour = np.nan_to_num(values.sd), line_style(place)["color"]
-    # The first steps may scatter by more than they are: without a bottom, a bar from edge to edge.
-    told = (sd < np.abs(values.mean)) | (bottom > 0)
-    shade = {"where": told, "color": colour, "alpha": 0.2, "linewidth": 0}
+    marker = "." if len(values.steps) == 1 else ""  # a line of a single point is invisible
+    style = line_style(place)
+    axis.plot(values.steps, values.mean, label=label, linewidth=1.0, marker=marker, **style)
+    sd = np.nan_to_num(values.sd)
+    # In the first steps the deviation may exceed the mean, which would fill the whole panel.
+    visible = (sd < np.abs(values.mean)) | (bottom > 0)
+    shade = {"where": visible, "color": style["color"], "alpha": 0.2, "linewidth": 0}
     axis.fill_between(values.steps, np.maximum(values.mean - sd, bottom), values.mean + sd, **shade)
 
 
-def leave_empty(axis: Axes, words: str, square: bool = False) -> None:
-    """A frame with the reason why nothing is in it."""
+def draw_placeholder(axis: Axes, text: str, square: bool = False) -> None:
+    """Draw an empty frame with the reason why nothing is in it.
+
+    Args:
+        axis: Panel to draw in.
+        text: Reason.
+        square: Give the panel equal sides.
+    """
     axis.set(xticks=[], yticks=[], box_aspect=1 if square else None)
     axis.spines[:].set_color("#dde4e8")
-    axis.text(
-        0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes, fontsize=7, color=QUIET
-    )
+    centre = {"ha": "center", "va": "center", "transform": axis.transAxes}
+    axis.text(0.5, 0.5, text, fontsize=7, color=NOTE_COLOUR, **centre)
 
 
-def say_below(figure: Figure, notes: Sequence[str], width: int = 165) -> None:
-    """Notes below the panels, where they are cut out with the figure and not lost."""
+def add_notes_below(figure: Figure, notes: Sequence[str], width: int = 165) -> None:
+    """Add notes below the panels, inside the image file.
+
+    Args:
+        figure: Figure to add the notes to.
+        notes: Sentences, one paragraph each.
+        width: Characters per line.
+    """
     lines = [
         line
         for note in notes
         for line in textwrap.wrap(note.replace(" = ", "\u00a0=\u00a0"), width)
     ]
     figure.set_figheight(figure.get_figheight() + 0.09 * len(lines))
-    figure.supxlabel("\n".join(lines), fontsize=5.5, color=QUIET, x=0.01, ha="left")
+    figure.supxlabel("\n".join(lines), fontsize=5.5, color=NOTE_COLOUR, x=0.01, ha="left")
