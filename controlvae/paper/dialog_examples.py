@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.lab.io import write_text
-from controlvae.lab.reports.dialog_section import EACH, LATEST
+from controlvae.lab.reports.dialog_section import RESPONSES_SHOWN, UTTERANCES_SHOWN
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.paper.specs import PaperExamples
 
@@ -27,10 +27,12 @@ def write_examples(spec: PaperExamples, runs: Mapping[str, Sequence[RunFolder]],
     lines = [f"**{spec.title}**", "", spec.note, ""]
     lines += [f"Not evaluated yet: {', '.join(missing)}.", ""] if missing else []
     for place, sample in enumerate(next(iter(methods.values()), ())):
-        context = " / ".join(sample["context"][-LATEST:])
+        context = " / ".join(sample["context"][-UTTERANCES_SHOWN:])
         lines += [f"{sample['topic'] or 'no topic'}: {context}", ""]
         lines += [f"B: {sample['reference']} (true response)", ""]
-        answers = [_responses_to(sample, samples, place)[:EACH] for samples in methods.values()]
+        answers = [
+            _responses_to(sample, samples, place)[:RESPONSES_SHOWN] for samples in methods.values()
+        ]
         table = [tuple(methods), ("---",) * len(methods), *zip(*answers, strict=False)]
         lines += [f"| {' | '.join(row)} |" for row in table] + [""]
     markdown = "\n".join(lines)
@@ -52,4 +54,4 @@ def _responses_to(
     """Return a method's responses to the context of `sample`; runs on other data have none."""
     if place < len(samples) and samples[place]["context"] == sample["context"]:
         return [response.replace("|", "\\|") for response in samples[place]["responses"]]
-    return ["–"] * EACH
+    return ["–"] * RESPONSES_SHOWN

@@ -121,8 +121,8 @@ def write_traversals(
         starts[start] = None
         lines += rows
     about = (
-        f"From the code of {' or '.join(starts) or 'one image'}. Rows: a latent, its dominant factor "
-        f"(if it carries {MIN_INFORMATION:g} nats of it or more), its KL. Columns: its value. "
+        f"From the code of {' or '.join(starts) or 'one image'}. Rows: a latent, its dominant "
+        f"factor (of {MIN_INFORMATION:g} nats or more), its KL. Columns: its value. "
         "The seed has the median MIG, or is the first if none is evaluated."
     )
     for axis in axes[len(spec.rows) :]:
@@ -244,7 +244,8 @@ def _draw_latents(spec: PaperFigure, runs: RunsByKey, axis: Axes, out: Path) -> 
     choice = ", the seed with the median MIG" if metrics else ""
     note = f"(c): {method}, seed {folder.experiment().training.seed}{choice}."
     if metrics and factors:
-        note += f" At step {metrics['step']:,} a latent is named by {describe_dominant_factor(metrics)}."
+        naming = describe_dominant_factor(metrics)
+        note += f" At step {metrics['step']:,} a latent is named by {naming}."
     return [note]
 
 

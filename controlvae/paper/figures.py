@@ -70,8 +70,9 @@ _EXAMPLES = PaperExamples(
     "dialog-examples",
     "Appendix: responses of the four methods to the same contexts",
     TABLES["table-dialog"].rows,
-    "Contexts are a fixed random choice from the test set. B responds to A. Codes are drawn from the "
-    "prior, and decoding is greedy. Switchboard's text belongs to the LDC: do not publish this file.",
+    "Contexts are a fixed random choice from the test set. B responds to A. Codes are drawn from "
+    "the prior, and decoding is greedy. Switchboard's text belongs to the LDC: do not publish "
+    "this file.",
 )
 PaperResult = PaperTable | PaperFigure | PaperExamples
 RESULTS: dict[str, PaperResult] = {**TABLES, **FIGURES, _EXAMPLES.name: _EXAMPLES}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Printed:
-    """A number printed in the paper: the mean over seeds, and its standard deviation if there is one."""
+    """A number printed in the paper: its mean over seeds and its standard deviation, if given."""
 
     mean: float
     sd: float | None = None
@@ -41,7 +41,7 @@ class PaperTable:
         columns: Dotted path into `metrics.json` by column heading.
         rows: Methods, the first of which the others are compared with.
         note: Remark on how to read the numbers.
-        terms: Data, model and objective of the presets. It follows the title if all runs share them.
+        terms: Data, model and objective of the presets, shown if all runs share them.
         more: Further columns of the CSV file.
     """
 

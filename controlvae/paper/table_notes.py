@@ -145,7 +145,9 @@ def _describe_estimators(
         for key, names in methods.items():
             factors = f", factors {', '.join(key.factors)}" if several and key.factors else ""
             text = f"{key.estimator}{factors}."
-            lines.append(text if len(methods) == 1 else f"{'; '.join(dict.fromkeys(names))}: {text}")
+            lines.append(
+                text if len(methods) == 1 else f"{'; '.join(dict.fromkeys(names))}: {text}"
+            )
     if any(len(methods) > 1 for methods in provenance):
         lines.append(
             "Scores by different estimators, of other factors or of different numbers of examples "
@@ -168,9 +170,9 @@ def _describe_run(
         notes.append(f"ELBO: nats per example, {count}, reconstruction: {metrics['likelihood']}.")
     if "fid.samples.score" in columns and (fid := describe_fid(metrics)) is not None:
         notes.append(f"{fid}.")
-    if "factor_vae_score.score" in columns:
-        if look_up(metrics, "factor_vae_score.active_latents") == 0:
-            notes.append(f"{label}: no latent is active, so its FactorVAE score is 0.")
+    active = look_up(metrics, "factor_vae_score.active_latents")
+    if "factor_vae_score.score" in columns and active == 0:
+        notes.append(f"{label}: no latent is active, so its FactorVAE score is 0.")
     if isinstance(run, RunFolder):
         notes += _describe_unfinished_ramp(row.method, run, metrics["step"])
         notes += _describe_events(row.method, run, metrics["step"])
@@ -204,7 +206,9 @@ def _describe_events(method: str, folder: RunFolder, step: int) -> list[str]:
                 notes.append(f"{method}, seed {seed}: its target was moved by hand.")
             case "branched" if event["changed"]:
                 changed = " and ".join(event["changed"])
-                notes.append(f"{method}: trained with another {changed} up to step {event['step']:,}.")
+                notes.append(
+                    f"{method}: trained with another {changed} up to step {event['step']:,}."
+                )
             case "diverged":
                 notes.append(f"{method}, seed {seed}: diverged; measured at step {step:,}.")
     return notes

@@ -109,7 +109,9 @@ def _format_rows(table: PaperTable, seeds: SeedsByMethod) -> list[str]:
             for cell, places in zip(cells, digits, strict=True)
         ]
         count = len(evaluated) or "–"
-        lines.append(f"| {row.method} | {count} | {_format_steps(evaluated)} | {' | '.join(texts)} |")
+        lines.append(
+            f"| {row.method} | {count} | {_format_steps(evaluated)} | {' | '.join(texts)} |"
+        )
     return lines
 
 

@@ -85,11 +85,12 @@ TEXT_TABLES = (
                 },
             ),
         ),
-        "Dis-n: distinct n-grams of all responses, a count that grows with their number (54,810 in the "
-        "paper, ten per test context). PPL follows the paper: the words of a response given a code that "
-        "has read it. It ignores the cost of the code, so it falls as the KL rises. The other two "
-        "perplexities include the code and the dialog act, and bound that of the model from above. The "
-        "paper's PPL is that of the validation split; these are of the test set.",
+        "Dis-n: distinct n-grams of all responses, a count that grows with their number (54,810 "
+        "in the paper, ten per test context). PPL follows the paper: the words of a response "
+        "given a code that has read it. It ignores the cost of the code, so it falls as the KL "
+        "rises. The other two perplexities include the code and the dialog act, and bound that "
+        "of the model from above. The paper's PPL is that of the validation split; these are of "
+        "the test set.",
     ),
     PaperTable(
         "table-ptb",
@@ -116,9 +117,10 @@ TEXT_TABLES = (
             Row("VAE, linear warm-up", "ptb-warm-up"),
             Row("VAE, free bits", "ptb-free-bits"),
         ),
-        "Nats per sentence. Perplexities are per token: words and ends of sentences. The paper's curve is "
-        "−(reconstruction + β·KL) with the last β, which training maximises. A β below 1 raises it, and "
-        "it is not a bound; the ELBO has β = 1. Both perplexities bound that of the model from above. "
-        "IWAE uses fewer sentences, next to their ELBO. The mutual information is its lower bound.",
+        "Nats per sentence. Perplexities are per token: words and ends of sentences. The paper's "
+        "curve is −(reconstruction + β·KL) with the last β, which training maximises. A β below "
+        "1 raises it, and it is not a bound; the ELBO has β = 1. Both perplexities bound that of "
+        "the model from above. IWAE uses fewer sentences, next to their ELBO. The mutual "
+        "information is its lower bound.",
     ),
 )
