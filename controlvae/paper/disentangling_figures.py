@@ -143,10 +143,10 @@ def _draw_method_traversal(
     draw_traversal(axis, traversal, fontsize=5.2, stacked=True, every=3)
     seed = run.experiment.training.seed
     axis.set_xlabel(f"seed {seed}, step {run.step:,}", fontsize=5.5, color=NOTE_COLOUR)
+    identity = (row.method, row.preset, seed, run.step)
     latents = enumerate(zip(traversal.latents, traversal.kl, strict=True), start=1)
     lines = [
-        [row.method, row.preset, seed, run.step, place]
-        + [latent + 1, kl, _factor_name(traversal.factors, latent)]
+        [*identity, place, latent + 1, kl, _factor_name(traversal.factors, latent)]
         for place, (latent, kl) in latents
     ]
     return "the paper's heart" if complete else traversal.start, lines
@@ -156,7 +156,7 @@ def _write_notes(axis: Axes, notes: Sequence[str]) -> None:
     lines = [line for note in notes for line in (*textwrap.wrap(note, 42), "")]
     if len(lines) > _MAX_NOTE_LINES:
         lines[_MAX_NOTE_LINES - 1 :] = ["... and more, which the command prints."]
-    place = {"va": "top", "transform": axis.transAxes}
+    place: dict[str, Any] = {"va": "top", "transform": axis.transAxes}
     text = axis.text(0, 1, "\n".join(lines), fontsize=5.5, color=NOTE_COLOUR, **place)
     text.set_in_layout(False)
 

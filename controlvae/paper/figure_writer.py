@@ -99,7 +99,7 @@ def write_curves(spec: PaperFigure, runs: RunsByKey, out: Path) -> list[str]:
     notes = run_status_notes(spec, runs, least=window)
     rows = -(-len(spec.curves) // 3)
     figure = Figure(figsize=(FIGURE_WIDTH, 1.9 * rows + 0.4), layout="constrained")
-    axes = figure.subplots(rows, 3, squeeze=False).flatten()
+    axes = list(figure.subplots(rows, 3, squeeze=False).flatten())
     for axis in axes[len(spec.curves) :]:
         axis.axis("off")
     lines: list[list[Any]] = []
@@ -215,9 +215,9 @@ def _draw_points(axis: Axes, points: np.ndarray, label: str, place: int) -> None
     x_sd, y_sd = points.std(axis=0, ddof=1) if len(points) > 1 else (0.0, 0.0)
     rim: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
     bars: dict[str, Any] = {"linewidth": 0.7, "capsize": 1.5, "fmt": marker, "zorder": 3}
-    mean = axis.errorbar(
-        *points.mean(0), xerr=x_sd, yerr=y_sd, color=colour, label=label, **bars, **rim
-    )
+    style: dict[str, Any] = {"color": colour, "label": label, **bars, **rim}
+    x_mean, y_mean = points.mean(0)
+    mean = axis.errorbar(x_mean, y_mean, xerr=x_sd, yerr=y_sd, **style)
     mean[0].set_zorder(4)  # above the error bars of all methods
 
 

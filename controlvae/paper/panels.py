@@ -3,6 +3,7 @@
 import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -161,7 +162,7 @@ def draw_placeholder(axis: Axes, text: str, square: bool = False) -> None:
     """
     axis.set(xticks=[], yticks=[], box_aspect=1 if square else None)
     axis.spines[:].set_color("#dde4e8")
-    centre = {"ha": "center", "va": "center", "transform": axis.transAxes}
+    centre: dict[str, Any] = {"ha": "center", "va": "center", "transform": axis.transAxes}
     axis.text(0.5, 0.5, text, fontsize=7, color=NOTE_COLOUR, **centre)
 
 

@@ -25,8 +25,8 @@ from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run
 from controlvae.paper.dialog_examples import write_examples
-from controlvae.paper.printed import paper_result
-from controlvae.paper.tables import write_table
+from controlvae.paper.figures import paper_result
+from controlvae.paper.table_writer import write_table
 
 TALK = [
     {

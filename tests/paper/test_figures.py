@@ -14,7 +14,7 @@ from controlvae.lab.plots.traversal import traverse_latents
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import load_run
 from controlvae.paper import disentangling_figures
-from controlvae.paper.printed import FIGURES
+from controlvae.paper.figures import FIGURES
 
 
 @pytest.fixture(scope="module")

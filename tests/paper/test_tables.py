@@ -20,8 +20,9 @@ from controlvae.lab.reports.metrics_table import print_metrics
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.metrics import mig_histogram
 from controlvae.metrics.disentanglement import rmig
-from controlvae.paper.printed import TABLES, Row
-from controlvae.paper.tables import write_table
+from controlvae.paper.specs import Row
+from controlvae.paper.table_writer import write_table
+from controlvae.paper.tables import TABLES
 
 MIGS = [0.5, 0.56, 0.53]
 
