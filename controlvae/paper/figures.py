@@ -1,6 +1,6 @@
 """All figures and examples by name, and the lookup of any result of the paper."""
 
-from controlvae.errors import unknown
+from controlvae.errors import unknown_name_error
 from controlvae.paper.specs import PaperExamples, PaperFigure, PaperTable, Row, ScatterAxes
 from controlvae.paper.tables import TABLES
 from controlvae.paper.text_tables import PTB_ROWS
@@ -85,5 +85,5 @@ def paper_result(name: str) -> PaperResult:
     """
     name = {"table-prices": "table-weighted"}.get(name, name)
     if name not in RESULTS:
-        raise unknown("table or figure", name, RESULTS)
+        raise unknown_name_error("table or figure", name, RESULTS)
     return RESULTS[name]

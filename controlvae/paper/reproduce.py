@@ -16,17 +16,11 @@ from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.runner import RunOptions
 from controlvae.lab.training.scheduler import runs_in, seed_folders, train_all
 from controlvae.paper.dialog_examples import write_examples
-from controlvae.paper.figures import write_figure
-from controlvae.paper.printed import (
-    RESULTS,
-    PaperExamples,
-    PaperFigure,
-    PaperResult,
-    PaperTable,
-    Row,
-    paper_result,
-)
-from controlvae.paper.tables import Measured, write_table
+from controlvae.paper.figure_writer import write_figure
+from controlvae.paper.figures import RESULTS, PaperResult, paper_result
+from controlvae.paper.measured import MeasuredRun
+from controlvae.paper.specs import PaperExamples, PaperFigure, PaperTable, Row
+from controlvae.paper.table_writer import write_table
 
 _DEFAULT_SEEDS = 5
 
@@ -125,12 +119,12 @@ def _collect_runs(
 def _write_result(
     result: PaperResult,
     found: Mapping[str, list[RunFolder]],
-    added: Mapping[str, Sequence[Measured]],
+    added: Mapping[str, Sequence[MeasuredRun]],
     path: Path,
     options: RunOptions,
 ) -> Reproduction:
     markdown, sheet = path / f"{result.name}.md", path / f"{result.name}.csv"
-    everything: dict[str, Sequence[Measured]] = {**found, **added}
+    everything: dict[str, Sequence[MeasuredRun]] = {**found, **added}
     if isinstance(result, PaperTable):
         return Reproduction(write_table(result, everything, path), True, [markdown, sheet])
     if isinstance(result, PaperExamples):
@@ -193,19 +187,19 @@ def _seed(folder: RunFolder) -> int:
 
 def _added_methods(
     result: PaperResult, methods: Mapping[str, str | Path] | Sequence[str]
-) -> dict[str, Sequence[Measured]]:
+) -> dict[str, Sequence[MeasuredRun]]:
     """Return the runs, or the scores of external codes, of additional methods by name."""
     if isinstance(methods, Mapping):
         pairs = [(name, str(path)) for name, path in methods.items()]
     else:
         pairs = [_split_method(text) for text in methods]
-    added: dict[str, Sequence[Measured]] = {}
+    added: dict[str, Sequence[MeasuredRun]] = {}
     for name, where in pairs:
         _check_method_name(name, result, added)
         path = Path(where)
         scored = score_files(path)
         can_use_scores = isinstance(result, PaperTable) or (
-            isinstance(result, PaperFigure) and result.against
+            isinstance(result, PaperFigure) and result.scatter
         )
         if scored and not can_use_scores:
             raise UserError(f"{result.name} needs runs, but {path} holds only scores")

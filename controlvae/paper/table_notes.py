@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from controlvae.lab.evaluation.external_codes import ScoreFile
 from controlvae.lab.evaluation.images import describe_fid
 from controlvae.lab.evaluation.statistics import compare_means
-from controlvae.lab.runs.folder import RunFolder, entry, look_up
+from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import format_count
 from controlvae.laws import Cyclical, Schedule
 from controlvae.laws.backend import FLOATS
@@ -86,7 +86,9 @@ def _collect_provenance(
                 if not isinstance(result, Mapping) or "estimator" not in result:
                     continue
                 estimator, _, _ = result["estimator"].partition(REMARK)
-                factors = result.get("per_factor") or entry(metrics, "ground_truth.names") or ()
+                factors = (
+                    result.get("per_factor") or nested_value(metrics, "ground_truth.names") or ()
+                )
                 key = ScoreProvenance(estimator, tuple(sorted(factors)))
                 methods.setdefault(key, []).append(method)
     return {score: _merge_unrecorded_factors(methods) for score, methods in groups.items()}
@@ -163,7 +165,7 @@ def _describe_run(
     notes, columns = [], set(table.columns.values())
     label = f"{row.method}, seed {describe_seed(run)}"
     for score in _score_names(table):
-        remark = str(entry(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
+        remark = str(nested_value(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
         notes += [f"{label}: {remark}."] if remark else []
     if "elbo" in columns and "elbo" in metrics:
         count = format_count(metrics["examples"], metrics["split"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from controlvae.lab.evaluation.statistics import sample_sd
 from controlvae.lab.io import write_csv, write_text
-from controlvae.lab.runs.folder import RunFolder, entry, look_up
+from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.paper.measured import (
     EvaluatedSeeds,
     MeasuredRun,
@@ -86,7 +86,7 @@ def _write_sheet(table: PaperTable, seeds: SeedsByMethod, out: Path) -> None:
     lines = [
         [row.method, row.preset, describe_seed(run), metrics.get("step")]
         + [look_up(metrics, path) for path in table.columns.values()]
-        + [entry(metrics, path) for path in table.more.values()]
+        + [nested_value(metrics, path) for path in table.more.values()]
         for row in table.rows
         for run, metrics in seeds[row.method]
     ]
