@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from controlvae.lab.evaluation.external_codes import ScoreFile
 from controlvae.lab.evaluation.images import describe_fid
-from controlvae.lab.evaluation.statistics import compare_means
+from controlvae.lab.evaluation.statistics import compare_means, holm_correction
 from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import format_count
 from controlvae.laws import Cyclical, Schedule
@@ -123,18 +123,21 @@ def _describe_differences(
         for method, indices in group_indices.items()
         if indices == group_indices[first] and len(indices) <= 1
     }
-    digits = decimal_places(statistics.fmean(reference)) if reference else 0
-    parts = []
-    for method, numbers in others:
-        if method in comparable and (result := compare_means(numbers, reference)) is not None:
-            change = f"{result.mean:+.{digits}f} ± {result.error:.{digits}f}"
-            parts.append(f"{method} {change} (p = {result.p_value:.2g})")
-    if not parts:
+    results = {
+        method: result
+        for method, numbers in others
+        if method in comparable and (result := compare_means(numbers, reference)) is not None
+    }
+    if not results:
         return ""
-    return (
-        f"{column}, difference from {first}, ± standard error, p by a two-sided permutation test, "
-        f"uncorrected: {'; '.join(parts)}."
-    )
+    digits = decimal_places(statistics.fmean(reference))
+    p_values = holm_correction([result.p_value for result in results.values()])
+    parts = [
+        f"{method} {result.mean:+.{digits}f} ± {result.error:.{digits}f} (p = {p_value:.2g})"
+        for (method, result), p_value in zip(results.items(), p_values, strict=True)
+    ]
+    test = "p by a two-sided permutation test" + (", Holm-corrected" if len(parts) > 1 else "")
+    return f"{column}, difference from {first}, ± standard error, {test}: {'; '.join(parts)}."
 
 
 def _describe_estimators(

@@ -93,6 +93,20 @@ def compare_means(first: Sequence[float], second: Sequence[float]) -> Difference
     return Difference(float(observed), math.sqrt(variance), p_value)
 
 
+def holm_correction(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for several comparisons (Holm, 1979).
+
+    >>> holm_correction([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
 def window_means(
     records: Sequence[Mapping[str, Any]], column: str, window: int
 ) -> dict[int, float]:
