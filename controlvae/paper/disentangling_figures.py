@@ -15,7 +15,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.statistics import SeedStatistics, seed_statistics
 from controlvae.lab.io import write_csv
-from controlvae.lab.plots.curves import Trace, draw_latent_kl
+from controlvae.lab.plots.curves import RunTrace, draw_latent_kl
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.mutual_information import (
     MIN_INFORMATION,
@@ -233,7 +233,7 @@ def _draw_latents(spec: PaperFigure, runs: RunsByKey, axis: Axes, out: Path) -> 
         return [f"(c): no log of {method}."]
     metrics, records = folder.metrics(), folder.records()
     factors = dominant_factors(metrics)
-    draw_latent_kl(axis, Trace.of(method, folder), factors, linewidth=1.0)
+    draw_latent_kl(axis, RunTrace.of(method, folder), factors, linewidth=1.0)
     axis.set_ylim(top=1.25 * axis.get_ylim()[1])  # room for the legend
     spacing = {"handlelength": 1.6, "columnspacing": 0.8, "labelspacing": 0.25, "borderaxespad": 0}
     axis.legend(frameon=False, fontsize=5.5, loc="upper left", ncols=2, **spacing)

@@ -103,7 +103,7 @@ def reproduce(
 
 
 def _collect_runs(
-    result: PaperResult, added: Mapping[str, Sequence[Measured]], path: Path, seeds: int | None
+    result: PaperResult, added: Mapping[str, Sequence[MeasuredRun]], path: Path, seeds: int | None
 ) -> dict[str, list[RunFolder]]:
     """Return the runs of each preset and of each added method."""
     found = {
