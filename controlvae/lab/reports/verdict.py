@@ -135,7 +135,8 @@ def compare_outcomes(outcome: Outcome, baseline: Outcome) -> str:
     gains, costs, others = [], [], []
     for metric, difference in _differences(outcome, baseline, are_evaluated):
         unit = " nats" if metric.unit.startswith("nats") else ""
-        text = f"{metric.name} {_signed(difference, metric.decimals)}{unit}"
+        name = metric.name.partition(",")[0]  # "FID" instead of "FID, samples"
+        text = f"{name} {_signed(difference, metric.decimals)}{unit}"
         rounded = round(difference, metric.decimals)
         if metric.better is None or rounded == 0:
             others.append(text)

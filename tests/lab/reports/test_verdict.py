@@ -75,7 +75,7 @@ def test_comparison_separates_gains_from_costs():
     vae = plain_vae(metrics={**EVALUATION, **baseline, "fid": {"samples": {"score": 64.5}}})
     text = compare_outcomes(run, vae)
     gains, costs, kl = text.partition(": ")[2].partition(". ")[0].split("; ")
-    assert gains == "gains reconstruction −3.50 nats, FID, samples −4.50, used latents +2"
+    assert gains == "gains reconstruction −3.50 nats, FID −4.50, used latents +2"
     assert costs == "pays ELBO −2.50 nats"
     assert kl == "KL +6.00 nats"
     assert "100 examples (test)" in text
