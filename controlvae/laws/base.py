@@ -109,7 +109,7 @@ class Feedback(Law):
 
     state_type: ClassVar[type[Any]] = IntegralState
 
-    # Each law declares these as dataclass fields, in the order of its own signature.
+    # Each law declares these as dataclass fields, in the order of its signature.
     target: Target
     beta_min: float
     beta_max: float
