@@ -1,4 +1,4 @@
-"""The rendered dSprites against the published ones, and against themselves."""
+"""Rendered dSprites, compared with the published images."""
 
 import os
 from pathlib import Path
@@ -50,9 +50,8 @@ def test_whole_set_has_as_many_lit_pixels_as_the_published_one(packed):
 
 
 def test_single_images_equal_those_of_the_whole_set(packed):
-    indices = np.random.default_rng(0).integers(
-        sprites.IMAGE_COUNT, size=3_000
-    )  # unsorted, with repeats
+    # The indices are unsorted and repeat.
+    indices = np.random.default_rng(0).integers(sprites.IMAGE_COUNT, size=3_000)
     np.testing.assert_array_equal(sprites.render(indices), unpack(packed[indices]))
 
 
@@ -89,7 +88,7 @@ def centroid(image):
 @pytest.mark.parametrize("shape", range(3))
 def test_x_moves_right_and_y_moves_down_by_half_the_canvas(shape):
     moved = np.subtract(centroid(draw(shape, x=31)), centroid(draw(shape, x=0)))
-    np.testing.assert_allclose(moved, (32, 0), atol=1e-9)  # whole pixels: the very same picture
+    np.testing.assert_allclose(moved, (32, 0), atol=1e-9)  # full pixels: the same image
     moved = np.subtract(centroid(draw(shape, y=31)), centroid(draw(shape, y=0)))
     np.testing.assert_allclose(moved, (0, 32), atol=1e-9)
 
@@ -115,7 +114,7 @@ def test_orientation_turns_counter_clockwise(shape):
         return draw(shape)[np.clip(row, 0, 63).astype(int), np.clip(column, 0, 63).astype(int)]
 
     target = draw(shape, orientation=3)
-    # Resampling a coarse picture costs some edge pixels; the wrong way round costs far more.
+    # Resampling a coarse image changes some edge pixels; the wrong direction changes far more.
     assert (turned(angle) != target).sum() < 0.1 * target.sum()
     assert (turned(-angle) != target).sum() > 0.2 * target.sum()
 
