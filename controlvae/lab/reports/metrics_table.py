@@ -36,7 +36,7 @@ def print_metrics(title: str, metrics: Mapping[str, Any]) -> None:
             described = set() if name == "ground_truth" else seen
             if name not in _NOT_SHOWN and (text := _format_metric(name, value, described)):
                 table.add_row(entry_name(name), escape(text))
-            if name == "kl_per_latent" and value:
+            if name == "kl_per_latent" and value and None not in value:
                 table.add_row("used latents", describe_used_latents(value))
         if section:
             Console(soft_wrap=True).print(table)
