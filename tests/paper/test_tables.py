@@ -487,7 +487,7 @@ def test_methods_of_ones_own_stand_beside_the_papers(tmp_path, elsewhere):
     np.savez(tmp_path / "codes" / "theirs-2.npz", means=np.zeros((9, 2)))
     done = within("reproduce", "table-mig", *words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "theirs-2.npz holds codes without scores" in done.stderr
+    assert "theirs-2.npz has no scores" in done.stderr
     (tmp_path / "codes" / "theirs-2.npz").unlink()
     one, other = (tmp_path / "codes" / f"theirs-{seed}.npz" for seed in (0, 1))
     dates = one.stat()

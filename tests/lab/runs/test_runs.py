@@ -222,7 +222,7 @@ def test_collapse_is_reported_during_and_after_training(tmp_path):
     done = within(*words, "--run", run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the code has collapsed: KL 0.0" in done.stderr
-    assert "hold the KL at a target" in done.stderr
+    assert "control=Auto(3.0)" in done.stderr
     assert done.stderr.index("has collapsed") < done.stderr.index("step 150/150")
     events = [json.loads(line) for line in (run / "events.jsonl").open()]
     assert [event["event"] for event in events].count("code collapsed") == 1
