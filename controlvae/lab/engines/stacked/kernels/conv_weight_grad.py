@@ -94,8 +94,8 @@ def conv_weight_grad_kernel(
     elif tl.program_id(0) % m_tiles == 0:
         # Each small pixel is the neighbour with i = j = 0 of exactly one block.
         central = (n >= CS) & (n < 2 * CS)
-        total = tl.sum(small_sum, axis=0) * (1 / 16)
-        tl.store(bias_grad + split * CS + n - CS, total, mask=central)
+        target = bias_grad + split * CS + n - CS
+        tl.store(target, tl.sum(small_sum, axis=0) * (1 / 16), mask=central)
 
 
 @triton.jit(do_not_specialize=["per_split"])
@@ -142,27 +142,27 @@ def conv_weight_grad_narrow_kernel(
         position = start + tl.arange(0, BLOCK_K)
         next_patches = load_patches(large, position + BLOCK_K, end, m, H, W, CL)
         small_mask = (position < end)[:, None] & (column < CS)[None, :]
-        small_offset = position[:, None] * CS + column[None, :]
-        right = tl.load(small + small_offset, mask=small_mask, other=0.0).to(DOT)
+        pixels = small + position[:, None] * CS + column[None, :]
+        right = tl.load(pixels, mask=small_mask, other=0.0).to(DOT)
         left = tl.trans(patches.to(DOT))
         acc, large_sum, small_sum = _accumulate(
             acc, large_sum, small_sum, left, right, ones, LARGE_BIAS, PRECISION
         )
         patches = next_patches
     grad += model * grad_model + split * 16 * CL * CS
-    mask = (m < 16 * CL)[:, None] & (column < CS)[None, :]
-    tl.store(grad + m[:, None] * CS + column[None, :], acc, mask=mask)
+    target = grad + m[:, None] * CS + column[None, :]
+    tl.store(target, acc, mask=(m < 16 * CL)[:, None] & (column < CS)[None, :])
     bias_grad += model * bias_model
     if LARGE_BIAS:
         if tl.program_id(0) == 0:
-            _store_large_bias(bias_grad + split * CL, large_sum, m, CL)
+            _store_large_bias(bias_grad, large_sum, m, split, CL)
     else:
-        total = tl.sum(small_sum, axis=0) * (1 / 16)
-        tl.store(bias_grad + split * CS + column, total, mask=column < CS)
+        target = bias_grad + split * CS + column
+        tl.store(target, tl.sum(small_sum, axis=0) * (1 / 16), mask=column < CS)
 
 
 @triton.jit
-def _store_large_bias(bias_grad, large_sum, m, CL: tl.constexpr):
+def _store_large_bias(bias_grad, large_sum, m, split, CL: tl.constexpr):
     """Store the bias gradient of the large map from the sums over m = (tap, channel).
 
     The four inner taps, rows and columns 1 and 2 of the kernel, together meet every large pixel
@@ -173,4 +173,4 @@ def _store_large_bias(bias_grad, large_sum, m, CL: tl.constexpr):
     total = tl.sum(large_sum, axis=1) * (1 / 16)
     for channel in tl.static_range(CL):
         selected = tl.where(inner & (m % CL == channel), total, 0.0)
-        tl.store(bias_grad + channel, tl.sum(selected, axis=0))
+        tl.store(bias_grad + split * CL + channel, tl.sum(selected, axis=0))

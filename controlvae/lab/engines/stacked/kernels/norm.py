@@ -30,8 +30,8 @@ def moments_kernel(
     for start in range(split * per_split, end, ROWS):
         position = start + tl.arange(0, ROWS)
         mask = (position < end)[:, None] & (channel < C)[None, :]
-        offset = position[:, None] * C + channel[None, :]
-        value = tl.load(x + offset, mask=mask, other=0.0).to(tl.float32)
+        pixels = x + position[:, None] * C + channel[None, :]
+        value = tl.load(pixels, mask=mask, other=0.0).to(tl.float32)
         value = tl.where(mask, value - shift[None, :], 0.0)
         total += tl.sum(value, axis=0)
         squares += tl.sum(value * value, axis=0)
