@@ -1,4 +1,4 @@
-"""Small settings of everything the stacked engine trains, for the interpreter and for a GPU."""
+"""Small settings of everything the stacked engine trains, for the interpreter and a GPU."""
 
 from controlvae.lab.config import preset
 from controlvae.lab.engines.measurements import row_columns
@@ -18,7 +18,7 @@ OBJECTIVES = {
         "control=Constant(0.5)",
         "optimiser.rate=Points((1,3),(1e-2,1e-4))",
     ],
-    "kl_weights, delayed": [
+    "KL weights, delayed": [
         "model.hidden=16",
         "objective.kl_weights=(1,Points((1,3),(3,2)))",
         "training.delayed=true",
@@ -30,5 +30,5 @@ OBJECTIVES = {
         "objective.likelihood=Gaussian(0.05,learnt=true)",
     ],
 }
-# The columns of a row that are the law's own, and small.
-STEERING = [row_columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]
+# Columns of a row that the law writes. Their values are small.
+CONTROL_COLUMNS = [row_columns(preset("shapes2d-quick")).index(name) for name in ("beta", "p", "i")]
