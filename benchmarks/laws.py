@@ -8,8 +8,8 @@ Eight trainings run under every law with every seed:
 - presets in sizes for a CPU: `shapes2d-quick`, `text-quick`, CIFAR-10 and Penn Treebank;
 - models of other libraries: pythae's `VAE` on 2D Shapes and diffusers' `AutoencoderKL` on CIFAR-10.
 
-The table is printed. `runs.csv` gets one line per run and `traces.png` the figure. For a training
-of your own:
+The table is printed. `runs.csv` gets one line per run and `traces.png` the figure. For a custom
+training:
 
     compare_laws({"mine": Task(target, train)}, LAWS, seeds=range(5), folder=Path("laws"))
 

@@ -2,7 +2,7 @@
 
 Activations are stored after the ReLU. A gradient is passed on already gated by the activation it
 belongs to: the layer that receives a rectified activation gates the gradient it sends back, inside
-the kernel that computes it. So no ReLU needs a pass over memory of its own.
+the kernel that computes it. So no ReLU needs a separate pass over memory.
 """
 
 from abc import ABC, abstractmethod

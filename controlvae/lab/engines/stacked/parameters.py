@@ -52,8 +52,8 @@ class Parameters:
     """All weights of all models, (models, size), and their Adam moments.
 
     Layers write partial gradients, one per split of their pixels, and the optimiser sums them as it
-    reads them. So a gradient is never summed, concatenated or zeroed in a pass of its own. In
-    `bf16` the optimiser also stores the rounded weights; otherwise every program of a matrix
+    reads them. So a gradient is never summed, concatenated or zeroed in a separate pass. In `bf16`
+    the optimiser also stores the rounded weights; otherwise every program of a matrix
     product would round them again.
 
     Args:

@@ -20,22 +20,18 @@ def matmul(
     column_sum: Tensor | None = None,
     slope: float = 0.0,
 ) -> Tensor:
-    """Compute out = left · right for each model, with bias, ReLU or gate.
+    """Compute out = left · right for each model, with bias, ReLU or gate, and return `out`.
 
     Args:
         left: (models, m, k), any strides.
         right: (models, k, n), any strides.
         out: Receives the product, (models, m, n).
         policy: Data types of the products.
-        bias: Added to every row. One shorter than a row repeats: the bias of a channel serves all
-            pixels of a flattened feature map.
+        bias: Added to every row; one shorter than a row repeats, for flattened feature maps.
         relu: Rectify the output.
         gate: ReLU output, shaped like `out`, whose sign gates it: a ReLU's gradient.
         column_sum: Receives Σ_k right[k], the gradient of a bias, (models, n).
         slope: Slope of the rectifier below zero.
-
-    Returns:
-        `out`.
     """
     models, m, k = left.shape
     n = right.shape[2]
