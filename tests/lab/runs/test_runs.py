@@ -407,7 +407,7 @@ def test_validation_keeps_the_best_model_after_a_stop(tmp_path):
         *words, *sets("training.validation=256"), "--run", tmp_path / "no", cwd=tmp_path
     )
     assert refused.returncode == 2
-    assert "leaves nothing of 256 examples" in refused.stderr
+    assert "got 256 of 256" in refused.stderr
 
 
 def test_lost_best_weights_are_replaced_by_later_ones(tmp_path):
