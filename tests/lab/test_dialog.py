@@ -285,7 +285,7 @@ def test_chat_is_deterministic(run):
         make_sample_grid(run)
 
 
-def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp_path):
+def test_dialog_model_works_without_its_dialogs(tmp_path):
     file, place = tmp_path / "talk.jsonl", tmp_path / "run"
     dialogs(file, *(20 * TALK))
     sets = [f"data=DialogFile('{file}')", *TINY[1:]]
@@ -303,9 +303,8 @@ def test_a_model_of_dialogs_responds_without_them_and_says_what_it_cannot_do(tmp
     file.unlink()
     assert controlvae(*talk, input="a cat\n").stdout == heard != ""
     refused = within("evaluate", place, "--device", "cpu", cwd=tmp_path)
-    *earlier, last = refused.stderr.splitlines()
-    assert (refused.returncode, len(earlier)) == (2, 1)  # that it is being evaluated
-    assert "talk.jsonl" in last
+    assert refused.returncode == 2
+    assert "talk.jsonl" in refused.stderr.splitlines()[-1]
 
 
 def test_the_papers_table_and_examples_from_run_folders(tmp_path):
