@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.sprite_renderer import factor_classes, factor_values
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.models import build

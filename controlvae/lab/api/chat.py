@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from controlvae.errors import UserError, unknown_name_error
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.text.dialog_file import split_words
 from controlvae.lab.data.text.dialogs import DialogDataset, Utterance
 from controlvae.lab.data.text.vocabulary import BOS, PAD, UNK

@@ -11,8 +11,8 @@ from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_runs
 from controlvae.lab.runs.requests import request_target
 from controlvae.lab.training import runner, scheduler
-from controlvae.lab.training.plan import plan_training
 from controlvae.lab.training.resolve import Overrides, as_assignments
+from controlvae.lab.training.run_setup import plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from controlvae.lab.data.dataset import BatchOrder, stream_key
+from controlvae.lab.data.batch_order import BatchOrder, stream_key
 
 _SHUFFLE_STREAM = 1 << 48  # orders the batches of an epoch; another stream orders its sentences
 

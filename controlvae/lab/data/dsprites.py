@@ -14,7 +14,8 @@ from numpy.lib import format as npy
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Shapes2D
-from controlvae.lab.data.dataset import BinaryImages, stream_key
+from controlvae.lab.data.batch_order import stream_key
+from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.paths import find_file
 from controlvae.lab.data.registry import DatasetSpec
 from controlvae.lab.data.sprite_renderer import (

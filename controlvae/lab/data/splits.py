@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from controlvae.errors import UserError
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 
 TrainTest = Literal["train", "test"]
 _SPLIT_SEED = 1  # independent of the seed of a run

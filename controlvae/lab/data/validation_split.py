@@ -5,7 +5,7 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.registry import validation_settings
 
 _VALIDATION_STREAM = 0x76616C6964  # random stream that chooses the validation examples

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.bucketing import Width
-from controlvae.lab.data.dataset import stream_key
 
 _FIRST_STREAM = 1 << 40  # random stream of step 0; each step has its own
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.config import Experiment
-from controlvae.lab.data.dataset import BatchOrder, Dataset, stream_key
+from controlvae.lab.data.batch_order import BatchOrder, stream_key
+from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.validation_split import training_indices
 
 _LOW_32_BITS = 0xFFFFFFFF

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from controlvae.errors import UserError
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.text.dialogs import DialogBatch, DialogDataset
 from controlvae.lab.data.text.vocabulary import SPECIAL_TOKENS, UNK
 from controlvae.lab.evaluation.text import bound_perplexities

@@ -8,7 +8,7 @@ import torch
 
 from controlvae.errors import UserError
 from controlvae.lab.config import describe_likelihood
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.models.dataset_elbo import measure_elbo
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, pixel_variance, select_examples

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from controlvae.distributions import Posterior
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.models.reconstruction import reconstruction_loss
 from controlvae.lab.runs.loaded import LoadedRun, select_examples
 from controlvae.metrics import iwae

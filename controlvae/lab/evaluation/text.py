@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from controlvae.errors import UserError
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.text.vocabulary import PAD

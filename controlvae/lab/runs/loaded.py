@@ -16,7 +16,8 @@ from controlvae.distributions import gaussian_kl
 from controlvae.errors import FactorsError, UserError, shell_command
 from controlvae.lab.config import Experiment, Gaussian, Images
 from controlvae.lab.config.digest import config_digest
-from controlvae.lab.data.dataset import Dataset, stream_key
+from controlvae.lab.data.batch_order import stream_key
+from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.registry import held_out_settings, load_dataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.validation_split import training_indices

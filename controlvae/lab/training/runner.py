@@ -26,8 +26,8 @@ from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.training.display import Display, make_display
 from controlvae.lab.training.loop import Run, divergence_message, train_runs
-from controlvae.lab.training.plan import Plan
 from controlvae.lab.training.restore import Session
+from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.summary import describe_end, describe_setup
 from controlvae.lab.training.trackers import TensorBoard, require_tensorboard
 from controlvae.lab.training.validation import Validator

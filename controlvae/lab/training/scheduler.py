@@ -14,7 +14,7 @@ from controlvae.lab.runs.checkpoint import is_intact
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.logger import in_training
 from controlvae.lab.training import runner
-from controlvae.lab.training.plan import plan_seeds
+from controlvae.lab.training.run_setup import plan_seeds
 
 _MAX_MODELS = 25  # side by side: more are not faster on the largest GPU
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
-from controlvae.lab.data.dataset import Dataset, stream_key
+from controlvae.lab.data.batch_order import stream_key
+from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.registry import load_dataset, validation_settings
 from controlvae.lab.data.validation_split import count_validation_examples, split_train_validation
 from controlvae.lab.engines.base import strip_prefix

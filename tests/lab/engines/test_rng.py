@@ -6,7 +6,7 @@ from scipy import stats
 
 from controlvae.errors import UserError
 from controlvae.lab.config import override, preset
-from controlvae.lab.data.dataset import BatchOrder
+from controlvae.lab.data.batch_order import BatchOrder
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.rng import make_batch_orders, noise_key, normal_noise
 

@@ -20,7 +20,7 @@ import torch
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Grammar
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.registry import DatasetSpec
 from controlvae.lab.data.splits import TrainTest
 from controlvae.lab.data.text.sentences import SentenceDataset

@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from controlvae.lab.config import SmallTalk
-from controlvae.lab.data.dataset import stream_key
+from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.registry import DatasetSpec
 from controlvae.lab.data.splits import TrainTest
 from controlvae.lab.data.text.dialogs import (

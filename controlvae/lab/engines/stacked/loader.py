@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from controlvae.lab.data.dataset import BatchOrder, BinaryImages, ImageDataset
+from controlvae.lab.data.batch_order import BatchOrder
+from controlvae.lab.data.dataset import BinaryImages, ImageDataset
 from controlvae.lab.engines.rng import draw_batch_indices
 from controlvae.lab.engines.stacked import ops
 
