@@ -13,20 +13,22 @@ COLLAPSE_REMEDY = (
 )
 
 
-def count_used_latents(kl_per_latent: Iterable[float]) -> int:
+def count_used_latents(kl_per_latent: Iterable[float | None]) -> int:
     """Count the latents whose KL is at least 0.01 nats per example.
 
     This is the one count of used latents: training progress, `Health`, `evaluate` and reports all
     call it. `controlvae.metrics.active_units` answers another question. It counts the latents whose
     posterior mean differs between examples (Burda et al. 2016), and it needs the means.
 
+    None is not counted: JSON files have it in place of a number that is not finite.
+
     >>> count_used_latents([3.2, 0.8, 0.0004])
     2
     """
-    return sum(nats >= USED_LATENT_NATS for nats in kl_per_latent)
+    return sum(nats is not None and nats >= USED_LATENT_NATS for nats in kl_per_latent)
 
 
-def describe_used_latents(kl_per_latent: Collection[float]) -> str:
+def describe_used_latents(kl_per_latent: Collection[float | None]) -> str:
     """Return the count of used latents as text, such as `11 of 16`."""
     return f"{count_used_latents(kl_per_latent)} of {len(kl_per_latent)}"
 
