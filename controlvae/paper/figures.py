@@ -1,6 +1,7 @@
 """All figures and examples by name, and the lookup of any result of the paper."""
 
 from controlvae.errors import unknown_name_error
+from controlvae.lab.config.renames import warn_renamed
 from controlvae.paper.specs import PaperExamples, PaperFigure, PaperTable, Row, ScatterAxes
 from controlvae.paper.tables import TABLES
 from controlvae.paper.text_tables import PTB_ROWS
@@ -76,14 +77,18 @@ _EXAMPLES = PaperExamples(
 )
 PaperResult = PaperTable | PaperFigure | PaperExamples
 RESULTS: dict[str, PaperResult] = {**TABLES, **FIGURES, _EXAMPLES.name: _EXAMPLES}
+_FORMER_NAMES = {"table-prices": "table-weighted"}  # names of version 0.1
 
 
 def paper_result(name: str) -> PaperResult:
-    """Return the table, figure or examples of that name.
+    """Return the table, figure or examples of that name. A former name is accepted with a warning.
 
-    Names of version 0.1 are accepted.
+    Raises:
+        UserError: There is no such table or figure.
     """
-    name = {"table-prices": "table-weighted"}.get(name, name)
-    if name not in RESULTS:
+    current = _FORMER_NAMES.get(name, name)
+    if current not in RESULTS:
         raise unknown_name_error("table or figure", name, RESULTS)
-    return RESULTS[name]
+    if current != name:
+        warn_renamed("table", name, current)
+    return RESULTS[current]

@@ -4,14 +4,14 @@ import warnings
 
 
 class RenamedWarning(UserWarning):
-    """A preset or setting was given under its former name."""
+    """A preset, setting or table was given under its former name."""
 
 
 def warn_renamed(kind: str, former: str, current: str) -> None:
-    """Warn in one line that a preset or setting has a new name.
+    """Warn in one line that a preset, setting or table has a new name.
 
     Args:
-        kind: "preset" or "setting".
+        kind: "preset", "setting" or "table".
         former: The name that was given.
         current: The present name.
     """
