@@ -14,7 +14,8 @@ MeasuredRun = RunFolder | ScoreFile
 EvaluatedSeeds = Sequence[tuple[MeasuredRun, Mapping[str, Any]]]  # seeds of a method, with metrics
 SeedsByMethod = Mapping[str, EvaluatedSeeds]
 
-_NOT_NUMERIC = {"name", "about", "paper", "training.seed"}  # fields that make no other method
+# Fields in which runs of one method may differ.
+_IGNORED_FIELDS = {"name", "about", "paper", "training.seed"}
 
 
 def describe_seed(run: MeasuredRun) -> int | str:
@@ -69,7 +70,8 @@ def describe_custom_method(
     reference = trained[0].experiment() if trained else preset(first.key)
     changed = _changed_settings(folder, reference)
     name = first.method if trained else first.key
-    sentence = f"{method} is {name} with another {', '.join(changed) or 'name'}."
+    exception = f", except {', '.join(changed)}" if changed else ""
+    sentence = f"{method} has the settings of {name}{exception}."
     if not any(path.partition(".")[0] == "data" for path in changed):
         return sentence
     return f"{sentence} Its data: {', '.join(_describe_measured_data(folder))}."
@@ -91,4 +93,4 @@ def _describe_measured_data(folder: RunFolder) -> list[str]:
 
 def _changed_settings(folder: RunFolder, other: Experiment) -> list[str]:
     changed = changed_fields(folder.experiment(), other)
-    return [path for path in changed if path not in _NOT_NUMERIC]
+    return [path for path in changed if path not in _IGNORED_FIELDS]

@@ -166,7 +166,8 @@ def _describe_run(
 ) -> list[str]:
     """Describe what the numbers of a run were measured on, and what happened to it."""
     notes, columns = [], set(table.columns.values())
-    label = f"{row.method}, seed {describe_seed(run)}"
+    seed = describe_seed(run)  # a number, or the name of a score file
+    label = f"{row.method}, {f'seed {seed}' if isinstance(seed, int) else seed}"
     for score in _score_names(table):
         remark = str(nested_value(metrics, f"{score}.estimator") or "").partition(REMARK)[2]
         notes += [f"{label}: {remark}."] if remark else []
@@ -244,7 +245,7 @@ def describe_missing(
     for name, path in columns.items():
         if look_up(metrics, path) is None:
             reasons.setdefault(_missing_reason(metrics, path), []).append(name)
-    return [f"{method}, no {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+    return [f"{method} has no {', '.join(names)}: {reason}." for reason, names in reasons.items()]
 
 
 def _missing_reason(metrics: Mapping[str, Any], path: str) -> str:

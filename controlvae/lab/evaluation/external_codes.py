@@ -67,9 +67,11 @@ class ScoreFile:
         return scores
 
     def describe(self) -> str:
-        """Return for example `20,000 of 20,000 examples, factors shape (no quantity), x`."""
+        """Return for example `20,000 of 20,000 examples, factors shape (unordered), x`."""
         scores = self.metrics()
-        factors = "none" if scores["factors"] == _NO_FACTORS else scores["factors"]
+        # Files of version 0.1 have the same mark, so their text is changed here only.
+        factors = scores["factors"].replace("(no quantity)", "(unordered)")
+        factors = "none" if factors == _NO_FACTORS else factors
         return f"{scores['examples']:,} of {scores['available']:,} examples, factors {factors}"
 
 
