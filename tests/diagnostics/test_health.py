@@ -244,3 +244,7 @@ def test_update_never_waits_for_the_device():
     meta = torch.zeros(4, 3, device="meta")
     for _ in range(3):
         health.update(meta, meta, kl=meta.sum(), reconstruction=meta.sum(), x=meta, output=meta)
+
+
+def test_null_kl_is_not_a_used_latent():
+    assert count_used_latents([3.0, None, 0.001]) == 1
