@@ -31,9 +31,8 @@ def test_bench_counts_sentences_in_tokens(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "tokens/s" in done.stdout
     responses = load_dataset(PRESETS["dialog-quick"].data).lengths[:, 1].double()
-    for line, what in zip(
-        json.loads(out.read_text())["results"], ("plain eager loop", "controlvae"), strict=True
-    ):
+    lines = json.loads(out.read_text())["results"]
+    for line, what in zip(lines, ("plain eager loop", "controlvae"), strict=True):
         assert (line["what"], line["pixels"]) == (what, None)
         assert line["tokens"] == pytest.approx(responses.mean().item())
         assert line["steps_per_second"] > 0
