@@ -90,14 +90,9 @@ def reproduce(
     if train:
         train_all(_create_runs(selected, assignments, path, seeds or _DEFAULT_SEEDS), options)
     found = _collect_runs(result, added, path, seeds)
-    evaluate_pending(
-        [folder for folders in found.values() for folder in folders],
-        options.device,
-        options.data_root,
-        options.display,
-        fid=fid,
-        iwae=_uses_metric(result, "iwae"),
-    )
+    folders = [folder for members in found.values() for folder in members]
+    where = (options.device, options.data_root, options.display)
+    evaluate_pending(folders, *where, fid=fid, iwae=_uses_metric(result, "iwae"))
     result = replace(result, rows=(*result.rows, *(Row(method, None) for method in added)))
     return _write_result(result, found, added, path, options)
 

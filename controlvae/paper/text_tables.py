@@ -88,9 +88,9 @@ TEXT_TABLES = (
         "Dis-n: distinct n-grams of all responses, a count that grows with their number (54,810 "
         "in the paper, ten per test context). PPL follows the paper: the words of a response "
         "given a code that has read it. It ignores the cost of the code, so it falls as the KL "
-        "rises. The other two perplexities include the code and the dialog act, and bound that "
-        "of the model from above. The paper's PPL is that of the validation split; these are of "
-        "the test set.",
+        "rises. The other two perplexities include the code and the dialog act, and are upper "
+        "bounds of the model's perplexity. The paper measured PPL on the validation split. Here "
+        "the test set is used.",
     ),
     PaperTable(
         "table-ptb",
@@ -119,8 +119,8 @@ TEXT_TABLES = (
         ),
         "Nats per sentence. Perplexities are per token: words and ends of sentences. The paper's "
         "curve is −(reconstruction + β·KL) with the last β, which training maximises. A β below "
-        "1 raises it, and it is not a bound; the ELBO has β = 1. Both perplexities bound that of "
-        "the model from above. IWAE uses fewer sentences, next to their ELBO. The mutual "
-        "information is its lower bound.",
+        "1 raises it, and it is not a bound. The ELBO has β = 1. Both perplexities are upper "
+        "bounds of the model's perplexity. IWAE uses fewer sentences, and the ELBO of the same "
+        "sentences is next to it. The mutual information is a lower bound.",
     ),
 )
