@@ -24,9 +24,6 @@ from controlvae.lab.plots.samples import make_sample_grid
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run
-from controlvae.paper.dialog_examples import write_examples
-from controlvae.paper.figures import paper_result
-from controlvae.paper.table_writer import write_table
 
 TALK = [
     {
@@ -305,31 +302,6 @@ def test_dialog_model_works_without_its_dialogs(tmp_path):
     refused = within("evaluate", place, "--device", "cpu", cwd=tmp_path)
     assert refused.returncode == 2
     assert "talk.jsonl" in refused.stderr.splitlines()[-1]
-
-
-def test_the_papers_table_and_examples_from_run_folders(tmp_path):
-    sample = {
-        "topic": "pets",
-        "context": ["A: a cat", "B: yes"],
-        "reference": "old | cat",
-        "responses": ["x|y", "z"],
-    }
-    runs = {}
-    for name, kl in (("dialog-control-25", 25.2), ("dialog-cost", 16.0)):
-        runs[name] = [RunFolder(tmp_path / name / "seed-1")]
-        runs[name][0].create(preset(name), "by hand")
-        dialog = {"distinct_1": 6_150, "paper_perplexity": 12.5, "samples": [sample]}
-        runs[name][0].metrics_file.write_text(
-            json.dumps({"step": 69_000, "kl": kl, "dialog": dialog})
-        )
-    table = write_table(paper_result("table-dialog"), runs, tmp_path)
-    assert "| ControlVAE (KL = 25) | 1 | 69,000 | 6150 (paper 6100 ± 60, +50) |" in table
-    assert "16.00 (paper 17.00, -1.00)" in table
-    assert "PPL falls as the KL rises" in table
-    shown = write_examples(paper_result("dialog-examples"), runs, tmp_path)
-    assert "| ControlVAE (KL = 25) | cost annealing |" in shown
-    assert r"| x\|y | x\|y |" in shown
-    assert "Not evaluated yet: ControlVAE (KL = 35), cyclical annealing." in shown
 
 
 def test_dialogs_and_their_model_go_together():
