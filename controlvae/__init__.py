@@ -26,7 +26,15 @@ if TYPE_CHECKING:  # for type checkers and editors
         TuningWarning,
     )
     from controlvae.simulation import Plant, simulate
-    from controlvae.tuning import advise, gain_bound, kp_limit, measure_target, target_range
+    from controlvae.tuning import (
+        advise,
+        elbo_cost,
+        gain_bound,
+        kp_limit,
+        measure_target,
+        target_for,
+        target_range,
+    )
 
 __version__ = "0.2.0"
 
@@ -48,9 +56,11 @@ _HOMES = {
     "Plant": "simulation",
     "simulate": "simulation",
     "advise": "tuning",
+    "elbo_cost": "tuning",
     "gain_bound": "tuning",
     "kp_limit": "tuning",
     "measure_target": "tuning",
+    "target_for": "tuning",
     "target_range": "tuning",
 }
 __all__ = [
@@ -74,6 +84,7 @@ __all__ = [
     "advise",
     "diagnostics",
     "distributions",
+    "elbo_cost",
     "gain_bound",
     "kp_limit",
     "lab",
@@ -83,6 +94,7 @@ __all__ = [
     "paper",
     "simulate",
     "simulation",
+    "target_for",
     "target_range",
     "tuning",
 ]

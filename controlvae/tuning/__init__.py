@@ -1,6 +1,7 @@
 """Choice of gains and targets: rules of the paper, and a search for the reachable KL."""
 
 from controlvae.laws.gain_rules import kp_limit
+from controlvae.tuning.elbo_cost import elbo_cost, target_for
 from controlvae.tuning.rules import Advice, TargetRange, advise, gain_bound, target_range
 from controlvae.tuning.target_search import measure_target
 
@@ -8,8 +9,10 @@ __all__ = [
     "Advice",
     "TargetRange",
     "advise",
+    "elbo_cost",
     "gain_bound",
     "kp_limit",
     "measure_target",
+    "target_for",
     "target_range",
 ]
