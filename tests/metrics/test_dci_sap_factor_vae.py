@@ -506,7 +506,7 @@ def test_evaluation_has_every_score_or_its_reason():
     assert best < 0.9
     means = torch.from_numpy(COPIED)
     factors = Factors(Examples.factor_names, FACTORS)
-    assert factors.among(np.arange(2)).names == ("x",)
+    assert factors.select(np.arange(2)).names == ("x",)
     unordered = factors._replace(unordered=factors.names)
     kinds = compute(means, torch.full_like(means, -6.0), unordered)
     assert {name for name, score in kinds.items() if "skipped" in score} == {

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from controlvae.paper.printed import TABLES
 
 from controlvae.lab.data.factors import Factors
 from controlvae.lab.evaluation.disentanglement import (
@@ -22,6 +21,7 @@ from controlvae.lab.evaluation.registry import (
     find_metric,
 )
 from controlvae.lab.runs.folder import nested_value
+from controlvae.paper.tables import TABLES
 
 EVALUATED = Path(__file__).parents[2] / "data" / "runs-0.1" / "evaluated" / "metrics.json"
 # Columns of paper tables that describe a metric and are not metrics themselves.

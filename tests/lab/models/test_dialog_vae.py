@@ -72,7 +72,7 @@ def test_padding_and_other_rows_change_nothing(talk, with_acts):
         alone = model.encode(x)
         assert torch.allclose(alone.mean, posterior.mean[row], atol=1e-5)
         assert torch.allclose(alone.prior.mean, posterior.prior.mean[row], atol=1e-5)
-        loss_alone = sequence_nll(model, z[row][None], x, alone.given)
+        loss_alone = sequence_nll(model, z[row][None], x, alone.context)
         assert torch.allclose(loss_alone, loss[row], atol=1e-3)
 
 
