@@ -9,9 +9,10 @@ import torch
 # Tiny networks gain nothing from a second thread, and lose a lot next to a busy process.
 torch.set_num_threads(1)
 
-# Folders and files whose tests train, start processes or need other frameworks.
+# Tests that train, start processes, compile or need other frameworks, by file and by name.
 SLOW = (
     "integrations/",
+    "lab/api/",
     "lab/bench/",
     "lab/dashboard/",
     "lab/engines/",
@@ -22,8 +23,10 @@ SLOW = (
     "lab/training/",
     "paper/",
     "test_docs.py",
+    "test_package.py",
     "test_release.py",
 )
+SLOW_NAMES = ("inductor", "interpreter", "rank", "light", "compiled")
 
 
 def pytest_addoption(parser):
@@ -34,7 +37,12 @@ def pytest_collection_modifyitems(config, items):
     if not config.getoption("--fast"):
         return
     tests = config.rootpath / "tests"
-    slow = [i for i in items if i.path.relative_to(tests).as_posix().startswith(SLOW)]
+    slow = [
+        item
+        for item in items
+        if item.path.relative_to(tests).as_posix().startswith(SLOW)
+        or any(name in item.name for name in SLOW_NAMES)
+    ]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in set(slow)]
 
