@@ -7,6 +7,8 @@ import difflib
 import shlex
 from collections.abc import Iterable
 
+_MAX_NAMES_SHOWN = 15  # in an error message
+
 
 class UserError(Exception):
     """Wrong name, value or file, or missing data. Exit status 2."""
@@ -43,5 +45,7 @@ def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> UserError:
     """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+    shown = ", ".join(names[:_MAX_NAMES_SHOWN])
+    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {shown}{more}"
     return UserError(f"no {kind} {name!r}; {hint}")

@@ -1,4 +1,4 @@
-"""Replay of recorded weights: the fitted schedule, and runs that use it."""
+"""Replay of recorded weights: the schedule through log windows, and runs that use it."""
 
 import json
 
@@ -82,11 +82,18 @@ def test_replay_smooths_noise(tmp_path, noise):
     assert np.mean(replayed / smooth) == pytest.approx(1, abs=noise / 10)
 
 
-def test_replay_follows_every_corner(tmp_path):
-    weights = np.interp(np.arange(3_000), np.arange(0, 3_001, 75), np.arange(41) % 2 * 3.0 + 1)
+def test_short_recordings_are_replayed_exactly(tmp_path):
+    weights = np.random.default_rng(0).uniform(1, 4, 120)
     weight = recorded_weight([recording(tmp_path, preset("shapes2d-quick"), weights)])
-    replayed = np.interp(500 * np.arange(3_000) + 250, weight.steps, weight.values)
-    np.testing.assert_allclose(replayed, weights, rtol=0.02)
+    np.testing.assert_array_equal(weight.steps, 500 * np.arange(120) + 250)
+    np.testing.assert_array_equal(weight.values, weights)
+
+
+def test_long_recordings_keep_their_ends(tmp_path):
+    weights = np.random.default_rng(0).uniform(1, 4, 3_000)
+    weight = recorded_weight([recording(tmp_path, preset("shapes2d-quick"), weights)])
+    assert (weight.values[0], weight.values[-1]) == (weights[0], weights[-1])
+    assert (weight.steps[0], weight.steps[-1]) == (250, 500 * 3_000 - 250)
 
 
 def test_short_recordings_warn_and_other_terms_are_refused(tmp_path):
