@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from controlvae.laws.backend import FLOATS
-from controlvae.laws.base import Law
+from controlvae.laws.base import Feedback, Law
 from controlvae.laws.states import read_signals
 
 # Smaller weights act like this one: the code of a model without a KL term is finite.
@@ -153,6 +153,11 @@ def simulate(
         raise ValueError(
             f"law must control the KL, but {type(law).__name__} controls the reconstruction; "
             "a plant models the KL only"
+        )
+    if isinstance(law, Feedback) and law.direction == "inverse":
+        raise ValueError(
+            "law must have direction='direct', got 'inverse'; a plant models a KL, which falls as "
+            "its weight rises"
         )
     if steps < 1 or log_every < 1:
         raise ValueError(f"steps and log_every must be at least 1, got {steps} and {log_every}")

@@ -23,6 +23,7 @@ class Backend(Protocol):
 
     def sigmoid(self, x: Value, /) -> Value: ...
     def exp(self, x: Value, /) -> Value: ...
+    def log(self, x: Value, /) -> Value: ...
     def floor(self, x: Value, /) -> Value: ...
     def clip(self, x: Value, low: float, high: float) -> Value: ...
     def where(self, condition: Value, yes: Value, no: Value) -> Value: ...
@@ -43,6 +44,7 @@ class Floats:
 
     floor = staticmethod(math.floor)
     exp = staticmethod(math.exp)
+    log = staticmethod(math.log)
 
     @staticmethod
     def clip(x: float, low: float, high: float) -> float:
@@ -63,6 +65,7 @@ class Tensors:
     sigmoid = staticmethod(torch.sigmoid)
     floor = staticmethod(torch.floor)
     exp = staticmethod(torch.exp)
+    log = staticmethod(torch.log)
 
     @staticmethod
     def clip(x: Tensor, low: float, high: float) -> Tensor:

@@ -2,17 +2,23 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 
 from controlvae.laws.backend import FLOATS, TENSORS, Backend, Value, widest_float
+from controlvae.laws.checks import (
+    LARGEST_MEASUREMENT,
+    AntiWindup,
+    Constraint,
+    Direction,
+    check_bounds,
+    check_choice,
+    check_decay,
+    check_gains,
+    check_set_point,
+)
 from controlvae.laws.states import IntegralState, ScheduleState
-
-AntiWindup = Literal["conditional", "algorithm1", "freeze", "none"]
-
-# Larger measurements are skipped like NaN, so that sums of usable ones stay finite.
-LARGEST_MEASUREMENT = 1e30
 
 
 class Law(ABC):
@@ -35,7 +41,8 @@ class Law(ABC):
 
         Args:
             state: State before the measurement. It is not modified.
-            measured: Measurement in nats per example, of the same kind and shape as the state.
+            measured: Measurement in the unit of the target (nats per example for a KL), of the
+                same kind and shape as the state.
             xp: Operations for this kind of values.
         """
 
@@ -97,14 +104,23 @@ class Measurement(NamedTuple):
     usable: Value  # false for NaN and infinity
     measured: Value  # after the moving average
     target: Value
-    error: Value  # target - measured
+    error: Value  # sign * (target - measured): the weight must fall while it is positive
 
 
 class Feedback(Law):
     """Law that compares a measurement with its set point and keeps β in [beta_min, beta_max].
 
-    Subclasses compute their terms. Measuring, anti-windup and clamping are the same for all laws
-    and live here.
+    Subclasses compute their terms. Measuring, direction, anti-windup and clamping are the same for
+    all laws and live here.
+
+    A law with `direction="direct"` controls a quantity that falls as its weight rises, such as a
+    KL. `direction="inverse"` is for a quantity that grows with its weight, such as an entropy with
+    its bonus.
+
+    A law with `constraint="equal"` holds the set point. With `"at_most"` or `"at_least"` the weight
+    rests at one of its bounds while the constraint holds, and leaves the bound while it is
+    violated. This is complementary slackness: the law itself is the same, and only the bound is
+    particular.
     """
 
     state_type: ClassVar[type[Any]] = IntegralState
@@ -116,6 +132,44 @@ class Feedback(Law):
     beta_init: float | None
     anti_windup: AntiWindup
     ema: float
+    # A law of a user may leave these two out.
+    direction: Direction = "direct"
+    constraint: Constraint = "equal"
+
+    @classmethod
+    def at_most(cls, target: Target, **settings: Any) -> Self:
+        """Return the law for the constraint measured <= target.
+
+        >>> LagrangeMultiplier.at_most(3.0).constraint
+        'at_most'
+        """
+        return cls(target=target, constraint="at_most", **settings)  # type: ignore[call-arg]
+
+    @classmethod
+    def at_least(cls, target: Target, **settings: Any) -> Self:
+        """Return the law for the constraint measured >= target.
+
+        >>> LagrangeMultiplier.at_least(3.0, direction="inverse").resting_bound
+        'beta_min'
+        """
+        return cls(target=target, constraint="at_least", **settings)  # type: ignore[call-arg]
+
+    @property
+    def sign(self) -> float:
+        """1 if the measured quantity falls as its weight rises, -1 if it grows with it."""
+        return 1.0 if self.direction == "direct" else -1.0
+
+    @property
+    def resting_bound(self) -> Literal["beta_min", "beta_max"] | None:
+        """Bound at which β rests while a one-sided constraint holds. None for an equality."""
+        if self.constraint == "equal":
+            return None
+        rests_low = (self.constraint == "at_most") == (self.direction == "direct")
+        return "beta_min" if rests_low else "beta_max"
+
+    def signed_error(self, target: Value, measured: Value) -> Value:
+        """Return sign * (target - measured), which is positive while the weight must fall."""
+        return target - measured if self.direction == "direct" else measured - target
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -138,7 +192,7 @@ class Feedback(Law):
         return self.ema
 
     def sense(self, state: Any, measured: Value, xp: Backend) -> Measurement:
-        """Return the averaged measurement and the error e(t) = v(t) - measured(t).
+        """Return the averaged measurement and the signed error, ±(v(t) - measured(t)).
 
         Args:
             state: State before the measurement.
@@ -152,7 +206,7 @@ class Feedback(Law):
             measured = xp.where(state.measured_count > 0, average, measured)
         target = self.target_at(state.step + 1, xp)
         target = xp.where(state.target_fixed > 0, state.target, target)
-        return Measurement(usable, measured, target, target - measured)
+        return Measurement(usable, measured, target, self.signed_error(target, measured))
 
     def combine(
         self,
@@ -193,6 +247,22 @@ class Feedback(Law):
             integral = xp.where(outward, state.integral, integral)
         return unclamped, integral
 
+    def project(self, integral: Value, proportional: Value, xp: Backend) -> tuple[Value, Value]:
+        """Return β before clamping, and the integral with which β lies within its bounds.
+
+        Projection moves a weight that would leave its bounds onto the bound, and anti-windup by
+        `combine` rejects the whole increment. In the velocity form of a PI law, projection is
+        anti-windup already.
+
+        Args:
+            integral: Integral term that includes the present error.
+            proportional: Proportional term.
+            xp: Operations for this kind of values.
+        """
+        unclamped = self.beta_min + proportional + integral
+        excess = unclamped - xp.clip(unclamped, self.beta_min, self.beta_max)
+        return unclamped, integral - excess
+
     def commit(
         self, state: Any, now: Measurement, unclamped: Value, terms: tuple[Value, ...], xp: Backend
     ) -> Any:
@@ -205,13 +275,15 @@ class Feedback(Law):
             terms: Fields of the state after the eight common ones: the integral and further terms.
             xp: Operations for this kind of values.
         """
+        # States hold target - measured in both directions, as logs and `stats` show it.
+        error = now.error if self.direction == "direct" else now.target - now.measured
         after = self.state_type(
             state.step + 1,
             state.measured_count + 1,
             state.target_fixed,
             now.target,
             now.measured,
-            now.error,
+            error,
             unclamped,
             xp.clip(unclamped, self.beta_min, self.beta_max),
             *terms,
@@ -223,7 +295,7 @@ class Feedback(Law):
 
         Args:
             state: State to change. It is not modified.
-            target: New set point in nats per example.
+            target: New set point in the unit of the measurement.
             xp: Operations for this kind of values.
         """
         error = xp.where(state.measured_count > 0, target - state.measured, state.error)
@@ -240,30 +312,32 @@ class Feedback(Law):
 
     def check_target(self, target: Target) -> None:
         """Raise if this law cannot control to the set point."""
-        check_set_point(target, signed=self.controls_reconstruction)
+        check_set_point(target)
 
     def check(self, **gains: float) -> None:
         """Raise if a setting cannot work. The message contains the value received."""
         self.convert_target()
-        for name, gain in gains.items():
-            if not (math.isfinite(gain) and gain >= 0):
-                raise ValueError(
-                    f"{name} must be zero or positive, got {gain}; the law has the minus sign"
-                )
-        low, high, start = self.beta_min, self.beta_max, self.beta_init
-        if not (math.isfinite(low) and low <= high):
+        self.check_constraint()
+        check_gains(gains)
+        check_bounds(self.beta_min, self.beta_max, self.beta_init)
+        check_choice("anti_windup", self.anti_windup, AntiWindup)
+        check_decay("ema", self.ema)
+        if self.constraint != "equal" and self.anti_windup != "conditional":
             raise ValueError(
-                f"beta_min must be finite and at most beta_max, got beta_min={low}, beta_max={high}"
+                f"constraint={self.constraint!r} needs anti_windup='conditional', got "
+                f"{self.anti_windup!r}: the integral would wind up while the weight rests"
             )
-        if start is not None and not (low <= start <= high and math.isfinite(start)):
-            raise ValueError(f"beta_init must be a number in [{low}, {high}], got {start}")
-        if self.anti_windup not in get_args(AntiWindup):
-            modes = ", ".join(get_args(AntiWindup))
-            raise ValueError(f"anti_windup must be one of {modes}, got {self.anti_windup!r}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(
-                f"ema must lie in [0, 1), got {self.ema}; 0 is off, 0.9 averages about ten steps"
-            )
+
+    def check_constraint(self) -> None:
+        """Raise if direction or constraint is unknown, and make the resting bound finite.
+
+        An infinite `beta_max` at which the weight would rest becomes `beta_init`, or 1 without it.
+        """
+        check_choice("direction", self.direction, Direction)
+        check_choice("constraint", self.constraint, Constraint)
+        if self.resting_bound == "beta_max" and math.isinf(self.beta_max):
+            start = max(1.0, self.beta_min) if self.beta_init is None else self.beta_init
+            object.__setattr__(self, "beta_max", start)
 
 
 class ProportionalFeedback(Feedback):
@@ -289,32 +363,3 @@ class ProportionalFeedback(Feedback):
             proportional=xp.where(was_measured, term, state.proportional),
             integral=xp.where(was_measured, integral, state.integral),
         )
-
-
-def check_set_point(target: Target, *, signed: bool = False, zero: bool = False) -> None:
-    """Raise unless a target is a positive number of nats, or a schedule of positive numbers.
-
-    Args:
-        target: Set point or schedule.
-        signed: Accept negative numbers; the log-likelihood of a density may be negative.
-        zero: Accept zero.
-    """
-    try:
-        ends = (
-            (target.min_value(), target.max_value())
-            if isinstance(target, Schedule)
-            else (target, target)
-        )
-        lowest, highest = (None if isinstance(end, str | bool) else float(end) for end in ends)
-    except (TypeError, ValueError, RuntimeError):  # None, a list, a vector
-        lowest = highest = None
-    if lowest is None or highest is None:
-        raise TypeError(
-            "target must be a number of nats, or a schedule such as "
-            f"Linear(1.0, 18.0, steps=1000), got {target!r}"
-        )
-    floor = -LARGEST_MEASUREMENT if signed else 0
-    if not ((lowest > floor or (zero and lowest == 0)) and highest < LARGEST_MEASUREMENT):
-        expected = "a finite number" if signed else "zero or positive" if zero else "positive"
-        expected += f" and below {LARGEST_MEASUREMENT:g}" if highest >= LARGEST_MEASUREMENT else ""
-        raise ValueError(f"target must be {expected}, got {target}; it is in nats per example")

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controlvae.laws.backend import TENSORS, Backend, Value
-from controlvae.laws.base import AntiWindup, ProportionalFeedback, Target, check_set_point
+from controlvae.laws.base import (
+    AntiWindup,
+    Constraint,
+    Direction,
+    ProportionalFeedback,
+    Target,
+)
+from controlvae.laws.checks import check_decay
 from controlvae.laws.states import PIState
 
 
@@ -20,9 +27,13 @@ class Capacity(ProportionalFeedback):
     raise C from 0 to 15 or 25 nats and use γ = 100 or 1,000.
 
     Args:
-        target: Capacity C in nats per example, or a schedule. It may be zero.
+        target: Capacity C in the unit of the measurement (nats per example for a KL), or a
+            schedule.
         gamma: Magnitude of the weight.
         ema: Decay of a moving average over measurements; 0 is off.
+        direction: "direct" if the measurement falls as its weight rises, "inverse" if it grows.
+        constraint: "equal", or "at_most" for the penalty γ max(KL - C, 0), or "at_least" for
+            γ max(C - KL, 0). The weight is zero while the constraint holds.
 
     >>> control = Controller(Capacity(target=Linear(0.0, 25.0, steps=100_000), gamma=100.0))
     >>> control.step(3.0)  # the KL is above C(1): the penalty pushes it down
@@ -32,6 +43,8 @@ class Capacity(ProportionalFeedback):
     target: Target
     gamma: float = 100.0
     ema: float = 0.0
+    direction: Direction = "direct"
+    constraint: Constraint = "equal"
 
     state_type = PIState
     beta_init: ClassVar[float | None] = 0.0  # type: ignore[misc]
@@ -39,18 +52,18 @@ class Capacity(ProportionalFeedback):
 
     def __post_init__(self) -> None:
         self.convert_target()
+        self.check_constraint()
         if not (math.isfinite(self.gamma) and self.gamma > 0):
             raise ValueError(f"gamma must be positive, got {self.gamma}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema must lie in [0, 1), got {self.ema}")
+        check_decay("ema", self.ema)
 
     @property
     def beta_min(self) -> float:  # type: ignore[override]
-        return -self.gamma
+        return 0.0 if self.resting_bound == "beta_min" else -self.gamma
 
     @property
     def beta_max(self) -> float:  # type: ignore[override]
-        return self.gamma
+        return 0.0 if self.resting_bound == "beta_max" else self.gamma
 
     def update(self, state: PIState, measured: Value, xp: Backend = TENSORS) -> PIState:
         now = self.sense(state, measured, xp)
@@ -64,16 +77,13 @@ class Capacity(ProportionalFeedback):
 
         Args:
             state: State to change. It is not modified.
-            target: New capacity in nats per example.
+            target: New capacity in the unit of the measurement.
             xp: Operations for this kind of values.
         """
         moved: PIState = super().retarget(state, target, xp)
         return moved._replace(integral=state.integral)
 
-    def check_target(self, target: Target) -> None:
-        check_set_point(target, zero=True)
-
     def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
-        error = target - measured
+        error = self.signed_error(target, measured)
         below_or_equal = xp.where(error > 0, -self.gamma + 0 * error, 0 * error)
         return xp.where(error < 0, self.gamma + 0 * error, below_or_equal)

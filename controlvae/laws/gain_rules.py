@@ -31,7 +31,8 @@ def kp_limit(target: float, epsilon: float = 1e-3) -> float:
 def warn_about_gains(target: Target, kp: float, ki: float, beta_min: float) -> None:
     """Warn if the gains of a PI law are outside the paper's rules.
 
-    A residual proportional term below `beta_min` does no harm and gives no warning.
+    The rules are about a KL, so set points of zero or below give no warning. Neither does a
+    residual proportional term below `beta_min`, which does no harm.
 
     Args:
         target: Set point or schedule.
@@ -40,6 +41,8 @@ def warn_about_gains(target: Target, kp: float, ki: float, beta_min: float) -> N
         beta_min: Smallest weight.
     """
     lowest = target.min_value() if isinstance(target, Schedule) else target
+    if lowest <= 0:
+        return
     limit = kp_limit(lowest)
     if kp > limit and (floor := kp / (1 + math.exp(lowest))) > beta_min:
         _warn(

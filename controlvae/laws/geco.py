@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controlvae.laws.backend import TENSORS, Backend, Value
-from controlvae.laws.base import Target
+from controlvae.laws.base import Constraint, Direction, Target
 from controlvae.laws.log_domain import LogDomainFeedback
 from controlvae.laws.states import IntegralState
 
@@ -32,6 +32,10 @@ class Geco(LogDomainFeedback):
         beta_max: Largest weight.
         beta_init: Initial weight.
         ema: Weight of the past in the moving average.
+        direction: "inverse": the reconstruction error grows with the weight β of the KL. "direct"
+            returns the multiplier λ itself, to weight the reconstruction.
+        constraint: "equal", or "at_most" or "at_least": the weight then rests at a bound while the
+            constraint holds.
 
     >>> law = Geco(target=220.0)
     >>> state = law.update(law.init(), torch.tensor(10_220.0))
@@ -45,6 +49,8 @@ class Geco(LogDomainFeedback):
     beta_max: float = float("inf")
     beta_init: float = 1.0
     ema: float = 0.99
+    direction: Direction = "inverse"
+    constraint: Constraint = "equal"
 
     controls_reconstruction: ClassVar[bool] = True
 
@@ -53,6 +59,6 @@ class Geco(LogDomainFeedback):
 
     def update(self, state: IntegralState, measured: Value, xp: Backend = TENSORS) -> IntegralState:
         now = self.sense(state, measured, xp)
-        integral = state.integral + self.alpha * now.error
+        integral = state.integral - self.alpha * now.error
         unclamped, integral = self.combine(state, now, xp, integral)
         return self.commit(state, now, unclamped, (integral,), xp)

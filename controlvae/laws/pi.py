@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controlvae.laws.backend import TENSORS, Backend, Value
-from controlvae.laws.base import AntiWindup, ProportionalFeedback, Target
+from controlvae.laws.base import (
+    AntiWindup,
+    Constraint,
+    Direction,
+    ProportionalFeedback,
+    Target,
+)
 from controlvae.laws.gain_rules import TuningWarning, warn_about_gains
 from controlvae.laws.schedules import Staircase
 from controlvae.laws.states import PIState
@@ -23,8 +29,8 @@ class PI(ProportionalFeedback):
     Shao et al., *ControlVAE: Tuning, Analytical Properties, and Performance Analysis*, Algorithm 1.
 
     Args:
-        target: Set point in nats per example, or a schedule such as
-            `Staircase(0.5, 18, 0.15, every=5_000)`.
+        target: Set point in the unit of the measurement (nats per example for a KL), or a schedule
+            such as `Staircase(0.5, 18, 0.15, every=5_000)`.
         kp: Proportional gain, zero or positive. The proportional term lies between 0 and `kp`.
         ki: Integral gain, zero or positive.
         beta_min: Smallest weight, and the offset of the output.
@@ -36,6 +42,9 @@ class PI(ProportionalFeedback):
             `"freeze"`: while the last unclamped β was out of bounds, which can hold for ever.
             `"none"`: never.
         ema: Decay of a moving average over measurements; 0 is off, 0.9 averages about ten steps.
+        direction: "direct" if the measurement falls as its weight rises, "inverse" if it grows.
+        constraint: "equal", or "at_most" or "at_least": the weight then rests at a bound while the
+            constraint holds.
 
     >>> law = PI(target=18.0)
     >>> state = law.update(law.init(), torch.tensor(25.0))
@@ -51,12 +60,15 @@ class PI(ProportionalFeedback):
     beta_init: float | None = None
     anti_windup: AntiWindup = "conditional"
     ema: float = 0.0
+    direction: Direction = "direct"
+    constraint: Constraint = "equal"
 
     state_type = PIState
 
     def __post_init__(self) -> None:
         self.check(kp=self.kp, ki=self.ki)
-        warn_about_gains(self.target, self.kp, self.ki, self.beta_min)
+        if self.direction == "direct":  # the rules are about a KL
+            warn_about_gains(self.target, self.kp, self.ki, self.beta_min)
 
     def update(self, state: PIState, measured: Value, xp: Backend = TENSORS) -> PIState:
         now = self.sense(state, measured, xp)  # lines 5-6: sample the KL, e(t) = v - KL(t)
@@ -66,7 +78,7 @@ class PI(ProportionalFeedback):
         return self.commit(state, now, unclamped, (i, p), xp)  # lines 18-19: clamp
 
     def proportional(self, target: Value, measured: Value, xp: Backend) -> Value:
-        return self.kp * xp.sigmoid(measured - target)
+        return self.kp * xp.sigmoid(self.signed_error(measured, target))  # of the negative error
 
     @classmethod
     def paper(cls, task: Task, target: Target | None = None) -> "PI":

@@ -21,7 +21,7 @@ class ScheduleState(NamedTuple):
 
 
 class IntegralState(NamedTuple):
-    """State of `LagrangeMultiplier` and `Geco`, which have integral action alone."""
+    """State of laws with integral action alone: `LagrangeMultiplier`, `Geco`, `AdaptiveKL`."""
 
     step: Value  # number of updates, the paper's t
     measured_count: Value  # number of usable measurements; NaN and infinity are not counted
@@ -35,7 +35,7 @@ class IntegralState(NamedTuple):
 
 
 class PIState(NamedTuple):
-    """State of `PI`, and of `Capacity`, whose integral is constant."""
+    """State of `PI`, `NuPI` and `IncrementalPI`, and of `Capacity`, whose integral is constant."""
 
     step: Value
     measured_count: Value
@@ -66,7 +66,7 @@ class PIDState(NamedTuple):
 
 
 class AutoState(NamedTuple):
-    """State of `Auto`, which also estimates the noise of the measurements."""
+    """State of `Auto`, which also estimates noise, speed and the last good level of log β."""
 
     step: Value
     measured_count: Value
@@ -80,6 +80,31 @@ class AutoState(NamedTuple):
     proportional: Value = 0.0
     last_measurement: Value = 0.0  # last usable measurement, before the moving average
     relative_variance: Value = 0.0  # variance of measurements divided by their squared mean
+    slow_average: Value = 0.0  # average of measurements over at least 40 batches
+    approach_steps: Value = 0.0  # steps since the error last changed its sign or the target moved
+    near_steps: Value = 0.0  # steps since the error last was large
+    side: Value = 0.0  # sign of the error of this approach, 0 before the first
+    speed: Value = 0.0  # highest speed seen, as change of the log ratio per step
+    anchor: Value = 0.0  # log β at which the target was last held
+    anchor_target: Value = 0.0  # that target, 0 if none was held yet
+    useful_integral: Value = 0.0  # integral at which the approach last became faster
+    best_progress: Value = 0.0  # highest progress of the approach, as decrease of the log ratio
+
+
+class LogLagrangeState(NamedTuple):
+    """State of `LogLagrange`, with the two moments of Adam."""
+
+    step: Value
+    measured_count: Value
+    target_fixed: Value
+    target: Value
+    measured: Value
+    error: Value
+    unclamped_beta: Value
+    beta: Value
+    integral: Value
+    first_moment: Value = 0.0  # moving average of the error
+    second_moment: Value = 0.0  # moving average of the squared error
 
 
 class Signals(NamedTuple):

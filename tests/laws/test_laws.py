@@ -13,6 +13,7 @@ import torch
 import twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_traces import assert_law_agrees, random_trace
 
 import controlvae as cv
 
@@ -69,7 +70,7 @@ CASES = [
             lambda trace, v=v, reach_in=reach_in: twin.auto(trace, v, reach_in, 1e-3, 2.0, 0.5),
         )
         for target, v in [(RAMP, twin.staircase(0.5, 18.0, 0.15, 7)), (30.0, lambda t: 30.0)]
-        for reach_in in (250, None)
+        for reach_in in (250,)
     ),
     (cv.Geco(18.0, alpha=2e-3), lambda trace: twin.geco(trace, 18.0, 2e-3, 1.0, 0.99)),
     # The negative log-likelihood of a density may be negative.
@@ -93,33 +94,14 @@ CASES = [
     (RAMP, lambda trace: [twin.staircase(0.5, 18.0, 0.15, 7)(t + 1) for t in range(len(trace))]),
 ]
 FEEDBACK = [law for law, _ in CASES if isinstance(law, cv.laws.Feedback)]
-
-
-def random_trace(seed, length=300):
-    """Return a KL that starts near zero, overshoots and fluctuates, with unusable values in it."""
-    random_numbers = random.Random(seed)
-    values = [random_numbers.uniform(0, 2) for _ in range(length // 3)] + [
-        random_numbers.uniform(0, 60) for _ in range(length)
-    ]
-    for _ in range(6):
-        values[random_numbers.randrange(1, len(values))] = random_numbers.choice(
-            [math.nan, math.inf, -math.inf]
-        )
-    return values
+FEEDBACK += [cv.Auto(30.0, None, 1e-3, 2.0, 0.5), cv.Auto(RAMP)]
 
 
 @pytest.mark.parametrize(
     ("law", "reference"), CASES, ids=lambda x: repr(x) if isinstance(x, cv.laws.Law) else ""
 )
 def test_law_agrees_with_its_twin(law, reference):
-    for seed in range(2):
-        trace = random_trace(seed)
-        expected = reference(trace)
-        by_float, by_tensor = cv.Controller(law), cv.Controller(law)
-        floats = [by_float.step(x) for x in trace]
-        assert floats == pytest.approx(expected, rel=1e-12, abs=1e-12)
-        tensors = [by_tensor.step(torch.tensor(x, dtype=torch.float64)) for x in trace]
-        assert torch.stack(tensors).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert_law_agrees(law, reference)
 
 
 def test_integral_action_is_the_lagrange_multiplier():
@@ -189,7 +171,7 @@ def test_auto_reaches_its_target_in_any_units(latents, target, scale, reach_in):
         [statistics.fmean(trace[k : k + 50]) for k in range(0, 6_000, 50)], target
     )
     # To 2 %, from an initial weight that may be three orders of magnitude off.
-    assert response.settling_time * 50 <= 2 * (reach_in or 600)
+    assert response.settling_time * 50 <= (2 * reach_in if reach_in else 1_500)
     assert abs(response.steady_state_error) < 0.005
 
 
@@ -250,19 +232,28 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
     mode=st.sampled_from(MODES),
     ema=st.floats(0, 0.99),
     trace=st.lists(numbers, min_size=1, max_size=60),
-    kind=st.sampled_from(["pi", "pid", "lagrange", "geco"]),
+    kind=st.sampled_from(
+        ["pi", "pid", "lagrange", "projected", "nupi", "incremental", "geco", "adaptive", "log"]
+    ),
+    direction=st.sampled_from(["direct", "inverse"]),
 )
 def test_beta_stays_in_bounds_and_state_stays_finite(
-    target, kp, ki, kd, low, width, mode, ema, trace, kind
+    target, kp, ki, kd, low, width, mode, ema, trace, kind, direction
 ):
-    low = abs(low) + 1e-3 if kind == "geco" else low
+    low = abs(low) + 1e-3 if kind in ("geco", "adaptive", "log") else low
     high = low + width
     law = {
         "pi": lambda: cv.PI(target, kp, ki, low, high, None, mode, ema),
         "pid": lambda: cv.PID(target, kp, ki, kd, low, high, None, mode, ema),
         "lagrange": lambda: cv.LagrangeMultiplier(target, ki, low, high, None, mode, ema),
+        "projected": lambda: cv.LagrangeMultiplier(target, ki, low, high, ema=ema, projected=True),
+        "nupi": lambda: cv.NuPI(target, kp, ki, ema, low, high),
+        "incremental": lambda: cv.IncrementalPI(target, kp, ki, low, high, low, ema),
         "geco": lambda: cv.Geco(target, ki, low, high, low, ema),
+        "adaptive": lambda: cv.AdaptiveKL(target, 500, 64, low, high, low, ema),
+        "log": lambda: cv.LogLagrange(target, ki, low, high, low, ema=ema),
     }[kind]()
+    law = replace(law, direction=direction)
     by_float, by_tensor = cv.Controller(law), cv.Controller(law)
     for x in trace:
         beta = by_float.step(x)
@@ -357,8 +348,8 @@ def test_gains_inside_the_rules_do_not_warn():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: cv.PI(target=-1.0), "target must be positive, got -1.0"),
-        (lambda: cv.PI(target=math.nan), "target must be positive"),
+        (lambda: cv.PI(target=math.nan), "target must be a finite number"),
+        (lambda: cv.Auto(target=0.0), "target must not be zero"),
         (lambda: cv.PI(target=18.0, ki=-0.001), "ki must be zero or positive, got -0.001"),
         (lambda: cv.PI(target=18.0, beta_min=2.0), "beta_min=2.0, beta_max=1.0"),
         (lambda: cv.PI(target=18.0, beta_init=7.0), "beta_init"),
