@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors
     from controlvae import diagnostics, distributions, lab, laws, metrics, paper, simulation, tuning
+    from controlvae.certificate import Certificate, speed_limit
     from controlvae.controller import Controller
+    from controlvae.controllers import Controllers
     from controlvae.diagnostics.health import Health
+    from controlvae.errors import ControlWarning
     from controlvae.laws import (
         PI,
         PID,
+        AdaptiveKL,
         Auto,
         Capacity,
         Constant,
         Cyclical,
         Geco,
+        IncrementalPI,
         LagrangeMultiplier,
         Linear,
+        LogLagrange,
+        NuPI,
         Points,
         Sigmoid,
         Staircase,
@@ -51,10 +58,14 @@ _MODULES = (
 )
 # Module of each public name. All other public names are laws.
 _HOMES = {
+    "Certificate": "certificate",
+    "ControlWarning": "errors",
     "Controller": "controller",
+    "Controllers": "controllers",
     "Health": "diagnostics.health",
     "Plant": "simulation",
     "simulate": "simulation",
+    "speed_limit": "certificate",
     "advise": "tuning",
     "elbo_cost": "tuning",
     "gain_bound": "tuning",
@@ -66,15 +77,22 @@ _HOMES = {
 __all__ = [
     "PI",
     "PID",
+    "AdaptiveKL",
     "Auto",
     "Capacity",
+    "Certificate",
     "Constant",
+    "ControlWarning",
     "Controller",
+    "Controllers",
     "Cyclical",
     "Geco",
     "Health",
+    "IncrementalPI",
     "LagrangeMultiplier",
     "Linear",
+    "LogLagrange",
+    "NuPI",
     "Plant",
     "Points",
     "Sigmoid",
@@ -94,6 +112,7 @@ __all__ = [
     "paper",
     "simulate",
     "simulation",
+    "speed_limit",
     "target_for",
     "target_range",
     "tuning",

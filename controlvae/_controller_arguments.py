@@ -1,4 +1,4 @@
-"""Validation of the arguments of a controller: its laws and its set points."""
+"""Validation of the arguments of a controller: laws, set points and measurements."""
 
 from collections.abc import Sequence
 
@@ -22,14 +22,36 @@ def expand_laws(law: Law | Sequence[Law], models: int | None) -> tuple[Law, ...]
     return (law,) * models if isinstance(models, int) else (law,)
 
 
-def read_targets(target: float | Tensor, laws: Sequence[Law]) -> Tensor:
+def count_models(
+    models: int | None, groups: int | None, targets: Sequence[float] | Tensor | None
+) -> int | None:
+    """Return the number of models, which `groups` and the length of `targets` give as well.
+
+    Args:
+        models: Number of models, or None.
+        groups: Number of controlled terms of one model, or None.
+        targets: Set point of each, or None.
+    """
+    counts = {"models": models, "groups": groups}
+    if targets is not None:
+        if isinstance(targets, str) or not hasattr(targets, "__len__"):
+            raise TypeError(f"targets must be a sequence with one number each, got {targets!r}")
+        counts["the length of targets"] = len(targets)
+    received = {name: count for name, count in counts.items() if count is not None}
+    if len(set(received.values())) > 1:
+        text = ", ".join(f"{name}={count}" for name, count in received.items())
+        raise ValueError(f"models, groups and targets must give the same number, got {text}")
+    return next(iter(received.values()), None)
+
+
+def read_targets(target: float | Sequence[float] | Tensor, laws: Sequence[Law]) -> Tensor:
     """Return the set point of each law as float64, after validation by the law."""
     for law in laws:
         if not isinstance(law, Feedback):
             raise ValueError(f"{law} is open-loop and has no target to set")
     if isinstance(target, Law | str):
         raise TypeError(
-            f"target must be a number of nats, got {target!r}; pass a schedule to the law instead"
+            f"target must be a number, got {target!r}; pass a schedule to the law instead"
         )
     values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
     if values.dim() > 1 or values.numel() not in (1, len(laws)):
@@ -42,3 +64,19 @@ def read_targets(target: float | Tensor, laws: Sequence[Law]) -> Tensor:
         assert isinstance(law, Feedback)
         law.check_target(value)
     return values
+
+
+def check_measured(measured: Tensor, models: int | None) -> None:
+    """Raise unless a measurement is a floating-point scalar, or a vector with one per model."""
+    shape = () if models is None else (models,)
+    if not measured.is_floating_point():
+        raise TypeError(
+            f"measured must be a floating-point tensor, got {measured.dtype}: "
+            "the weight is returned in its dtype"
+        )
+    if measured.shape != shape:
+        raise ValueError(
+            f"measured must have shape {shape}, got {tuple(measured.shape)}: sum the KL over "
+            "the latents and average it over the batch; for several models at once, build "
+            "Controller(law, models=N)"
+        )

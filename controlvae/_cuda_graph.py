@@ -25,6 +25,7 @@ class GraphKey(NamedTuple):
     last: bool  # this micro-batch ends the optimiser step, even if the window is not full
     accumulate: int  # micro-batches per optimiser step
     delayed: bool  # return the weight of the previous step
+    folds: bool = False  # the monitor's block of measurements may be full
 
 
 # Updates the state in place by a measurement and returns the weight.

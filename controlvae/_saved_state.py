@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from controlvae.laws.base import Law
-from controlvae.laws.states import LEGACY_FIELDS
+from controlvae.laws.states import LEGACY_FIELDS, AutoState
 
 PENDING_FIELDS = ("pending_sum", "pending_count")
-# Fields that states saved by early versions lack.
-_OPTIONAL_FIELDS = {"last_measurement", "relative_variance"}
+MONITOR_PREFIX = "monitor_"  # of the fields of a monitor, which the law does not need
+# Fields that states saved by early versions lack, and the fields that give their first values.
+_FIRST_VALUES = {"slow_average": "measured", "anchor": "integral", "useful_integral": "integral"}
+_OPTIONAL_FIELDS = {"last_measurement", "relative_variance", *AutoState._fields[12:]}
 _KNOWN_FIELDS = {*LEGACY_FIELDS.values(), *PENDING_FIELDS, "law"}
 
 
@@ -40,7 +42,18 @@ def read_saved_state(
     Raises:
         ValueError: If fields are missing or unknown, or the shape or the kind of law differs.
     """
-    saved = {LEGACY_FIELDS.get(name, name): value for name, value in saved.items()}
+    saved = {
+        LEGACY_FIELDS.get(name, name): value
+        for name, value in saved.items()
+        if not name.startswith(MONITOR_PREFIX)
+    }
+    expected = torch.as_tensor(law_ids, device="cpu")
+    received = torch.as_tensor(saved.get("law", expected), device="cpu").to(expected.dtype)
+    if received.shape == expected.shape and not torch.equal(received, expected):
+        raise ValueError(
+            f"saved must come from the same kind of law: expected identifier {law_ids}, "
+            f"got {saved['law']}"
+        )
     names = (*fields, *PENDING_FIELDS)
     missing = set(names) - set(saved) - _OPTIONAL_FIELDS
     unknown = set(saved) - set(names) - _KNOWN_FIELDS
@@ -49,15 +62,16 @@ def read_saved_state(
             "saved must be the state_dict of a controller: "
             f"missing {sorted(missing)}, unknown {sorted(unknown)}"
         )
-    values = [saved[name] if name in saved else 0 * saved["beta"] for name in names]
+    values = [_read_field(saved, name) for name in names]
     for value in values:
         if (received_shape := tuple(getattr(value, "shape", ()))) != shape:
             raise ValueError(f"saved values must have shape {shape}, got {received_shape}")
-    expected = torch.as_tensor(law_ids, device="cpu")
-    received = torch.as_tensor(saved.get("law", expected), device="cpu").to(expected.dtype)
-    if not torch.equal(received, expected):
-        raise ValueError(
-            f"saved must come from the same kind of law: expected identifier {law_ids}, "
-            f"got {saved['law']}"
-        )
     return values
+
+
+def _read_field(saved: Mapping[str, Any], name: str) -> Any:
+    """Return a saved value, or the first value of a field that the saving version did not have."""
+    if name in saved:
+        return saved[name]
+    source = _FIRST_VALUES.get(name)
+    return 0 * saved["beta"] if source is None else saved[source]

@@ -1,31 +1,36 @@
 """Controller: a law and its state, with one call per training step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from controlvae._controller_arguments import expand_laws, read_targets
+from controlvae._controller_arguments import (
+    check_measured,
+    count_models,
+    expand_laws,
+    read_targets,
+)
 from controlvae._cuda_graph import GraphKey, GraphReplay, is_capturable, is_eager
 from controlvae._distributed import count_ranks, mean_over_ranks
-from controlvae._saved_state import PENDING_FIELDS, identify_laws, read_saved_state
+from controlvae._monitor.blocks import Sums, observe, observe_float
+from controlvae._monitor.loop import LoopRecord
+from controlvae._monitor.state import BLOCK_STEPS, BlockSums, pack_values, unpack_floats
 from controlvae._state_layout import (
-    StateLayout,
     as_host_scalars,
     cast_like,
-    make_block,
-    to_host_float64,
 )
-from controlvae.laws.backend import FLOATS, outside_inference_mode
+from controlvae._state_store import NO_SUMS, Pending, StateStore, as_sums
+from controlvae.certificate import SpeedLimit, count_skipped, make_certificate
+from controlvae.laws.backend import FLOATS, TENSORS
 from controlvae.laws.base import Feedback, Law
 from controlvae.laws.states import Signals
 
 Number = TypeVar("Number", float, Tensor)
-Pending = tuple[float, int]  # sum and number of the measurements since the last optimiser step
 
 
-class Controller:
+class Controller(StateStore):
     """Controller of the weight of a loss term.
 
     It changes the weight during training so that the term stays at its set point.
@@ -46,6 +51,9 @@ class Controller:
         law: Control law, or a sequence of laws, one for each model.
         models: Number of independent models under one law. Measurements then have shape
             `(models,)`.
+        groups: Number of terms of one model under one law, such as its latents or channels. It is
+            another name of `models`: measurements and weights have shape `(groups,)`.
+        targets: Set point of each model or group, instead of that of the law.
         accumulate: Micro-batches per optimiser step. Call `step` on each. The law updates once per
             optimiser step, on their mean, and all micro-batches of a step get the same weight.
             `step(kl, last=True)` ends a shorter window, such as the last one of an epoch.
@@ -54,6 +62,8 @@ class Controller:
         delayed: Return the weight of the previous step, computed without the present measurement.
             This is how a loop behaves that knows the KL only after its backward pass, such as the
             released program for text.
+        monitor: Keep the statistics that `certificate` needs, and warn (`ControlWarning`) about a
+            weight of the wrong direction, without effect, without bound or at a bound.
     """
 
     def __init__(
@@ -61,28 +71,28 @@ class Controller:
         law: Law | Sequence[Law],
         *,
         models: int | None = None,
+        groups: int | None = None,
+        targets: Sequence[float] | Tensor | None = None,
         accumulate: int = 1,
         sync_ranks: bool = True,
         delayed: bool = False,
+        monitor: bool = True,
     ) -> None:
-        self.laws = expand_laws(law, models)
-        self.models = models if isinstance(law, Law) else len(self.laws)
-        for name, count in (("accumulate", accumulate), ("models", self.models)):
+        models = count_models(models, groups, targets)
+        laws = expand_laws(law, models)
+        models = models if isinstance(law, Law) else len(laws)
+        for name, count in (("accumulate", accumulate), ("models", models)):
             if count is not None and (not isinstance(count, int) or count < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {count}")
-        self.accumulate = accumulate
+        super().__init__(laws, models, accumulate, monitor)
         self.sync_ranks = sync_ranks
         # The first of several micro-batches cannot wait for the last one.
         self.delayed = delayed or accumulate > 1
-        self._layout = StateLayout(self.laws)
+        self._open_loop = all(law.open_loop for law in self.laws)
         self._capturable = is_capturable(self.laws)
-        # Steps on floats keep the state here.
-        self._floats: Any = self.laws[0].initial_state() if self.models is None else None
-        self._pending: Pending = (0.0, 0)
-        # Steps on tensors keep the state and the pending sum in one block (fields + 2, *shape), so
-        # that an update is a single write.
-        self._block: Tensor | None = None
         self._replay = GraphReplay()
+        if targets is not None:
+            self.set_target(targets)
 
     def step(self, measured: Number, *, last: bool = False) -> Number:
         """Update the law with the measurement of a batch and return the weight to use for it.
@@ -114,23 +124,30 @@ class Controller:
         state = self._as_floats()
         if self.sync_ranks and count_ranks() > 1:
             measured = mean_over_ranks(torch.tensor(measured, dtype=torch.float64)).item()
-        self._floats, self._pending, beta = self._advance_floats(
-            state, self._pending, measured, last
+        new, sums, self._pending, beta = self._advance_floats(
+            state, self._sums, self._pending, measured, last
         )
+        if sums[0] >= BLOCK_STEPS and self._monitor is not None:
+            self._watched = self._monitor.fold_floats(self._watched, BlockSums(*sums), new)
+            sums = NO_SUMS
+        self._floats, self._sums = new, sums
         return beta
 
     def _advance_floats(
-        self, state: Any, pending: Pending, measured: float, last: bool
-    ) -> tuple[Any, Pending, float]:
-        """Return the state, the pending sum and the weight after a measurement, in floats."""
+        self, state: Any, sums: Sums, pending: Pending, measured: float, last: bool
+    ) -> tuple[Any, Sums, Pending, float]:
+        """Return the state, the sums, the pending measurements and the weight, in floats."""
         total, count = pending[0] + measured, pending[1] + 1
         if count < self.accumulate and not last:
-            return state, (total, count), state.beta
+            return state, sums, (total, count), state.beta
         new = self.laws[0].update(state, total / count, FLOATS)
-        return new, (0.0, 0), state.beta if self.delayed else new.beta
+        if self._monitor is not None:
+            target = 0.0 if self._open_loop else new.target
+            sums = observe_float(sums, total / count, target)
+        return new, sums, (0.0, 0), state.beta if self.delayed else new.beta
 
     def _step_tensor(self, measured: Tensor, last: bool) -> Tensor:
-        self._check_measured(measured)
+        check_measured(measured, self.models)
         block = self._as_block(measured.device)
         with torch.no_grad():
             value = measured.detach().to(block.dtype)
@@ -139,54 +156,78 @@ class Controller:
             if self.models is None and (scalars := as_host_scalars(value, block)) is not None:
                 beta = self._advance_on_host(block, *scalars, last)
             else:
-                key = GraphKey(bool(last), self.accumulate, self.delayed)
-                if value.is_cuda and self._capturable and is_eager(value):
-                    beta = self._replay.advance(self._advance, block, value, key)
-                else:
-                    beta = self._advance(block, value, key)
+                beta = self._advance_on_device(block, value, last)
             return cast_like(beta, measured.dtype)
-
-    def _check_measured(self, measured: Tensor) -> None:
-        shape = () if self.models is None else (self.models,)
-        if not measured.is_floating_point():
-            raise TypeError(
-                f"measured must be a floating-point tensor, got {measured.dtype}: "
-                "the weight is returned in its dtype"
-            )
-        if measured.shape != shape:
-            raise ValueError(
-                f"measured must have shape {shape}, got {tuple(measured.shape)}: sum the KL over "
-                "the latents and average it over the batch; for several models at once, build "
-                "Controller(law, models=N)"
-            )
 
     def _advance_on_host(self, block: Tensor, measured: float, array: Any, last: bool) -> Tensor:
         """Update the block through its NumPy view and return the weight."""
-        *state, total, count = array.tolist()
-        new, pending, weight = self._advance_floats(
-            self._layout.state_type(*state), (total, int(count)), measured, last
+        rows = self._rows
+        values = array[: rows.pending.stop].tolist()
+        total, count = values[rows.pending]
+        new, sums, pending, weight = self._advance_floats(
+            self._layout.state_type(*values[rows.law]),
+            as_sums(values[rows.sums]),
+            (total, int(count)),
+            measured,
+            last,
         )
-        array[:] = [*new, *pending]
+        if sums[0] >= BLOCK_STEPS and self._monitor is not None:
+            watched = unpack_floats(array[rows.monitor].tolist())
+            watched = self._monitor.fold_floats(watched, BlockSums(*sums), new)
+            array[rows.monitor], sums = pack_values(watched), NO_SUMS
+        array[: rows.pending.stop] = [*new, *(sums if self.monitor else ()), *pending]
         torch.autograd.graph.increment_version(block)  # autograd did not see the write
         return torch.tensor(weight, dtype=block.dtype, device="cpu")
 
+    def _advance_on_device(self, block: Tensor, value: Tensor, last: bool) -> Tensor:
+        """Update the block, replaying a CUDA graph where there is one, and return the weight."""
+        runs_at_once = is_eager(value)
+        folds = self._monitor is not None
+        if folds and runs_at_once:
+            # The host knows when a block is full. A recorded step has to test it every time.
+            self._calls += 1
+            folds = self._calls >= BLOCK_STEPS * self.accumulate
+            self._calls = 0 if folds else self._calls
+        key = GraphKey(bool(last), self.accumulate, self.delayed, folds)
+        if value.is_cuda and self._capturable and runs_at_once:
+            beta = self._replay.advance(self._advance, block, value, key)
+        else:
+            beta = self._advance(block, value, key)
+        if folds and runs_at_once and self._monitor is not None:
+            self._monitor.watch(block)
+        return beta
+
     def _advance(self, block: Tensor, value: Tensor, key: GraphKey) -> Tensor:
         """Update the block in place with tensor operations and return the weight."""
-        last, accumulate, delayed = key
-        old, beta_row = block[:-2].unbind(0), self._layout.row["beta"]
-        if accumulate == 1:
+        old = block[self._rows.law].unbind(0)
+        beta_row = self._layout.row["beta"]
+        if key.accumulate == 1:
             new = self._layout.update(old, value)
-            beta = old[beta_row].clone() if delayed else new[beta_row]
-            block[:-2].copy_(torch.stack(tuple(new)))
-            return beta
-        beta = old[beta_row].clone()
-        total, count = block[-2] + value, block[-1] + 1
-        is_full = (count >= accumulate) | last
-        new = self._layout.update(old, total / count)
-        updated = torch.stack([*new, torch.zeros_like(total), torch.zeros_like(count)])
-        waiting = torch.stack([*old, total, count])
-        block.copy_(torch.where(is_full, updated, waiting))
+            beta = old[beta_row].clone() if key.delayed else new[beta_row]
+            sums = self._observe(block, new, value)
+            block[: self._rows.sums.stop].copy_(torch.stack([*new, *sums]))
+        else:
+            beta = old[beta_row].clone()
+            total, count = block[self._rows.pending] + torch.stack([value, torch.ones_like(value)])
+            is_full = (count >= key.accumulate) | key.last
+            new = self._layout.update(old, total / count)
+            sums = self._observe(block, new, total / count)
+            none = torch.zeros_like(total)
+            waiting = [*old, *block[self._rows.sums].unbind(0), total, count]
+            updated = torch.stack([*new, *sums, none, none])
+            updated = torch.where(is_full, updated, torch.stack(waiting))
+            block[: self._rows.pending.stop].copy_(updated)
+        if key.folds and self._monitor is not None:
+            self._monitor.fold_block(block)
         return beta
+
+    def _observe(self, block: Tensor, new: Sequence[Tensor], value: Tensor) -> Sequence[Tensor]:
+        """Return the sums of the monitor after one more measurement; none without a monitor."""
+        if self._monitor is None:
+            return ()
+        row = self._layout.row.get("target")
+        sums = BlockSums(*block[self._rows.sums].unbind(0))
+        return observe(sums, value, 0.0 if row is None else new[row], TENSORS)
 
     @property
     def state(self) -> Any:
@@ -195,11 +236,11 @@ class Controller:
         Reading it does not synchronise with the host. For laws of several kinds it has the fields
         of all of them, and a field that a model's law does not have is zero.
         """
-        return self._layout.state_type(*self._rows())
+        return self._layout.state_type(*self._law_values())
 
     def signals(self) -> Signals:
         """Return target, measurement, error, terms and β without synchronising with the host."""
-        return self._layout.signals(self._rows())
+        return self._layout.signals(self._law_values())
 
     @property
     def beta(self) -> Any:
@@ -209,18 +250,18 @@ class Controller:
     @property
     def target(self) -> Any:
         """Current set point, of the same kind as `beta`. None if every law is open-loop."""
-        return None if all(law.open_loop for law in self.laws) else self._read("target")
+        return None if self._open_loop else self._read("target")
 
     def stats(self) -> dict[str, Any]:
-        """Return target, measured, error, p, i, beta and saturated as plain numbers.
+        """Return target, measured, error, p, i, beta, saturated and skipped as plain numbers.
 
-        The values are lists for several models. The call waits for the device, so make it once per
-        log line.
+        `skipped` counts measurements that were NaN or infinite. The values are lists for several
+        models. The call waits for the device, so make it once per log line.
         """
         signals = self.signals()
         if isinstance(signals.beta, Tensor):
             signals = Signals(*torch.stack(signals).tolist())
-        is_closed_loop = not all(law.open_loop for law in self.laws)
+        is_closed_loop = not self._open_loop
         if self.models is None:
             saturated: Any = _is_saturated(self.laws[0], signals.unclamped_beta)
         else:
@@ -234,13 +275,40 @@ class Controller:
             "i": signals.integral,
             "beta": signals.beta,
             "saturated": saturated,
+            "skipped": self._count_skipped(),
         }
 
-    def set_target(self, target: float | Tensor, model: int | None = None) -> None:
+    def certificate(self, *, speed_limit: SpeedLimit | None = None, unit: str = "") -> Any:
+        """Return a `Certificate` of how well the loop holds its target; a list for several models.
+
+        The call waits for the device, so make it at the end or once per log line.
+
+        Args:
+            speed_limit: Most that the quantity can move per step, from `cv.speed_limit`: a number,
+                or pairs of a measurement and the limit there, taken now and then while the quantity
+                approached its target. The certificate then has the least possible number of steps.
+            unit: Unit of the measurement for the sentences of the certificate, such as "nats".
+
+        >>> control = Controller(PI(target=18.0))
+        >>> for kl in [18.3, 17.9, 18.2, 17.6, 18.1] * 100:
+        ...     beta = control.step(kl)
+        >>> print(control.certificate(unit="nats"))
+        Settled since ...
+        """
+        if self._monitor is None:
+            raise ValueError("certificate needs a controller with monitor=True, got monitor=False")
+        records = self._read_records()
+        self._monitor.warn(records)
+        certificates = [make_certificate(record, speed_limit, unit) for record in records]
+        return certificates[0] if self.models is None else certificates
+
+    def set_target(
+        self, target: float | Sequence[float] | Tensor, model: int | None = None
+    ) -> None:
         """Change the set point from now on, without a jump in β. It replaces a schedule.
 
         Args:
-            target: Set point in nats per example: one value, or one per model.
+            target: Set point in the unit of the measurement: one value, or one per model.
             model: Index of the only model to change. None changes all.
         """
         self._check_model(model)
@@ -255,128 +323,24 @@ class Controller:
         values = values.to(block.device, block.dtype).expand(len(self.laws))
         self._layout.retarget(block, values, model)
 
-    def state_dict(self, model: int | None = None) -> dict[str, Any]:
-        """Return the state, the pending measurements and an identifier of the kind of law.
-
-        Values are floats, or copies of tensors after steps on tensors.
-
-        Args:
-            model: Index of the only model to return. None returns all of them.
-        """
-        self._check_model(model)
+    def _read_records(self) -> list[LoopRecord]:
+        assert self._monitor is not None
         if self._block is None and self.models is None:
-            pending = zip(PENDING_FIELDS, self._pending, strict=True)
-            return {**self._floats._asdict(), **dict(pending), "law": self._law_ids()}
-        block = self._current_block()
-        rows = self._layout.row if model is None else self._layout.rows_of(model)
-        rows = {**rows, **dict(zip(PENDING_FIELDS, (-2, -1), strict=True))}
-        where = ... if model is None else model
-        return {
-            **{name: block[row][where].clone() for name, row in rows.items()},
-            "law": self._law_ids() if model is None else self._law_ids()[model].clone(),
-        }
+            return [self._monitor.make_record(self._floats, BlockSums(*self._sums), self._watched)]
+        return self._monitor.read_records(self._current_block())
 
-    def load_state_dict(self, saved: Mapping[str, Any], model: int | None = None) -> None:
-        """Restore a `state_dict()`. Tensors in use keep their addresses.
-
-        Args:
-            saved: Dictionary returned by `state_dict`, also by that of earlier versions.
-            model: Index of the only model to restore. None restores all.
-
-        Raises:
-            ValueError: If fields are missing or unknown, or the shape or the kind of law differs.
-        """
-        self._check_model(model)
-        if model is not None:
-            self._load_model(saved, model)
-            return
-        shape = () if self.models is None else (self.models,)
-        values = self._read_saved_state(saved, self._layout.fields, shape, self._law_ids())
-        if self._block is None and not isinstance(values[0], Tensor):
-            *state, total, count = map(float, values)
-            self._floats, self._pending = self._layout.state_type(*state), (total, int(count))
-            return
-        stacked = torch.stack([to_host_float64(value) for value in values])
-        if self._block is None:
-            self._block = make_block(stacked, values[0].device)
-        else:
-            self._block.copy_(stacked)
-
-    def to(self, device: torch.device | str) -> "Controller":
-        """Move the state to a device, for example before a CUDA graph captures the first step."""
-        device = torch.device(device)
-        if device.type == "cuda" and device.index is None:
-            # Without an index the same device would compare as a different one.
-            device = torch.device("cuda", torch.cuda.current_device())
-        self._as_block(device)
-        return self
-
-    def _read_saved_state(
-        self,
-        saved: Mapping[str, Any],
-        fields: Sequence[str],
-        shape: tuple[int, ...],
-        law_ids: float | Tensor,
-    ) -> list[Any]:
-        values = read_saved_state(saved, fields, shape, law_ids)
-        if self.accumulate == 1:  # the micro-batches that would complete the window never come
-            values[-2:] = [0 * value for value in values[-2:]]
-        return values
-
-    def _rows(self) -> Sequence[Any]:
-        """Return the fields of the state: floats, or views of the block."""
-        if self._block is None and self.models is None:
-            rows: Sequence[Any] = self._floats
-            return rows
-        return self._current_block()[:-2].unbind(0)
-
-    def _read(self, name: str) -> Any:
-        value = self._rows()[self._layout.row[name]]
-        with outside_inference_mode():
-            return value.clone() if isinstance(value, Tensor) else value
-
-    def _check_model(self, model: int | None) -> None:
-        if model is not None and not 0 <= model < (self.models or 0):
-            raise ValueError(
-                f"no model {model}: the controller was built with models={self.models}"
-            )
-
-    def _load_model(self, saved: Mapping[str, Any], model: int) -> None:
-        rows = self._layout.rows_of(model)
-        ids = self._law_ids()
-        assert isinstance(ids, Tensor)
-        values = self._read_saved_state(saved, tuple(rows), (), ids[model])
-        block = self._current_block()
-        column = torch.tensor([float(value) for value in values], dtype=block.dtype, device="cpu")
-        block[[*rows.values(), -2, -1], model] = column.to(block.device)
-
-    def _as_floats(self) -> Any:
-        if self._block is not None:  # a loop that changed from tensors to floats
-            *state, total, count = self._block.tolist()
-            self._floats = self._layout.state_type(*state)
-            self._pending, self._block = (total, int(count)), None
-        return self._floats
-
-    def _law_ids(self) -> Any:
-        ids = identify_laws(self.laws)
-        return (
-            ids[0] if self.models is None else torch.tensor(ids, dtype=torch.float64, device="cpu")
-        )
-
-    def _current_block(self) -> Tensor:
-        """Return the block on the device where it is, the host before the first step."""
-        return self._as_block(torch.device("cpu")) if self._block is None else self._block
-
-    def _as_block(self, device: torch.device) -> Tensor:
-        if self._block is None:
-            if self.models is None:
-                rows: list[Any] = [*self._floats, *self._pending]
-            else:
-                rows = [*self._layout.initial_rows(), *([0.0] * self.models for _ in range(2))]
-            self._block = make_block(torch.tensor(rows, dtype=torch.float64, device="cpu"), device)
-        elif self._block.device != device:
-            self._block = make_block(self._block, device)
-        return self._block
+    def _count_skipped(self) -> Any:
+        """Return the number of unusable measurements, a list for several models."""
+        if self._monitor is not None:
+            records = self._read_records()
+            self._monitor.warn(records)
+            counts = [int(count_skipped(record)) for record in records]
+        else:  # a schedule counts nothing
+            state = self.state
+            skipped = torch.as_tensor(state.step - getattr(state, "measured_count", state.step))
+            pairs = zip(self.laws, skipped.reshape(-1).tolist(), strict=True)
+            counts = [0 if law.open_loop else int(count) for law, count in pairs]
+        return counts[0] if self.models is None else counts
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_replay": GraphReplay()}  # a copy has a different state tensor
@@ -388,6 +352,7 @@ class Controller:
             "accumulate": 1,
             "sync_ranks": True,
             "delayed": self.accumulate > 1,
+            "monitor": True,
         }
         arguments = [law]
         for name, default in defaults.items():

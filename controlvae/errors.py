@@ -26,6 +26,10 @@ class Diverged(RunError):
     """Loss of a model became NaN or infinite. Other runs of the same command still train."""
 
 
+class ControlWarning(UserWarning):
+    """Warning about a control loop that does not work: its message says what to do."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM stopped the work after its state was saved. Exit status 130."""
 

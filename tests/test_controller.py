@@ -289,7 +289,8 @@ def test_stats_contain_the_terms():
     control = cv.Controller(cv.PI(18.0, beta_min=0.2))
     control.step(25.0)
     stats = control.stats()
-    assert set(stats) == {"target", "measured", "error", "p", "i", "beta", "saturated"}
+    names = {"target", "measured", "error", "p", "i", "beta", "saturated", "skipped"}
+    assert set(stats) == names
     assert stats["beta"] == pytest.approx(0.2 + stats["p"] + stats["i"])
     assert (stats["error"], stats["saturated"]) == (-7.0, False)
 
@@ -336,8 +337,8 @@ def test_each_target_is_checked_by_its_law():
     control = cv.Controller([cv.PI(18.0), cv.Geco(-400.0)])
     control.set_target(torch.tensor([20.0, -500.0]))
     assert control.target.tolist() == [20.0, -500.0]
-    with pytest.raises(ValueError, match=r"positive, got -20\.0"):
-        control.set_target(torch.tensor([-20.0, -500.0]))
+    with pytest.raises(ValueError, match=r"finite number .*, got nan"):
+        control.set_target(torch.tensor([torch.nan, -500.0]))
 
 
 def test_target_of_one_model_changes_that_model_only():
@@ -359,9 +360,9 @@ def test_target_of_one_model_changes_that_model_only():
     [
         (lambda c: c.step(torch.ones(64)), "average"),
         (lambda c: c.step(torch.tensor(25)), "floating-point tensor, got torch.int64"),
-        (lambda c: c.set_target(-3.0), "got -3.0"),
-        (lambda c: cv.Auto("8"), "a number of nats"),
-        (lambda c: cv.PI(torch.ones(2)), "a number of nats"),
+        (lambda c: c.set_target(float("nan")), "got nan"),
+        (lambda c: cv.Auto("8"), "must be a number"),
+        (lambda c: cv.PI(torch.ones(2)), "must be a number"),
         (lambda c: cv.Controller(cv.PI(18.0), accumulate=1.5), "whole number"),
         (lambda c: cv.Controller(None), "law must be a law"),
         (lambda c: c.load_state_dict({"beta": 1.0}), "missing"),
@@ -376,7 +377,7 @@ def test_target_of_one_model_changes_that_model_only():
             lambda c: cv.Controller(cv.PI(18.0), models=2).set_target(torch.ones(3)),
             "one for each of 2 models",
         ),
-        (lambda c: cv.Capacity(float("inf")), "zero or positive and below .*, got inf"),
+        (lambda c: cv.Capacity(float("inf")), "finite number below .*, got inf"),
         (lambda c: c.set_target(cv.Linear(1.0, 2.0, 10)), "schedule to the law"),
         (lambda c: cv.Auto(8.0, beta_init=None), "initial weight"),
     ],

