@@ -20,7 +20,8 @@ def numeric_config(experiment: Experiment) -> Experiment:
 def config_digest(experiment: Experiment) -> str:
     """Return the SHA-256 digest of `numeric_config`, by which a checkpoint knows its run.
 
-    Renamed fields enter under their former names, so that checkpoints of older versions resume.
+    Renamed fields enter under their former names, and changed defaults count as settings, so that
+    checkpoints of older versions resume.
     """
-    settings = non_default_fields(numeric_config(experiment), use_former_names=True)
+    settings = non_default_fields(numeric_config(experiment), as_first_written=True)
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

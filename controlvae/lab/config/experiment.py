@@ -13,7 +13,7 @@ from controlvae.lab.config.models import (
 from controlvae.lab.config.validation import check_choices, require
 from controlvae.lab.objectives import Elbo, ObjectiveSettings
 from controlvae.lab.optimiser import Adam
-from controlvae.laws import Constant, Law
+from controlvae.laws import Capacity, Constant, Feedback, Law, Schedule
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -120,6 +120,21 @@ class Experiment:
             "both with objective.likelihood=tokens",
         )
         self.objective.check_fit(kind, self.control, self.model.latents)
+        if isinstance(self.control, Feedback):
+            self.check_target(self.control.target)
+
+    def check_target(self, target: float | Schedule) -> None:
+        """Raise ValueError if the law cannot control to a set point, or no KL can have it."""
+        assert isinstance(self.control, Feedback)
+        self.control.check_target(target)
+        if self.controlled_quantity == "kl":
+            lowest = target.min_value() if isinstance(target, Schedule) else target
+            zero_fits = isinstance(self.control, Capacity)
+            expected = "zero or positive" if zero_fits else "positive"
+            require(
+                lowest > 0 or (zero_fits and lowest == 0),
+                f"target must be {expected}, got {target}: a KL is never negative",
+            )
 
     @property
     def controlled_label(self) -> str:

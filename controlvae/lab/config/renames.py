@@ -1,4 +1,4 @@
-"""Names of settings classes and former names of settings, which are still accepted."""
+"""Names of settings classes, and former names and defaults of settings."""
 
 import warnings
 
@@ -33,6 +33,12 @@ def former_names(cls: type) -> dict[str, str]:
     """Return the former name of each renamed field: `{"kl_weights": "prices"}`."""
     names: dict[str, str] = getattr(cls, "former_names", {})
     return names
+
+
+def former_defaults(cls: type) -> dict[str, object]:
+    """Return the former default of each field whose default has changed: `{"beta_min": 1e-6}`."""
+    defaults: dict[str, object] = getattr(cls, "former_defaults", {})
+    return defaults
 
 
 def current_field_name(cls: type, name: str) -> str:

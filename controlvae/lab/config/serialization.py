@@ -6,7 +6,12 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from controlvae.lab.config.parsing import parse_value
-from controlvae.lab.config.renames import RenamedWarning, former_names, settings_name
+from controlvae.lab.config.renames import (
+    RenamedWarning,
+    former_defaults,
+    former_names,
+    settings_name,
+)
 from controlvae.laws import TuningWarning
 
 T = TypeVar("T")
@@ -42,25 +47,28 @@ def from_dict(cls: type[T], data: Any) -> T:
         return value
 
 
-def non_default_fields(value: Any, use_former_names: bool = False) -> Any:
+def non_default_fields(value: Any, *, as_first_written: bool = False) -> Any:
     """Return `to_dict(value)` without fields that have their default value.
 
     The result does not change when a later version adds a field.
 
     Args:
         value: A settings value.
-        use_former_names: Write renamed fields under their former names, so that digests of
-            settings stay the same.
+        as_first_written: Use the former names of renamed fields and the former values of changed
+            defaults, so that digests of settings stay the same.
     """
     if not is_settings(value):
         return to_dict(value)
-    former = former_names(type(value)) if use_former_names else {}
+    kind = type(value)
+    names, defaults = (former_names(kind), former_defaults(kind)) if as_first_written else ({}, {})
     contents = {
-        former.get(f.name, f.name): non_default_fields(getattr(value, f.name), use_former_names)
+        names.get(f.name, f.name): non_default_fields(
+            getattr(value, f.name), as_first_written=as_first_written
+        )
         for f in fields(value)
-        if getattr(value, f.name) != _default(f)
+        if getattr(value, f.name) != defaults.get(f.name, _default(f))
     }
-    return {"type": settings_name(type(value)), **contents}
+    return {"type": settings_name(kind), **contents}
 
 
 def _default(field: Field[Any]) -> Any:

@@ -1,10 +1,12 @@
 """Digests of settings equal those of version 0.1.0, so that its checkpoints resume."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import controlvae as cv
 from controlvae.lab.config import PRESETS, RenamedWarning, override
 from controlvae.lab.config.digest import config_digest
 
@@ -55,16 +57,28 @@ OVERRIDDEN = [
 ]
 
 
+def with_former_defaults(experiment):
+    """Return a preset as version 0.1.0 wrote it: the smallest weight of `Auto` was 1e-6."""
+    if not isinstance(experiment.control, cv.Auto):
+        return experiment
+    return replace(experiment, control=replace(experiment.control, beta_min=1e-6))
+
+
 @pytest.mark.parametrize("name", DIGESTS)
 def test_digest_of_preset_is_unchanged(name):
-    assert config_digest(PRESETS[name]) == DIGESTS[name]
+    assert config_digest(with_former_defaults(PRESETS[name])) == DIGESTS[name]
+
+
+def test_changed_default_changes_the_digest():
+    preset = PRESETS["text-quick"]
+    assert config_digest(preset) != config_digest(with_former_defaults(preset))
 
 
 @pytest.mark.parametrize(("name", "assignments", "digest"), OVERRIDDEN)
 def test_digest_of_renamed_settings_is_unchanged(name, assignments, digest):
     with pytest.warns(RenamedWarning):
         experiment = override(PRESETS[name], assignments)
-    assert config_digest(experiment) == digest
+    assert config_digest(with_former_defaults(experiment)) == digest
 
 
 def test_digest_ignores_length_and_description():

@@ -56,7 +56,7 @@ def test_former_names_are_read_silently():
 def test_non_default_fields_under_present_and_former_names():
     elbo = Elbo(kl_weights=(1.0, 2.0))
     assert non_default_fields(elbo) == {"type": "Elbo", "kl_weights": [1.0, 2.0]}
-    assert non_default_fields(elbo, use_former_names=True) == {"type": "Elbo", "prices": [1.0, 2.0]}
+    assert non_default_fields(elbo, as_first_written=True) == {"type": "Elbo", "prices": [1.0, 2.0]}
 
 
 def test_seeds_of_one_method_do_not_differ():
