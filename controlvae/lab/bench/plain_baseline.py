@@ -33,7 +33,7 @@ def plain_loop(
     adam, law = experiment.optimiser, experiment.control
     betas = (adam.beta1, adam.beta2)
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.at(1.0), betas=betas)
-    control = Controller(law)
+    control = Controller(law, monitor=False)
     batch, objective = experiment.training.batch, experiment.objective
     if objective.critic_spec() is not None:
         objective = Elbo(objective.likelihood)  # a critic has no usual loop

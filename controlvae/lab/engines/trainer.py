@@ -48,8 +48,12 @@ class ModelTrainer:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # By the prefix of their names in a snapshot.
         self.optimisers = {"": NetworkOptimiser(self.model, experiment.optimiser, device)}
+        # The log has the facts of a monitor, and a captured step should not get slower.
         self.control = Controller(
-            experiment.control, sync_ranks=False, delayed=experiment.training.delayed
+            experiment.control,
+            sync_ranks=False,
+            delayed=experiment.training.delayed,
+            monitor=False,
         )
         self.reconstruction = reconstruction_loss(experiment.objective.likelihood)
         self.orders = make_batch_orders(experiment, examples)

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from controlvae.errors import UserError
+from controlvae.lab.config.experiment import Experiment
 from controlvae.lab.io import write_text
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.laws import Law
 from controlvae.laws.base import Feedback
 
 
@@ -19,7 +19,7 @@ def request_target(folder: RunFolder, target: object) -> None:
     if folder.has_ended():
         raise UserError(f"{folder.path} has ended, so its target cannot be moved; branch it first")
     try:
-        parse_target(_format_request(target), folder.experiment().control)
+        parse_target(_format_request(target), folder.experiment())
     except ValueError as error:
         raise UserError(str(error)) from None
     write_request(folder, target)
@@ -42,19 +42,19 @@ def pending_request(folder: RunFolder) -> str | None:
         return None
 
 
-def parse_target(text: str, law: Law) -> float:
+def parse_target(text: str, experiment: Experiment) -> float:
     """Return the requested set point.
 
     Raises:
-        ValueError: If the text is not a valid target of this law.
+        ValueError: If the text is not a valid target of the experiment's law.
     """
-    if not isinstance(law, Feedback):
-        raise ValueError(f"{law} is open-loop: it has no target to move")
+    if not isinstance(experiment.control, Feedback):
+        raise ValueError(f"{experiment.control} is open-loop: it has no target to move")
     content = json.loads(text, parse_int=float)
     target = content.get("target") if isinstance(content, dict) else None
     if not isinstance(target, float):
         raise ValueError(f"a target is a number of nats, got {target!r}")
-    law.check_target(target)
+    experiment.check_target(target)
     return target
 
 

@@ -166,7 +166,7 @@ def _apply_target_requests(runs: Sequence[Run], engine: Engine) -> None:
             continue
         applied.append((run.folder, text))
         try:
-            target = parse_target(text, run.experiment.control)
+            target = parse_target(text, run.experiment)
         except ValueError as error:
             run.logger.event("request refused", step=engine.step, reason=str(error))
             continue
