@@ -1,10 +1,11 @@
-"""Checks shared by the integrations: the framework is installed, and the law controls the KL."""
+"""Checks shared by the integrations: the framework is installed, and the law suits its quantity."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from controlvae.errors import UserError
-from controlvae.laws import Law
+from controlvae.laws import Auto, Law
 
 
 @contextmanager
@@ -26,3 +27,21 @@ def require_kl_law(law: Law) -> Law:
             "use Auto or PI"
         )
     return law
+
+
+def as_entropy_law(target: float | Law, weight: float = 0.0) -> Law:
+    """Return the law of an entropy bonus. A number means `Auto`.
+
+    Args:
+        target: Target of the entropy, or a law.
+        weight: Weight at which `Auto` starts. Zero means its default.
+    """
+    if not isinstance(target, Law):
+        start: dict[str, Any] = {"beta_init": float(weight)} if weight > 0 else {}
+        return Auto(target, direction="inverse", **start)
+    if getattr(target, "direction", "inverse") != "inverse":
+        raise UserError(
+            f'the law of an entropy must have direction="inverse", got {target}: '
+            "an entropy grows with its weight"
+        )
+    return require_kl_law(target)

@@ -26,6 +26,7 @@ class Arrays:
     sigmoid = staticmethod(jax.nn.sigmoid)
     floor = staticmethod(jnp.floor)
     exp = staticmethod(jnp.exp)
+    log = staticmethod(jnp.log)
     where = staticmethod(jnp.where)
 
     @staticmethod

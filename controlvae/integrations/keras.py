@@ -22,6 +22,7 @@ class KerasTensors:
     sigmoid = staticmethod(ops.sigmoid)
     floor = staticmethod(ops.floor)
     exp = staticmethod(ops.exp)
+    log = staticmethod(ops.log)
     where = staticmethod(ops.where)
     clip = staticmethod(ops.clip)
 
