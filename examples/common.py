@@ -23,13 +23,16 @@ class Trace(NamedTuple):
         last = self.kl[-max(1, len(self.kl) // 5) :]
         return sum(last) / len(last)
 
-    def draw(self, path: Path, units: str = "nats per example", time: str = "step") -> None:
+    def draw(
+        self, path: Path, units: str = "nats per example", time: str = "step", name: str = "KL"
+    ) -> None:
         """Draw KL and weight over time, and print the final KL.
 
         Args:
             path: Image file to write.
             units: Units of the KL.
             time: Label of the time axis.
+            name: Name of the controlled quantity, if it is not a KL.
         """
         import matplotlib
 
@@ -39,17 +42,17 @@ class Trace(NamedTuple):
         figure, (above, below) = plt.subplots(
             2, 1, sharex=True, figsize=(6, 4.5), layout="constrained"
         )
-        above.plot(self.kl, linewidth=0.8, label="KL")
+        above.plot(self.kl, linewidth=0.8, label=name)
         line = {"color": "black", "linestyle": "--", "linewidth": 0.8}
         above.axhline(self.target, **line, label=f"target {self.target:g}")
-        above.set(ylabel=f"KL ({units})", ylim=(0, 2.5 * self.target))
+        above.set(ylabel=f"{name} ({units})", ylim=(0, 2.5 * self.target))
         above.legend()
         below.plot(self.beta, linewidth=0.8, color="tab:orange")
         below.set(xlabel=time, ylabel="β")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
         plt.close(figure)
-        print(f"mean KL of the last fifth {self.final_kl():.2f}, target {self.target:g}")
+        print(f"mean {name} of the last fifth {self.final_kl():.2f}, target {self.target:g}")
         print(f"figure written to {path}")
 
 

@@ -34,12 +34,12 @@ def main(argv: Sequence[str] | None = None) -> Trace:
         sample_size=16,
     )
     optimiser = torch.optim.Adam(vae.parameters(), lr=2e-3)
-    control = cv.Controller(cv.Auto(target=3.0, reach_in=200))
+    control = cv.Controller(cv.Auto(target=3.0))
     trace = Trace(3.0, [], [])
     for _ in range(options.steps):
         images = draw_discs(8)
         posterior = vae.encode(images).latent_dist
-        # The reconstruction may have any units, because Auto finds the scale of β.
+        # The reconstruction may have any units: Auto finds the scale of β.
         recon = (vae.decode(posterior.sample()).sample - images).abs().mean()
         rate = nats_per_latent_pixel(posterior)
         loss = recon + control.step(rate) * rate
