@@ -1,6 +1,6 @@
 """Compare laws by their step response in real trainings.
 
-    python benchmarks/laws.py --out laws
+    python benchmarks/laws/step_responses.py --out laws
 
 Eight trainings run under every law with every seed:
 
@@ -45,9 +45,9 @@ from controlvae.lab.engines.measurements import row_columns
 from controlvae.lab.engines.select import make_engine
 from controlvae.laws import Law
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "examples")]
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
 from common import SmallVAE, Trace, binary_vectors
-from laws_report import RunId, StepResponse, draw_traces, format_table, measure_response
+from step_responses_report import RunId, StepResponse, draw_traces, format_table, measure_response
 
 Train = Callable[[Sequence[tuple[Law, int]]], Iterator[Trace]]
 

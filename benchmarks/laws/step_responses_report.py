@@ -1,4 +1,4 @@
-"""Step responses of the trainings in `laws.py`: metrics of a run, table and figure."""
+"""Step responses of the trainings in `step_responses.py`: metrics of a run, table and figure."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Suite of training problems on which control laws are compared with the best tuned rivals."""

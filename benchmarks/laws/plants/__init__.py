@@ -1,0 +1,1 @@
+"""Trainings of the suite: each file holds the models of one field."""
