@@ -1,4 +1,4 @@
-"""Train fresh seeds of several presets to an early step and score them.
+"""Train fresh seeds of several presets, to an early step or to the end, and score them.
 
     python benchmarks/fresh_seeds.py all runs/fresh shapes2d-control-18:301-350
     python benchmarks/fresh_seeds.py pack runs/fresh packed
@@ -9,39 +9,53 @@ train    trains stacks of seeds. Several stacks share the GPU; start NVIDIA's MP
 measure  computes MIG, RMIG and the ELBO of each finished run on the GPU and saves its posteriors.
 score    computes DCI, SAP, the FactorVAE and β-VAE scores and modularity on CPU cores.
 
-A run is its preset except for `training.steps`. Targets and per-latent KL weights depend on the
-step only, so it equals the first part of the full run. Each command can be stopped and started
-again: finished work is not repeated. `fresh_seeds_report.py` turns the packed runs into a table
-and a figure.
+A run is its preset except for `training.steps` and what `--set` changes. Targets and per-latent KL
+weights depend on the step only, so it equals the first part of the full run. Each command can be
+stopped and started again: finished work is not repeated.
+
+The command `full` is for long runs on a machine whose commands have a time limit. It starts all
+stacks as detached processes, watches them for `--seconds` and returns while they continue. Call
+it again to watch them further; stacks that died are started again from their checkpoints. With
+`--stop` it measures and scores runs as they finish, and stops the others at the end:
+
+    python benchmarks/fresh_seeds.py full runs/full shapes2d-control-18:301-310:5 \\
+      --steps 1500000 --snapshot 100000 --images 737280 --seconds 500 --stop --pack packed --weights
+
+`separation` prints the label-free statistic S of each run. `unpack` creates run folders from a
+pack with weights. `fresh_seeds_report.py` and `fresh_seeds_full_report.py` turn packs into tables
+and figures.
 """
 
 import argparse
-import gzip
-import json
 import math
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import torch
-from fresh_seeds_scores import MEASURED, POSTERIORS, SCORED, measure_run, score_run
+from fresh_seeds_evaluation import measure_all, score_all
+from fresh_seeds_pack import identify, pack_runs, unpack_runs
+from fresh_seeds_rules import MIN_SEPARATION, RULE_STEP, separation
+from fresh_seeds_scores import MEASURED, POSTERIORS, SCORED, save_snapshot
+from fresh_seeds_watch import Trainer, keep_training, wait_until_stopped
 
-from controlvae.lab.config import preset
+from controlvae.lab.config import override, preset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.training import Run, Session, make_engine, train_runs
 
-ENDED = ("finished", "diverged", "stopped")  # last event of a run that no process trains
-LOGGED = ("step", "kl", "target", "beta", "reconstruction")
-SHARED_OPTIONS = ("steps", "log_every", "stack", "workers", "images", "device")
+SHARED_OPTIONS = (
+    *("steps", "log_every", "stack", "workers", "images", "device"),
+    *("checkpoint_every", "set", "snapshot"),
+)
 
 
 class Stack(NamedTuple):
@@ -66,15 +80,26 @@ def main() -> None:
         "stack": train_stack,
         "measure": measure_all,
         "score": score_all,
-        "pack": pack,
+        "full": train_detached,
+        "pack": lambda args: pack_runs(args.runs, Path(args.rest[0]), args.weights),
+        "unpack": lambda args: unpack_runs(Path(args.rest[0]), args.runs),
+        "separation": print_separations,
     }
     parser.add_argument("command", choices=commands)
     parser.add_argument("runs", type=Path, help="folder of the runs")
     parser.add_argument(
         "rest",
         nargs="*",
-        help="PRESET:FIRST-LAST or PRESET:FIRST-LAST:STACK; the output folder of `pack`",
+        help="PRESET:FIRST-LAST or PRESET:FIRST-LAST:STACK; the folder of `pack` and `unpack`",
     )
+    add_options(parser)
+    args = parser.parse_args()
+    args.runs.mkdir(parents=True, exist_ok=True)
+    commands[args.command](args)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all commands."""
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--log-every", type=int, default=500)
     parser.add_argument("--stack", type=int, default=25, help="seeds per process")
@@ -88,24 +113,63 @@ def main() -> None:
     parser.add_argument(
         "--wait", action="store_true", help="measure and score: continue until training has ended"
     )
-    args = parser.parse_args()
-    args.runs.mkdir(parents=True, exist_ok=True)
-    commands[args.command](args)
+    parser.add_argument("--set", action="append", default=[], help="setting, part.field=value")
+    parser.add_argument("--checkpoint-every", type=float, default=150.0, help="seconds")
+    parser.add_argument(
+        "--snapshot", action="append", default=[], type=int, help="step whose weights are kept"
+    )
+    parser.add_argument("--seconds", type=float, default=500.0, help="full: time to watch")
+    parser.add_argument("--stop", action="store_true", help="full: evaluate, then stop training")
+    parser.add_argument("--pack", type=Path, help="full: folder to pack the runs into at the end")
+    parser.add_argument("--weights", action="store_true", help="pack weights as well")
 
 
 def run_all(args: argparse.Namespace) -> None:
     """Train, measure and score at the same time."""
+    evaluators = start_evaluation(args)
+    train_all(args)
+    for evaluator in evaluators:
+        evaluator.wait()
+
+
+def start_evaluation(args: argparse.Namespace) -> list[subprocess.Popen[bytes]]:
+    """Start processes that measure and score runs as they finish."""
     for flag in ("trained", "measured"):
         (args.runs / flag).unlink(missing_ok=True)
-    others = [start_process(args, command, ["--wait"]) for command in ("measure", "score")]
-    train_all(args)
-    for other in others:
-        other.wait()
+    return [start_process(args, command, ["--wait"]) for command in ("measure", "score")]
+
+
+def train_detached(args: argparse.Namespace) -> None:
+    """Start or resume all stacks at once, watch them, and stop them at the end with `--stop`."""
+    (args.runs / "stop").unlink(missing_ok=True)
+    evaluators = start_evaluation(args) if args.stop else []
+    trainers = [
+        Trainer(
+            str(stack),
+            list(create_runs(args, stack)),
+            partial(start_process, args, "stack", [], str(stack), detached=True),
+            log_file(args.runs, "stack", str(stack)),
+        )
+        for stack in split_stacks(args)
+    ]
+    keep_training(trainers, args.seconds, args.steps)
+    if args.stop:
+        (args.runs / "stop").touch()
+        if not wait_until_stopped(trainers):
+            print("training did not stop; its last checkpoint is used")
+        (args.runs / "trained").touch()
+    if args.pack:
+        pack_runs(args.runs, args.pack, args.weights)
+    for evaluator in evaluators:
+        evaluator.wait()
+    if args.pack and evaluators:
+        pack_runs(args.runs, args.pack, args.weights)
 
 
 def train_all(args: argparse.Namespace) -> None:
     """Train all stacks in the order given, a few at a time."""
-    (args.runs / "trained").unlink(missing_ok=True)
+    for flag in ("trained", "stop"):
+        (args.runs / flag).unlink(missing_ok=True)
     started, waiting = time.monotonic(), list(split_stacks(args))
     running: list[subprocess.Popen[bytes]] = []
     while waiting or running:
@@ -137,7 +201,11 @@ def parse_stack(text: str) -> tuple[Stack, int | None]:
 
 
 def start_process(
-    args: argparse.Namespace, command: str, options: list[str], *rest: str
+    args: argparse.Namespace,
+    command: str,
+    options: list[str],
+    *rest: str,
+    detached: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a command in another process with the same settings.
 
@@ -146,13 +214,26 @@ def start_process(
         command: Command to run.
         options: Further options.
         rest: Further positional arguments.
+        detached: Start a new session, so that the process outlives this one.
     """
     for name in SHARED_OPTIONS:
-        options = [*options, f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    name = "-".join((command, *rest)).replace(":", "-")
-    with (args.runs / f"{name}.txt").open("ab") as log:
+        value = getattr(args, name)
+        for one in value if isinstance(value, list) else [value]:
+            options = [*options, f"--{name.replace('_', '-')}", str(one)]
+    with log_file(args.runs, command, *rest).open("ab") as log:
         line = [sys.executable, "-u", __file__, command, str(args.runs), *rest, *options]
-        return subprocess.Popen(line, stdout=log, stderr=log)
+        return subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=detached,
+        )
+
+
+def log_file(runs: Path, *words: str) -> Path:
+    """Return the file for the output of a command in another process."""
+    return runs / f"{'-'.join(words).replace(':', '-')}.txt"
 
 
 def train_stack(args: argparse.Namespace) -> None:
@@ -161,6 +242,9 @@ def train_stack(args: argparse.Namespace) -> None:
     folders = [folder for folder in create_runs(args, stack) if not folder.has_ended()]
     if not folders:
         return
+    for folder in folders:
+        for name in (MEASURED, POSTERIORS, SCORED):  # of the step where training was stopped
+            (folder.path / name).unlink(missing_ok=True)
     device, started, reported = torch.device(args.device), time.monotonic(), 0.0
     examples = load_dataset(folders[0].experiment().data).to(device)
     runs = [Run.open(folder, examples.fingerprint()) for folder in folders]
@@ -169,8 +253,16 @@ def train_stack(args: argparse.Namespace) -> None:
         first_step = engine.step
         for warning in session.warnings:
             print(warning)
-        limit = args.time_limit
-        for progress in train_runs(runs, engine, time_limit=limit, checkpoint_every=150.0):
+        for progress in train_runs(
+            runs,
+            engine,
+            time_limit=args.time_limit,
+            checkpoint_every=args.checkpoint_every,
+            stop=(args.runs / "stop").exists,
+        ):
+            if progress.step in args.snapshot:
+                for model, run in enumerate(runs):
+                    save_snapshot(run.folder, progress.step, engine.snapshot(model))
             seconds = time.monotonic() - started
             if seconds - reported > 15:
                 reported, speed = seconds, len(runs) * progress.steps_per_second
@@ -181,7 +273,7 @@ def train_stack(args: argparse.Namespace) -> None:
 
 def create_runs(args: argparse.Namespace, stack: Stack) -> Iterator[RunFolder]:
     """Yield the run folder of each seed, created if it does not exist."""
-    base = preset(stack.preset)
+    base = override(preset(stack.preset), args.set)
     for seed in range(stack.first, stack.last + 1):
         training = replace(base.training, steps=args.steps, log_every=args.log_every, seed=seed)
         folder = RunFolder(args.runs / stack.preset / f"seed-{seed}")
@@ -190,109 +282,18 @@ def create_runs(args: argparse.Namespace, stack: Stack) -> Iterator[RunFolder]:
         yield folder
 
 
-def measure_all(args: argparse.Namespace) -> None:
-    """Measure every finished run that was not measured before."""
-    device, examples = torch.device(args.device), None
-    for folder in pending_runs(args, MEASURED, "trained", is_idle):
-        if examples is None:
-            examples = load_dataset(folder.experiment().data).to(device)
-        try:
-            measure_run(folder, examples, device, args.images)
-        except (RuntimeError, ValueError, OSError) as error:
-            print(f"{folder.path} was not measured: {error!r}")
-    (args.runs / "measured").touch()
-
-
-def score_all(args: argparse.Namespace) -> None:
-    """Score the posteriors of every measured run on several CPU cores."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(args.workers, initializer=limit_to_one_core) as pool:
-        results = [
-            (folder.path, pool.apply_async(score_run, (folder.path,)))
-            for folder in pending_runs(args, SCORED, "measured", has_posteriors)
-        ]
-        for path, result in results:
-            try:
-                result.get()
-            except Exception as error:
-                print(f"{path} was not scored: {error!r}")
-
-
-def pending_runs(
-    args: argparse.Namespace, output: str, flag: str, is_ready: Callable[[RunFolder], bool]
-) -> Iterator[RunFolder]:
-    """Yield each ready run that lacks a file, once. Wait for more runs with `--wait`.
-
-    Args:
-        args: Parsed command line.
-        output: File that the caller writes into a run's folder.
-        flag: File whose existence says that no more runs will become ready.
-        is_ready: Predicate of runs that can be processed.
-    """
-    seen: set[Path] = set()
-    while True:
-        is_last_look = not args.wait or (args.runs / flag).exists()
-        exist = any(args.runs.glob("*/seed-*/experiment.json"))
-        ready = [
-            run
-            for run in (find_runs(args.runs) if exist else [])
-            if run.path not in seen and not (run.path / output).exists() and is_ready(run)
-        ]
-        seen.update(run.path for run in ready)
-        yield from ready
-        if is_last_look and not ready:
-            return
-        time.sleep(0 if ready else 1)
-
-
-def is_idle(folder: RunFolder) -> bool:
-    """Return True if a run was trained and no process trains it any more."""
-    events = folder.events()
-    return bool(events) and events[-1]["event"] in ENDED
-
-
-def has_posteriors(folder: RunFolder) -> bool:
-    """Return True if the posteriors of a run were saved."""
-    return (folder.path / POSTERIORS).exists()
-
-
-def limit_to_one_core() -> None:
-    """Restrict a scoring process to one core and a lower priority than training."""
-    torch.set_num_threads(1)
-    os.nice(10)
-
-
-def pack(args: argparse.Namespace) -> None:
-    """Write logs, measurements and scores of all runs to `runs.json.gz`."""
-    target = Path(args.rest[0])
-    target.mkdir(parents=True, exist_ok=True)
-    packed = []
+def print_separations(args: argparse.Namespace) -> None:
+    """Print S of each run at the step of the label-free rule, and the number of flagged runs."""
+    flagged: dict[str, list[bool]] = {}
     for folder in find_runs(args.runs):
-        run: dict[str, Any] = {
-            "preset": folder.path.parent.name,
-            "seed": int(folder.path.name.removeprefix("seed-")),
-            "versions": folder.manifest()["versions"],
-            "log": [shorten_record(record) for record in folder.records()],
-            "events": folder.events(),
-        }
-        for key, name in (("gpu", MEASURED), ("cpu", SCORED)):
-            if (folder.path / name).exists():
-                run[key] = json.loads((folder.path / name).read_text())
-        packed.append(run)
-    with gzip.open(target / "runs.json.gz", "wt") as file:
-        json.dump(packed, file)
-    measured, scored = (sum(key in run for run in packed) for key in ("gpu", "cpu"))
-    print(f"{len(packed)} runs, {measured} measured, {scored} scored")
-
-
-def shorten_record(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a log line that the report uses, rounded to six digits."""
-    rounded = {
-        name: float(f"{value:.6g}") if isinstance(value := record[name], float) else value
-        for name in LOGGED
-    }
-    nats = [float(f"{value:.4g}") for value in record["kl_per_latent"]]
-    return {**rounded, "kl_per_latent": nats}
+        run = identify(folder)
+        lines = {record["step"]: record["kl_per_latent"] for record in folder.records()}
+        if RULE_STEP in lines:
+            value = separation(lines[RULE_STEP])
+            flagged.setdefault(run["preset"], []).append(value < MIN_SEPARATION)
+            print(f"{run['preset']} {run['seed']}: S = {value:.3f}")
+    for name, flags in flagged.items():
+        print(f"{name}: {sum(flags)} of {len(flags)} have S < {MIN_SEPARATION}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,13 @@ from typing import Any
 
 import numpy as np
 from fresh_seeds_figure import draw_figure
+from fresh_seeds_rules import (
+    MIN_R2,
+    MIN_SEPARATION,
+    MIN_SHARE_OF_MEDIAN,
+    RULE_STEP,
+    separation,
+)
 from scipy import stats
 
 METHODS = {  # in the order of the table
@@ -26,9 +33,6 @@ METHODS = {  # in the order of the table
     "shapes2d-beta-100-matched": "β-VAE,\nequal\nterms",
 }
 REPEATED = ("shapes2d-control-18", "shapes2d-control-16")  # equal up to step 520,000
-RULE_STEP = 60_000  # the step of the label-free rule
-# Fixed before training.
-MIN_SEPARATION, MIN_SHARE_OF_MEDIAN, MIN_R2 = 0.85, 0.8, 0.9
 LOG_INTERVAL = 2_000  # steps between the log lines that are kept
 CSV_STEPS = (30_000, 60_000, 80_000, 100_000)
 SCORE_PATHS = {  # columns of the table, and their places in a packed run
@@ -93,12 +97,6 @@ def main() -> None:
     for name in present:
         print_other_indicators(rows, row_logs, name)
     print_repeat(rows)
-
-
-def separation(nats: list[float]) -> float:
-    """Return (k₂ − k₃) / k₁ of the three latents with the largest KL."""
-    first, second, third = sorted(nats, reverse=True)[:3]
-    return (second - third) / first
 
 
 def write_files(packed: list[dict[str, Any]], table: Path, logs: Path) -> None:
