@@ -1,16 +1,24 @@
 """Fixtures and options that all tests share."""
 
+import os
 import random
 
 import numpy as np
 import pytest
 import torch
 
+# Without a GPU the kernels run in Triton's interpreter. Triton reads this when it is imported, which
+# other packages do.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 # Tiny networks gain nothing from a second thread, and lose a lot next to a busy process.
 torch.set_num_threads(1)
 
 # Tests that train, start processes, compile or need other frameworks, by file and by name.
 SLOW = (
+    "benchmarks/test_laws_plants.py",
+    "benchmarks/",
     "integrations/",
     "lab/api/",
     "lab/bench/",
@@ -26,7 +34,7 @@ SLOW = (
     "test_package.py",
     "test_release.py",
 )
-SLOW_NAMES = ("inductor", "interpreter", "rank", "light", "compiled")
+SLOW_NAMES = ("inductor", "interpreter", "rank", "light", "compiled", "real_training")
 
 
 def pytest_addoption(parser):

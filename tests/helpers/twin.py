@@ -98,28 +98,15 @@ def cyclical(period, ramp):
 
 
 def auto(trace, target, reach_in, low, high, start):
-    """Return beta(t) of `Auto`; `target` is a function of t."""
-    integral, beta, betas = math.log(start), start, []
-    average, count, last_value, variance, distance = None, 0, None, 0.0, 2.0
+    """Return beta(t) of `Auto` with `reach_in`; `target` is a function of t."""
+    integral, beta, betas, average = math.log(start), start, [], None
     for t, x in enumerate(trace, start=1):
         if not math.isfinite(x):
             betas.append(beta)
             continue
-        horizon = reach_in or clip(count / 8, 200, 2_000)
-        batches = horizon / 20
-        if not reach_in and abs(distance) <= 1 / 4:
-            batches = max(batches, min(2 * variance / 0.06**2, 200))
-        average = x if average is None else average + (x - average) / batches
-        relative = distance = 2 * (target(t) - average) / (target(t) + abs(average))
-        if not reach_in:
-            horizon = 800 + count if abs(relative) > 1 / 4 else max(horizon, 10 * batches)
-        if last_value is not None and abs(relative) <= 1 / 4:
-            variance += (
-                2 * ((x - last_value) / (abs(x) + abs(last_value) + 1e-12)) ** 2 - variance
-            ) / 100
-        last_value = x
-        count += 1
-        trial = integral - 16 / horizon * relative
+        average = x if average is None else average + (x - average) / (reach_in / 20)
+        relative = 2 * (target(t) - average) / (target(t) + abs(average))
+        trial = integral - 16 / reach_in * relative
         unclamped = clip(trial - 2 * relative, -50, 50)
         if not (
             (unclamped < math.log(low) and relative > 0)
