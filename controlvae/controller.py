@@ -26,8 +26,11 @@ from controlvae.certificate import SpeedLimit, count_skipped, make_certificate
 from controlvae.laws.backend import FLOATS, TENSORS
 from controlvae.laws.base import Feedback, Law
 from controlvae.laws.states import Signals
+from controlvae.laws.straight_line import Update, compile_update
 
 Number = TypeVar("Number", float, Tensor)
+# Compiling takes as long as some hundred updates, so a short loop does without.
+_COMPILE_AFTER = 200
 
 
 class Controller(StateStore):
@@ -91,6 +94,7 @@ class Controller(StateStore):
         self._open_loop = all(law.open_loop for law in self.laws)
         self._capturable = is_capturable(self.laws)
         self._replay = GraphReplay()
+        self._update: Update | None = None  # compiled update of a loop on floats
         if targets is not None:
             self.set_target(targets)
 
@@ -140,7 +144,13 @@ class Controller(StateStore):
         total, count = pending[0] + measured, pending[1] + 1
         if count < self.accumulate and not last:
             return state, sums, (total, count), state.beta
-        new = self.laws[0].update(state, total / count, FLOATS)
+        update = self._update
+        if update is None:
+            new = self.laws[0].update(state, total / count, FLOATS)
+            if new.step % _COMPILE_AFTER == 0 and self._capturable:
+                self._update = compile_update(self.laws[0])
+        else:
+            new = update(state, total / count)
         if self._monitor is not None:
             target = 0.0 if self._open_loop else new.target
             sums = observe_float(sums, total / count, target)
@@ -343,7 +353,8 @@ class Controller(StateStore):
         return counts[0] if self.models is None else counts
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_replay": GraphReplay()}  # a copy has a different state tensor
+        # A copy has a different state tensor, and generated code cannot be pickled.
+        return {**self.__dict__, "_replay": GraphReplay(), "_update": None}
 
     def __repr__(self) -> str:
         law = repr(self.laws[0]) if len(self._layout.groups) == 1 else repr(list(self.laws))

@@ -1,7 +1,7 @@
 """Array operations that a law needs, for Python floats and for tensors.
 
 Each law is written once against the `Backend` interface. With floats, a step of a CPU loop costs
-about three microseconds. With tensors, nothing synchronises with the host, so a captured graph can
+one to eight microseconds. With tensors, nothing synchronises with the host, so a captured graph can
 contain the step. Both compute the same thing.
 """
 
