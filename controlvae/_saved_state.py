@@ -12,8 +12,14 @@ from controlvae.laws.states import LEGACY_FIELDS, AutoState
 
 PENDING_FIELDS = ("pending_sum", "pending_count")
 MONITOR_PREFIX = "monitor_"  # of the fields of a monitor, which the law does not need
-# Fields that states saved by early versions lack, and the fields that give their first values.
-_FIRST_VALUES = {"slow_average": "measured", "anchor": "integral", "useful_integral": "integral"}
+# Fields that states saved by early versions lack. A first value is a number or another field.
+_FIRST_VALUES: dict[str, float | str] = {
+    "slow_average": "measured",
+    "anchor": "integral",
+    "useful_integral": "integral",
+    "swing": -1.0,
+    "gain": 1.0,
+}
 _OPTIONAL_FIELDS = {"last_measurement", "relative_variance", *AutoState._fields[12:]}
 _KNOWN_FIELDS = {*LEGACY_FIELDS.values(), *PENDING_FIELDS, "law"}
 
@@ -73,5 +79,5 @@ def _read_field(saved: Mapping[str, Any], name: str) -> Any:
     """Return a saved value, or the first value of a field that the saving version did not have."""
     if name in saved:
         return saved[name]
-    source = _FIRST_VALUES.get(name)
-    return 0 * saved["beta"] if source is None else saved[source]
+    first = _FIRST_VALUES.get(name, 0.0)
+    return saved[first] if isinstance(first, str) else 0 * saved["beta"] + first

@@ -49,6 +49,10 @@ _FASTER = 1.3
 _MOVING_RANGE, _STILL_RANGE = 6.0, 7.0
 # Excess beyond the first range is taken back in this many steps at the soonest.
 _UNWINDING_TIME = 60
+# Factor of all gains for each half period of an oscillation, and its least value.
+_OSCILLATION_GAIN, _MIN_GAIN = 0.75, 0.15
+# Steps after which the gains have recovered by an e-fold.
+_RECOVERY_STEPS = 5_000
 # Units of log β away from the last good level at which the way back is twice as fast.
 _RETURN_RANGE = 8.0
 
@@ -175,6 +179,28 @@ def adapt_speed(speed: Value, approach: Approach, gate: Value, time: Value, xp: 
     is_stalled = (gate > 0.7) & (approach.steps > time) & approach.is_outside
     speed = xp.where(is_stalled, speed * _STALL_GAIN + _STALL_OFFSET, speed)
     return xp.where(approach.is_crossing, speed * _CROSSING_GAIN, speed)
+
+
+def damp_gain(state: AutoState, reading: Reading, approach: Approach, xp: Backend) -> Any:
+    """Return the largest error since the last crossing, and the factor of all gains.
+
+    A first crossing is an overshoot. A measurement that crosses the target again, after an error
+    of 25 % or more on the other side, oscillates: the model responds with a delay, or more strongly
+    than a VAE does.
+
+    Args:
+        state: State before the measurement.
+        reading: Measurement and trend.
+        approach: Approach of the measurement.
+        xp: Operations for this kind of values.
+    """
+    size = abs(reading.error)
+    has_crossed = (state.swing >= 0) & (approach.steps > 1)
+    swing = xp.where(has_crossed, larger(state.swing, size, xp), state.swing)
+    oscillates = approach.is_crossing & (state.swing > FAR_RELATIVE_ERROR)
+    recovered = xp.clip(state.gain * (1 + 1 / _RECOVERY_STEPS), _MIN_GAIN, 1.0)
+    damped = xp.clip(state.gain * _OSCILLATION_GAIN, _MIN_GAIN, 1.0)
+    return xp.where(approach.is_crossing, size, swing), xp.where(oscillates, damped, recovered)
 
 
 class Integral(NamedTuple):

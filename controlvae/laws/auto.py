@@ -11,6 +11,7 @@ from controlvae.laws.approach import (
     TINY,
     Reading,
     adapt_speed,
+    damp_gain,
     follow_approach,
     integral_gate,
     integral_time,
@@ -78,7 +79,8 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
     measurement will arrive at its present speed within the time that the approach has taken so far,
     1 while it stands still, and 2 while it moves away. Patience is counted for each approach and
     not from the start of training. An integral that does not make the approach faster slows down,
-    and what it accumulated in vain is taken back (see `approach.py`).
+    and what it accumulated in vain is taken back. All gains fall while the measurement oscillates
+    around the target, as it does under a long delay (see `approach.py`).
 
     A new set point moves log β at once, by the change of log v divided by 0.8. If the old set point
     was never reached, what the integral accumulated on the way is taken back first. There is no
@@ -146,9 +148,10 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
         speed = measure_speed(state, reading, xp)
         time = integral_time(state, approach, speed, self._averaged_batches(state, xp), xp)
         gate = integral_gate(reading, approach, time, xp)
-        step = KP / time * gate * self._integrated_error(state, reading, xp)
+        swing, gain = damp_gain(state, reading, approach, xp)
+        step = gain**2 * KP / time * gate * self._integrated_error(state, reading, xp)
         integral = move_integral(state, approach, step, time, xp)
-        p = self._look_ahead(reading, approach.steps, xp)
+        p = gain * self._look_ahead(reading, approach.steps, xp)
         limited = self._limit_integral(integral.value, xp)
         unclamped, value = self.combine(state, reading.now, xp, limited, p)
         is_far, zero = approach.is_far, 0 * reading.error
@@ -166,6 +169,8 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
             xp.where(is_far, state.anchor_target, reading.now.target + zero),
             integral.useful,
             integral.best_progress,
+            swing,
+            gain,
         )
         return self.commit(state, reading.now, unclamped, terms, xp)
 
@@ -220,6 +225,7 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
             approach_steps=xp.where(is_large, zero, state.approach_steps),
             near_steps=xp.where(is_large, zero, state.near_steps),
             side=xp.where(is_large, zero, state.side),
+            swing=xp.where(is_large, zero - 1, state.swing),
         )
 
     def _log_change(self, new: Value, old: Value, xp: Backend) -> Value:

@@ -89,6 +89,8 @@ class AutoState(NamedTuple):
     anchor_target: Value = 0.0  # that target, 0 if none was held yet
     useful_integral: Value = 0.0  # integral at which the approach last became faster
     best_progress: Value = 0.0  # highest progress of the approach, as decrease of the log ratio
+    swing: Value = -1.0  # largest error since the target was crossed, -1 if it was not yet
+    gain: Value = 1.0  # factor of all gains, below 1 after an oscillation
 
 
 class LogLagrangeState(NamedTuple):

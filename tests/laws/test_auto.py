@@ -90,3 +90,15 @@ def test_state_of_version_0_2_is_resumed():
     resumed = cv.Controller(cv.Auto(6.0))
     resumed.load_state_dict(saved)
     assert mean(run(resumed, measure, 1_000)[-100:]) == pytest.approx(6.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("slope", "delay"), [(1.5, 30), (0.5, 60)])
+def test_oscillation_under_a_delay_is_damped(slope, delay):
+    control, measure = cv.Controller(cv.Auto(4.0), monitor=False), respond(slope, lag=80.0)
+    betas, trace = [control.beta] * delay, []
+    for _ in range(8_000):
+        trace.append(measure(betas[-delay]))
+        betas.append(control.step(trace[-1]))
+    assert control.state.gain < 1
+    assert mean(trace[-1_000:]) == pytest.approx(4.0, rel=0.05)
+    assert max(trace[-1_000:]) < 6.0
