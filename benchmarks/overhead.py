@@ -20,7 +20,7 @@ from controlvae import _cuda_graph as cuda_graph
 from controlvae.laws import Law
 
 LAWS = (cv.PI(18.0), cv.Auto(18.0))
-WARM_UP_STEPS = 50
+WARM_UP_STEPS = 250  # updates on floats are compiled at step 200
 
 
 def time_step(step: Callable[[], object], steps: int, rounds: int = 5) -> float:

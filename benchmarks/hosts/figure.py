@@ -128,7 +128,7 @@ def _draw_panel(panel: Axes, entries: list[Entry]) -> None:
     low, high = min(targets), max(targets)
     margin = max(high - low, 0.2 * max(abs(low), abs(high)))
     panel.set_ylim(low - 0.6 * margin, high + 0.6 * margin)
-    panel.legend(loc="upper right", fontsize=5.5)
+    panel.legend(loc="upper right", fontsize=5.5, frameon=True, framealpha=0.8, edgecolor="none")
 
 
 def _methods(entries: Sequence[Entry]) -> list[str]:

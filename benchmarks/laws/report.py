@@ -189,7 +189,7 @@ def format_table(comparisons: Sequence[Comparison]) -> Iterator[str]:
         law, oracle, published = each.law, each.oracle, each.published
         yield (
             (
-                f"| {each.problem.name} | {_steps(law)} | {_steps(oracle) if oracle else ''} "
+                f"| {_cell(each.problem.name)} | {_steps(law)} | {_steps(oracle) if oracle else ''} "
                 f"| {each.ratio:.2g} | {oracle.law if oracle else ''} "
                 f"| {_moves(law)}{', ' + _moves(oracle) if oracle and _moves(oracle) else ''} "
                 f"| {law.error:.1%} | {law.overshoot:.0%}"
@@ -199,6 +199,11 @@ def format_table(comparisons: Sequence[Comparison]) -> Iterator[str]:
             .replace(" nan ", " - ")
             .replace(" inf ", " ∞ ")
         )
+
+
+def _cell(name: str) -> str:
+    """Return a name as the text of a table cell, in which | would end the cell."""
+    return name.replace("|", r"\|")
 
 
 def _moves(outcome: LawOutcome) -> str:
