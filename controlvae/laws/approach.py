@@ -57,7 +57,7 @@ _RECOVERY_STEPS = 5_000
 _RETURN_RANGE = 8.0
 
 
-class Reading(NamedTuple):
+class RatioReading(NamedTuple):
     """Measurement and trend as the law uses them."""
 
     now: Measurement
@@ -83,7 +83,7 @@ class Approach(NamedTuple):
     is_still: Value  # true if the measurement is far and does not move
 
 
-def follow_approach(state: AutoState, reading: Reading, xp: Backend) -> Approach:
+def follow_approach(state: AutoState, reading: RatioReading, xp: Backend) -> Approach:
     """Return the approach after a measurement.
 
     Args:
@@ -110,7 +110,7 @@ def follow_approach(state: AutoState, reading: Reading, xp: Backend) -> Approach
     )
 
 
-def measure_speed(state: AutoState, reading: Reading, xp: Backend) -> Value:
+def measure_speed(state: AutoState, reading: RatioReading, xp: Backend) -> Value:
     """Return the highest speed seen. Noise does not count, and old speeds are forgotten.
 
     Args:
@@ -144,7 +144,7 @@ def integral_time(
     return xp.where(is_outbound, larger(time, float(_IDLE_TIME), xp), time)
 
 
-def integral_gate(reading: Reading, approach: Approach, time: Value, xp: Backend) -> Value:
+def integral_gate(reading: RatioReading, approach: Approach, time: Value, xp: Backend) -> Value:
     """Return the factor of the integral gain: 0 on the way, 1 at rest, up to 2 when moving away.
 
     Args:
@@ -181,7 +181,7 @@ def adapt_speed(speed: Value, approach: Approach, gate: Value, time: Value, xp: 
     return xp.where(approach.is_crossing, speed * _CROSSING_GAIN, speed)
 
 
-def damp_gain(state: AutoState, reading: Reading, approach: Approach, xp: Backend) -> Any:
+def damp_gain(state: AutoState, reading: RatioReading, approach: Approach, xp: Backend) -> Any:
     """Return the largest error since the last crossing, and the factor of all gains.
 
     A first crossing is an overshoot. A measurement that crosses the target again, after an error

@@ -9,7 +9,7 @@ from controlvae.laws.approach import (
     KP,
     MAX_INTEGRATED_ERROR,
     TINY,
-    Reading,
+    RatioReading,
     adapt_speed,
     damp_gain,
     follow_approach,
@@ -180,7 +180,7 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
         ratio = self._log_ratio(target, measured, xp)
         return -KP * xp.clip(ratio, -_MAX_RAISE, _MAX_LOWER)
 
-    def _look_ahead(self, reading: Reading, steps: Value, xp: Backend) -> Value:
+    def _look_ahead(self, reading: RatioReading, steps: Value, xp: Backend) -> Value:
         """Return the proportional term for the log ratio that the trend leads to."""
         ahead = xp.clip(reading.ratio - _LOOK_AHEAD * reading.trend, -_MAX_LOWER, _MAX_LOWER)
         highest = xp.clip(_MAX_RAISE + steps / _RAISE_STEPS, 0, _MAX_LOWER)
@@ -243,7 +243,7 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
         bounded = xp.clip(ratio, -_MAX_LOWER, _MAX_LOWER)
         return self.sign * xp.where(target * measured > 0, ratio, bounded)
 
-    def _read(self, state: AutoState, measured: Value, xp: Backend) -> Reading:
+    def _read(self, state: AutoState, measured: Value, xp: Backend) -> RatioReading:
         now = self.sense(state, measured, xp)
         batches = self._averaged_batches(state, xp)
         fast = smaller(batches, state.measured_count + 1, xp)
@@ -261,7 +261,7 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
         error = self.sign * relative_error(now.target, now.measured)
         noise = (state.relative_variance / (2 * batches)) ** 0.5
         trend = (slow_ratio - ratio) / lag
-        return Reading(now, ratio, error, noise, trend, lag, slow, bounded / lag)
+        return RatioReading(now, ratio, error, noise, trend, lag, slow, bounded / lag)
 
     def _averaged_batches(self, state: AutoState, xp: Backend) -> Value:
         """Return over how many batches the measurement is averaged."""
@@ -272,7 +272,7 @@ class Auto(LogDomainFeedback, ProportionalFeedback):
         far = xp.clip(needed, _MIN_BATCHES, _MAX_FAR_BATCHES)
         return xp.where(state.near_steps > 0, near, far)
 
-    def _integrated_error(self, state: AutoState, reading: Reading, xp: Backend) -> Value:
+    def _integrated_error(self, state: AutoState, reading: RatioReading, xp: Backend) -> Value:
         limit = MAX_INTEGRATED_ERROR
         error = xp.clip(reading.error, -limit, limit)
         # A ratio beyond e² tells that the unit of the weight is wrong by orders of magnitude.
