@@ -1,8 +1,7 @@
 """Training of all runs of a problem at once, under one controller."""
 
-import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -60,9 +59,7 @@ def train_stack(
 
 def make_controller(laws: Sequence[Law]) -> cv.Controller:
     """Create a controller of many models that keeps no statistics of them."""
-    has_monitor = "monitor" in inspect.signature(cv.Controller).parameters
-    settings: dict[str, Any] = {"monitor": False} if has_monitor else {}
-    return cv.Controller(list(laws), **settings)
+    return cv.Controller(list(laws), monitor=False)
 
 
 def make_optimiser(problem: Problem, parameters: list[Tensor]) -> torch.optim.Optimizer:

@@ -19,9 +19,8 @@ from controlvae._monitor.state import (
     LawTraits,
     MonitorState,
     Reading,
-    maximum,
 )
-from controlvae.laws.backend import Backend, Value
+from controlvae.laws.backend import Backend, Value, larger
 from controlvae.laws.base import LARGEST_MEASUREMENT
 
 Sums = tuple[float, float, float]  # fields of `BlockSums`
@@ -93,7 +92,7 @@ def fold(
         skipped=state.skipped + sums.block_steps - sums.block_usable,
         recent=vectors.where(state.blocks > 0, pushed, filled),
         first=xp.where(state.blocks > 0, state.first, measured),
-        peak=maximum(state.peak, abs(measured), xp),
+        peak=larger(state.peak, abs(measured), xp),
     )
     level = _measure_level(state, reading, law, xp, vectors)
     state, is_inside = _judge_band(state, level, reading, law, xp, vectors)
@@ -115,14 +114,14 @@ def band_width(target: Value, peak: Value, noise: Value, xp: Backend) -> Value:
         xp: Operations for this kind of values.
     """
     scale = xp.where(abs(target) > 0, abs(target), peak)
-    return BAND * maximum(scale, (BLOCK_STEPS * noise) ** 0.5, xp)
+    return BAND * larger(scale, (BLOCK_STEPS * noise) ** 0.5, xp)
 
 
 def _restart_after_a_jump(state: MonitorState, reading: Reading, xp: Backend) -> MonitorState:
     """Return the state with new references if the target has jumped. A slow ramp is no jump."""
     change = abs(reading.target - state.target)
-    larger = maximum(abs(reading.target), abs(state.target), xp)
-    jumped = (state.blocks > 0) & (change > BAND * larger)
+    scale = larger(abs(reading.target), abs(state.target), xp)
+    jumped = (state.blocks > 0) & (change > BAND * scale)
     return state._replace(
         blocks=xp.where(jumped, 0.0, state.blocks),
         in_band=xp.where(jumped, 0.0, state.in_band),
@@ -179,7 +178,7 @@ def _judge_band(
     stays = is_near & (state.in_band >= SETTLED_BLOCKS)
     in_band = xp.where(is_inside | stays, state.in_band + 1, 0.0)
     # The mean tells about the middle of its blocks.
-    entered = maximum(reading.step - BLOCK_STEPS / 2 * count, state.base_step, xp)
+    entered = larger(reading.step - BLOCK_STEPS / 2 * count, state.base_step, xp)
     since = xp.where(in_band == 1, entered, state.since)
     return state._replace(noise=level.noise, in_band=in_band, since=since), is_inside
 

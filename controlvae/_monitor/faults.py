@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from controlvae._monitor.state import LawTraits, MonitorState, Reading, maximum
-from controlvae.laws.backend import Backend, Value
+from controlvae._monitor.state import LawTraits, MonitorState, Reading
+from controlvae.laws.backend import Backend, Value, larger
 
 NO_FAULT, WRONG_DIRECTION, OUT_OF_REACH, NO_ANSWER, RUNAWAY = range(5)
 # A weight that pushes without any progress is named after this many steps. Once there was progress,
@@ -73,7 +73,7 @@ def find_fault(
     ref_step = xp.where(progresses, reading.step, state.ref_step)
     waited = reading.step - ref_step
     taken = (ref_step - state.base_step) / 2
-    later = maximum(taken, _LATER_PATIENCE_STEPS + 0 * waited, xp)
+    later = larger(taken, _LATER_PATIENCE_STEPS + 0 * waited, xp)
     patience = xp.where(state.progressed > 0, later, _PATIENCE_STEPS + 0 * waited)
     is_stuck = is_out & (waited >= patience)
     is_far = (distance > _WRONG_GROWTH * reference) & (distance > _WRONG_BANDS * level.band)

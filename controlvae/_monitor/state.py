@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from controlvae.laws.backend import FLOATS, Backend, Value
+from controlvae.laws.backend import FLOATS, Value
 from controlvae.laws.base import Feedback, Law
 
 BLOCK_STEPS = 25  # updates of the law in a block
@@ -193,8 +193,3 @@ def read_traits(law: Law) -> LawTraits:
     one_sided = sides.get(getattr(law, "constraint", "equal"), 0.0)
     inverse = float(getattr(law, "direction", "direct") == "inverse")
     return LawTraits(low, high, one_sided, float(isinstance(law, Feedback)), inverse)
-
-
-def maximum(first: Value, second: Value, xp: Backend) -> Value:
-    """Return the larger of two values."""
-    return xp.where(first > second, first, second)

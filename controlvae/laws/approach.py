@@ -7,7 +7,7 @@ accumulated in vain.
 
 from typing import Any, NamedTuple
 
-from controlvae.laws.backend import Backend, Value
+from controlvae.laws.backend import Backend, Value, larger, smaller
 from controlvae.laws.base import Measurement
 from controlvae.laws.states import AutoState
 
@@ -264,13 +264,3 @@ def _distance_back(state: AutoState, approach: Approach, xp: Backend) -> Value:
 def relative_error(target: Value, measured: Value) -> Value:
     """Return 2 tanh(log(target / measured) / 2); ±2 if the signs differ."""
     return 2 * (target - measured) / (abs(target) + abs(measured) + TINY)
-
-
-def larger(first: Value, second: Value, xp: Backend) -> Value:
-    """Return the larger of two values."""
-    return xp.where(first > second, first, second)
-
-
-def smaller(first: Value, second: Value, xp: Backend) -> Value:
-    """Return the smaller of two values."""
-    return xp.where(first < second, first, second)

@@ -15,13 +15,11 @@ from controlvae.laws.approach import (
     follow_approach,
     integral_gate,
     integral_time,
-    larger,
     measure_speed,
     move_integral,
     relative_error,
-    smaller,
 )
-from controlvae.laws.backend import TENSORS, Backend, Value
+from controlvae.laws.backend import TENSORS, Backend, Value, larger, smaller
 from controlvae.laws.base import Constraint, Direction, Measurement, ProportionalFeedback, Target
 from controlvae.laws.checks import check_set_point
 from controlvae.laws.log_domain import LogDomainFeedback

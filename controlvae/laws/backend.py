@@ -92,6 +92,16 @@ class Tensors:
         return type(no)(*torch.where(condition, torch.stack(yes), torch.stack(no)).unbind(0))
 
 
+def larger(first: Value, second: Value, xp: Backend) -> Value:
+    """Return the larger of two values."""
+    return xp.where(first > second, first, second)
+
+
+def smaller(first: Value, second: Value, xp: Backend) -> Value:
+    """Return the smaller of two values."""
+    return xp.where(first < second, first, second)
+
+
 def widest_float(device: torch.device) -> torch.dtype:
     """Return float64, or float32 on Apple's MPS, which has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
