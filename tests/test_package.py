@@ -44,6 +44,7 @@ LAB = [
     "data",
     "models",
     "engines",
+    "custom",
     "runs",
     "training",
     "cluster",

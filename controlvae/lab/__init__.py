@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.chat import chat
     from controlvae.lab.api.evaluate import evaluate, score
+    from controlvae.lab.api.fit import define, fit
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.report import report
     from controlvae.lab.api.simulate import simulate_run
     from controlvae.lab.api.sweep import sweep
     from controlvae.lab.api.target import measure_preset_target as measure_target
     from controlvae.lab.api.train import branch, resume, set_target, train
-    from controlvae.lab.config import PRESETS, Experiment, preset
+    from controlvae.lab.config import PRESETS, Experiment, Gaussian, preset
     from controlvae.lab.runs.folder import RunFolder, find_runs
     from controlvae.lab.runs.loaded import LoadedRun, load_run
     from controlvae.lab.training.loop import Progress
@@ -28,14 +29,17 @@ if TYPE_CHECKING:  # for type checkers and editors
 
 _HOMES = {
     "Experiment": "lab.config",
+    "Gaussian": "lab.config",
     "LoadedRun": "lab.runs.loaded",
     "PRESETS": "lab.config",
     "Progress": "lab.training.loop",
     "RunFolder": "lab.runs.folder",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
+    "define": "lab.api.fit",
     "evaluate": "lab.api.evaluate",
     "find_runs": "lab.runs.folder",
+    "fit": "lab.api.fit",
     "interpolate": "lab.api.media",
     "load_run": "lab.runs.loaded",
     "measure_target": "lab.api.target",
@@ -58,13 +62,16 @@ _OTHER_NAMES = {"measure_target": "measure_preset_target"}
 __all__ = [
     "PRESETS",
     "Experiment",
+    "Gaussian",
     "LoadedRun",
     "Progress",
     "RunFolder",
     "branch",
     "chat",
+    "define",
     "evaluate",
     "find_runs",
+    "fit",
     "interpolate",
     "load_run",
     "measure_target",

@@ -9,7 +9,7 @@ import torch
 
 from controlvae.errors import FactorsError, Interrupted, UserError, shell_command
 from controlvae.lab.config.data import ImageSettings
-from controlvae.lab.data.dataset import ImageDataset
+from controlvae.lab.data.dataset import holds_images
 from controlvae.lab.engines.device import pick_device
 from controlvae.lab.evaluation.cache import (
     DEFAULT_EXAMPLES,
@@ -173,7 +173,7 @@ def evaluate_run(
     if run is None:
         return
     draw_information(folder, result.metrics)
-    if isinstance(run.examples, ImageDataset):  # sentences are in metrics.json
+    if holds_images(run.examples):  # sentences are in metrics.json
         save_pixels(make_sample_grid(run), folder.figures / "samples.png", step=run.step)
         save_reconstructions(run, folder.figures / "reconstruction.png")
         save_figure(plot_traversal(run), folder.figures / "traversal.png", step=run.step)

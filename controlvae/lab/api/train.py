@@ -1,11 +1,13 @@
 """Training from Python: start, resume and branch runs, and move their targets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.config import Experiment
+from controlvae.lab.custom.task import make_task, remember_task
 from controlvae.lab.runs.branch import branch_runs
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_runs
@@ -98,6 +100,8 @@ def start_training(
 
 def resume(
     run: LoadedRun | RunFolder | str | Path,
+    model: Any = None,
+    dataset: Any = None,
     *,
     device: str = "auto",
     time_limit: str | float | None = None,
@@ -105,6 +109,9 @@ def resume(
     tensorboard: bool = False,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
+    callbacks: Sequence[Callable[[Any], None]] = (),
+    trust_code: bool = False,
+    **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
 
@@ -112,12 +119,18 @@ def resume(
 
     Args:
         run: Run, run folder, or folder of runs.
+        model: User-supplied model of the run: a module, class or function, as in `lab.fit`.
+        dataset: User-supplied data of the run.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
         checkpoint_every: Time between checkpoints, in the same form.
         tensorboard: Write TensorBoard files.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        callbacks: Functions that receive `Progress` updates.
+        trust_code: Import and execute the code that a run folder names.
+        **settings: Further arguments of `lab.fit` that are code: `likelihood` if it is a function,
+            `inputs`, `optimiser`, `scheduler`, `validation` if it is data, `workers` and `cache`.
 
     Returns:
         The run, or a list of runs.
@@ -132,7 +145,12 @@ def resume(
     options = RunOptions.parse(
         device, time_limit, checkpoint_every, tensorboard, data_root, progress
     )
-    folders = scheduler.resume_all(as_folder(run).path, options)
+    path = as_folder(run).path
+    if model is not None:
+        for folder in find_runs(path):
+            remember_task(folder.path, make_task(model, dataset, folder.experiment(), **settings))
+    options = replace(options, callbacks=tuple(callbacks), trust_code=trust_code)
+    folders = scheduler.resume_all(path, options)
     return load_runs(folders, root=options.data_root, device=options.device)
 
 

@@ -30,7 +30,7 @@ def plain_loop(
         device: Device to train on.
     """
     model = build(experiment, examples).to(device)
-    adam, law = experiment.optimiser, experiment.control
+    adam, law = experiment.adam, experiment.control
     betas = (adam.beta1, adam.beta2)
     optimiser = torch.optim.Adam(model.parameters(), lr=adam.at(1.0), betas=betas)
     control = Controller(law, monitor=False)

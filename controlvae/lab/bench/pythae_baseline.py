@@ -84,7 +84,7 @@ def pythae_loop(
     vae = BetaVAE(config, _Encoder(model.encoder), _Decoder(model.decoder))
     indices = torch.randperm(len(examples))[:_SUBSET].to(device)
     data = BaseDataset(examples.batch(indices).cpu(), torch.zeros(len(indices)))
-    adam, batch = experiment.optimiser, experiment.training.batch
+    adam, batch = experiment.adam, experiment.training.batch
     # The trainer creates a folder for checkpoints, which are never written.
     with tempfile.TemporaryDirectory() as folder:
         settings = BaseTrainerConfig(

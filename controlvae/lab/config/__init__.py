@@ -1,6 +1,7 @@
 """Experiments as settings: their classes, JSON form, overrides and presets."""
 
 from controlvae.lab.config.comparison import changed_fields, method_differences
+from controlvae.lab.config.custom import CustomData, CustomModel, CustomOptimiser
 from controlvae.lab.config.data import (
     CIFAR10,
     CelebA,
@@ -45,6 +46,9 @@ __all__ = [
     "BetaTC",
     "CelebA",
     "ConvVAEConfig",
+    "CustomData",
+    "CustomModel",
+    "CustomOptimiser",
     "DataSettings",
     "DialogFile",
     "DialogVAEConfig",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controlvae.lab.config.custom import CustomModel, CustomOptimiser
 from controlvae.lab.config.data import DataSettings, DialogSettings, Shapes2D, TextSettings
 from controlvae.lab.config.models import (
     ConvVAEConfig,
@@ -41,6 +42,8 @@ class Training:
             Switchboard, CelebA), and otherwise from the training set, where they are held out.
         validate_every: The number of steps between validations; 0 disables them. The best model so
             far is kept in addition to the last one.
+        ema_weights: The decay of a moving average of the weights, such as 0.999; 0 keeps none.
+            User-supplied models only.
     """
 
     steps: int = 1_500_000
@@ -51,6 +54,7 @@ class Training:
     delayed: bool = False
     validation: int | float = 0
     validate_every: int = 0
+    ema_weights: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "log_every"):
@@ -59,6 +63,9 @@ class Training:
         self._check_validation()
         check_choices(self)
         require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")
+        require(
+            0 <= self.ema_weights < 1, f"ema_weights must lie in [0, 1), got {self.ema_weights}"
+        )
 
     def _check_validation(self) -> None:
         count, interval = self.validation, self.validate_every
@@ -101,10 +108,21 @@ class Experiment:
     model: ModelSettings = field(default_factory=ConvVAEConfig)
     objective: ObjectiveSettings = field(default_factory=Elbo)
     control: Law = field(default_factory=lambda: Constant(1.0))
-    optimiser: Adam = field(default_factory=Adam)
+    optimiser: Adam | CustomOptimiser = field(default_factory=Adam)
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, CustomModel):
+            self._check_built_in_model()
+        if isinstance(self.control, Feedback):
+            self.check_target(self.control.target)
+
+    def _check_built_in_model(self) -> None:
+        """Raise ValueError if data, model and objective do not fit together."""
+        require(
+            isinstance(self.optimiser, Adam) and self.training.ema_weights == 0,
+            "built-in models are trained with optimiser=Adam(...) and training.ema_weights=0",
+        )
         kind: Literal["image", "text", "dialog"] = "image"
         if isinstance(self.data, DialogSettings):
             kind = "dialog"
@@ -120,8 +138,6 @@ class Experiment:
             "both with objective.likelihood=tokens",
         )
         self.objective.check_fit(kind, self.control, self.model.latents)
-        if isinstance(self.control, Feedback):
-            self.check_target(self.control.target)
 
     def check_target(self, target: float | Schedule) -> None:
         """Raise ValueError if the law cannot control to a set point, or no KL can have it."""
@@ -135,6 +151,12 @@ class Experiment:
                 lowest > 0 or (zero_fits and lowest == 0),
                 f"target must be {expected}, got {target}: a KL is never negative",
             )
+
+    @property
+    def adam(self) -> Adam:
+        """Settings of Adam. Every built-in model has them."""
+        assert isinstance(self.optimiser, Adam)
+        return self.optimiser
 
     @property
     def controlled_label(self) -> str:

@@ -7,6 +7,7 @@ name in JSON and on the command line, without the suffix.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from controlvae.lab.config.custom import CustomModel
 from controlvae.lab.config.validation import check_choices, require, require_positive
 
 
@@ -123,7 +124,7 @@ class DialogVAEConfig:
         require_positive(self, "latents", "embedding", "utterance", "context", "hidden", "labels")
 
 
-ModelSettings = ConvVAEConfig | ImageVAEConfig | TextVAEConfig | DialogVAEConfig
+ModelSettings = ConvVAEConfig | ImageVAEConfig | TextVAEConfig | DialogVAEConfig | CustomModel
 
 
 def _check_convolutions(latents: int, channels: tuple[int, ...]) -> None:

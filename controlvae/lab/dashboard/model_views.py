@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from controlvae.errors import UserError
-from controlvae.lab.data.dataset import ImageDataset
+from controlvae.lab.data.dataset import holds_images
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.evaluation.text import reconstruct_sentences, sample_sentences
 from controlvae.lab.plots.image_grid import tile_images, to_channels_last
@@ -58,7 +58,7 @@ class ModelCache:
                 run = load_run(folder, root=self.root, device=self.device)
             elif loaded_step != last:
                 run = with_newest_weights(run)
-            if isinstance(run.examples, ImageDataset) and not len(run.examples):
+            if holds_images(run.examples) and not len(run.examples):
                 return run  # not cached, because its images may become available again
             self._runs[key] = last, run
             while len(self._runs) > _MAX_MODELS:
@@ -86,7 +86,7 @@ def encode_example(run: LoadedRun, example: int | None) -> list[float]:
     """Return the posterior mean of an example, by default of a fixed random one."""
     require_examples(run)
     index = int(resolve_start_image(run, None)) if example is None else example % len(run.examples)
-    code = run.model.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
+    code = run.vae.encode(run.examples.batch(torch.tensor([index], device=run.device))).mean[0]
     return [round(value, 3) for value in code.tolist()]
 
 
@@ -122,8 +122,8 @@ def describe_sentences(run: LoadedRun, count: int = 8) -> dict[str, Any]:
 def _to_tensor(run: LoadedRun, code: list[float]) -> torch.Tensor:
     """Convert a code to the input of the decoder, (1, latents)."""
     codes = torch.tensor([code], dtype=torch.float32, device=run.device)
-    if len(code) != run.model.latents or not torch.isfinite(codes).all():
-        raise UserError(f"a code has {run.model.latents} finite numbers, got {len(code)}")
+    if len(code) != run.vae.latents or not torch.isfinite(codes).all():
+        raise UserError(f"a code has {run.vae.latents} finite numbers, got {len(code)}")
     return codes
 
 

@@ -201,6 +201,11 @@ class ByteImages(ImageDataset):
         return rows.view(-1, height, width, channels).permute(0, 3, 1, 2).float() / 255
 
 
+def holds_images(examples: Dataset) -> bool:
+    """Return whether examples are images: those of the lab, or a user's."""
+    return isinstance(examples, ImageDataset) or bool(getattr(examples, "holds_images", False))
+
+
 def hash_rows(label: str, rows: Tensor) -> str:
     """Return a SHA-256 digest of a label and of the first, middle and last row."""
     sample = rows[[0, len(rows) // 2, len(rows) - 1]].cpu().contiguous().numpy().tobytes()

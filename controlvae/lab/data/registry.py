@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controlvae.errors import unknown_name_error
-from controlvae.lab.config import DataSettings
+from controlvae.errors import UserError, unknown_name_error
+from controlvae.lab.config import CustomData, DataSettings
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.paths import data_roots
 
@@ -124,6 +124,10 @@ def describe_setting_path(root: Path | None) -> str:
 
 
 def _find_spec(settings: DataSettings) -> DatasetSpec:
+    if isinstance(settings, CustomData):
+        raise UserError(
+            f"this data was passed from Python and cannot be loaded again: {settings.source}"
+        )
     specs = dataset_specs().values()
     return next(spec for spec in specs if spec.settings is type(settings))
 

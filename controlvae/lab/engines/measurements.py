@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from controlvae.controller import Controller
 from controlvae.lab.config import Experiment
+from controlvae.lab.objectives import Terms
 
 # `beta` is the weight of the step. `p`, `i` and `saturated` belong to the law's answer to the step,
 # which with training.delayed is the weight of the next step.
@@ -20,6 +22,34 @@ def row_columns(experiment: Experiment) -> tuple[str, ...]:
 def row_width(experiment: Experiment) -> int:
     """Return the number of values in a row."""
     return len(row_columns(experiment)) + experiment.model.latents
+
+
+def make_row(
+    control: Controller,
+    reconstruction: Tensor,
+    terms: Terms,
+    beta: float | Tensor,
+    device: torch.device,
+) -> Tensor:
+    """Return the row of measurements of a step, (columns,), without waiting for the device.
+
+    Args:
+        control: Controller after its step.
+        reconstruction: Reconstruction loss, averaged over the batch.
+        terms: Terms of the objective.
+        beta: Weight of the step.
+        device: Device of the row.
+    """
+    signals, (low, high) = control.signals(), control.laws[0].bounds
+    saturated = (signals.unclamped_beta < low) | (signals.unclamped_beta > high)
+    kl, kl_per_latent = terms.divergence
+    law_terms = (signals.proportional, signals.integral)
+    values = (reconstruction.detach(), kl.detach(), signals.target, beta, *law_terms)
+    row = [
+        torch.as_tensor(value, dtype=torch.float64, device=device).reshape(1)
+        for value in (*values, saturated, *terms.extras)
+    ]
+    return torch.cat([*row, kl_per_latent.detach().double()])
 
 
 def row_to_dict(row: Tensor, experiment: Experiment) -> dict[str, float]:

@@ -52,7 +52,7 @@ def make_engine(
 def _is_stackable(experiment: Experiment, examples: Dataset) -> bool:
     """Return whether the stacked engine supports the model. It has no gradient clipping."""
     critic = experiment.objective.critic_spec()
-    optimisers = [experiment.optimiser] + ([] if critic is None else [critic.optimiser])
+    optimisers = [experiment.adam] + ([] if critic is None else [critic.optimiser])
     return (
         isinstance(examples, ImageDataset)
         and isinstance(experiment.model, ConvVAEConfig | ImageVAEConfig)

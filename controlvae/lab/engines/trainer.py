@@ -11,6 +11,7 @@ from controlvae.lab.config import Experiment
 from controlvae.lab.data.bucketing import Width
 from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.engines.fast_layers import optimise_layers
+from controlvae.lab.engines.measurements import make_row
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.engines.rng import (
     draw_batch_indices,
@@ -47,7 +48,7 @@ class ModelTrainer:
         if isinstance(examples, ImageDataset):
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # By the prefix of their names in a snapshot.
-        self.optimisers = {"": NetworkOptimiser(self.model, experiment.optimiser, device)}
+        self.optimisers = {"": NetworkOptimiser(self.model, experiment.adam, device)}
         # The log has the facts of a monitor, and a captured step should not get slower.
         self.control = Controller(
             experiment.control,
@@ -126,7 +127,7 @@ class ModelTrainer:
         for prefix, further_loss in further_losses.items():
             self.optimisers[prefix].backward_and_step(further_loss)
         weight = beta if self.control.delayed else self.control.state.beta
-        return self._make_row(reconstruction.detach(), terms, weight)
+        return make_row(self.control, reconstruction, terms, weight, self.device)
 
     def terms(
         self, x: Any, posterior: Posterior, z: Tensor, indices: Tensor, noise: Tensor
@@ -177,18 +178,6 @@ class ModelTrainer:
             posterior: Posterior of the batch.
         """
         return self.reconstruction(self.model, z, x, posterior.context)
-
-    def _make_row(self, reconstruction: Tensor, terms: Terms, beta: float | Tensor) -> Tensor:
-        signals, (low, high) = self.control.signals(), self.control.laws[0].bounds
-        saturated = (signals.unclamped_beta < low) | (signals.unclamped_beta > high)
-        kl, kl_per_latent = terms.divergence
-        law_terms = (signals.proportional, signals.integral)
-        values = (reconstruction, kl.detach(), signals.target, beta, *law_terms)
-        row = [
-            torch.as_tensor(value, dtype=torch.float64, device=self.device).reshape(1)
-            for value in (*values, saturated, *terms.extras)
-        ]
-        return torch.cat([*row, kl_per_latent.detach().double()])
 
 
 class CriticTrainer(ModelTrainer):

@@ -80,7 +80,7 @@ def evaluate_with_progress(
     title += f" ({position})" if position else ""
     with display.bar(title) as progress:
         metrics = measure_run(run, examples, progress, fid_images=fid, importance_samples=iwae)
-    warning = constant_posterior_warning(metrics["kl"], metrics["active_units"])
+    warning = constant_posterior_warning(metrics["kl"], metrics.get("active_units", 1))
     if warning is not None:
         display.note(f"{run.folder.path}: {warning}")
     count = look_up(metrics, "fid.pictures")

@@ -72,9 +72,9 @@ def dialog_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[
 
 def _predicts_acts(run: LoadedRun) -> bool:
     """Return whether the model predicts dialog acts and the data has more than one."""
-    assert isinstance(run.model, DialogVAE)
+    assert isinstance(run.vae, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
-    return run.model.acts is not None and len(run.examples.names.acts) > 1
+    return run.vae.acts is not None and len(run.examples.names.acts) > 1
 
 
 def _response_metrics(generated: DialogResponses) -> dict[str, Any]:
@@ -144,15 +144,15 @@ def _bleu_scores(generated: DialogResponses) -> dict[str, Any]:
 @torch.no_grad()
 def _response_nll(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return -log p(words | z) of each response, z from the posterior, and its token count."""
-    assert isinstance(run.model, DialogVAE)
+    assert isinstance(run.vae, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
     noise, nats = torch.Generator().manual_seed(stream_key(0, 19)), []
     chosen = select_examples(run, count)
     for few in chosen.split(_BATCH):
         x = run.examples.batch(few)
-        posterior = run.model.encode(x)
+        posterior = run.vae.encode(x)
         z = posterior.sample(torch.randn(posterior.mean.shape, generator=noise).to(run.device))
-        nats.append(words_nll(run.model, z, x, posterior.context).cpu().double())
+        nats.append(words_nll(run.vae, z, x, posterior.context).cpu().double())
     return torch.cat(nats).numpy(), run.examples.lengths[chosen.cpu(), 1].numpy()
 
 
@@ -208,16 +208,16 @@ def respond(
         temperature: Sampling temperature; 0 takes the likeliest words, as in the paper.
         **options: Further options of `DialogVAE.respond`.
     """
-    assert isinstance(run.model, DialogVAE)
+    assert isinstance(run.vae, DialogVAE)
     assert isinstance(run.examples, DialogDataset)
-    given = run.model.encode_context(x)
-    prior = run.model.compute_prior(given)
+    given = run.vae.encode_context(x)
+    prior = run.vae.compute_prior(given)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(count, *prior.mean.shape, generator=generator).to(run.device)
     z: Tensor = prior.sample(noise).transpose(0, 1).flatten(0, 1)
     longest = run.shape[1]
     try:
-        written = run.model.respond(
+        written = run.vae.respond(
             z,
             given.repeat_interleave(count, 0),
             longest,

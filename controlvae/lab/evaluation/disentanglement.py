@@ -124,7 +124,7 @@ def score_run(
         Each score by its key, and under `ground_truth` the factors and examples they refer to.
     """
     examples = run.examples
-    if run.model.latents < 2:
+    if run.vae.latents < 2:
         reason = "disentanglement is undefined for a single latent"
         return {score.key: {"skipped": reason} for score in scores}
     indices = select_examples(run, scored_count(len(examples), run.thorough))
@@ -204,7 +204,7 @@ def _encode(run: LoadedRun, indices: Tensor, progress: Progress) -> tuple[Tensor
     """Return means and log-variances of q(z|x), (examples, latents) each, on the device."""
     means, log_variances = [], []
     for chosen in indices.split(_BATCH):
-        posterior = run.model.encode(run.examples.batch(chosen))
+        posterior = run.vae.encode(run.examples.batch(chosen))
         means.append(posterior.mean.float())
         log_variances.append(posterior.log_variance.float())
         progress(len(means) * _BATCH / len(indices))

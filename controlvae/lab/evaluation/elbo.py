@@ -5,9 +5,13 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import describe_likelihood
+from controlvae.lab.custom.adapter import CustomVAE, group_latents
+from controlvae.lab.custom.examples import UserExamples
+from controlvae.lab.custom.measure import measure_losses
 from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.models.dataset_elbo import measure_elbo
 from controlvae.lab.runs.folder import RunFolder
@@ -34,6 +38,8 @@ def elbo_metrics(
         Entries of metrics.json, in nats per example.
     """
     count = min(examples, run.available)
+    if isinstance(run.vae, CustomVAE) and not run.vae.has_gaussian_posterior:
+        return _mean_losses(run, count, progress)
     noise = torch.Generator().manual_seed(stream_key(0, 11))
     chosen = select_examples(run, count)
     if len(chosen) < 2:
@@ -46,7 +52,7 @@ def elbo_metrics(
     batches = (run.examples.batch(few) for few in chosen.split(run.examples.eval_batch_size))
     report = lambda done: progress(done / count)  # noqa: E731
     likelihood = run.experiment.objective.likelihood
-    bound = measure_elbo(run.model, likelihood, batches, noise, report, draws=draws)
+    bound = measure_elbo(run.vae, likelihood, batches, noise, report, draws=draws)
     information = mutual_information(
         bound.means[:MUTUAL_INFORMATION_EXAMPLES],
         bound.log_variances[:MUTUAL_INFORMATION_EXAMPLES],
@@ -61,10 +67,35 @@ def elbo_metrics(
         "elbo": bound.elbo,
         "reconstruction": bound.reconstruction,
         "kl": bound.kl,
-        "kl_per_latent": bound.kl_per_latent.tolist(),
+        "kl_per_latent": _kl_per_latent(run, bound.kl_per_latent),
         "active_units": active_units(bound.means),
         "mutual_information": information._asdict(),
     }
+
+
+def _mean_losses(run: LoadedRun, count: int, progress: Callable[[float], None]) -> dict[str, Any]:
+    """Measure the losses of a user-supplied model that shows no Gaussian posterior."""
+    assert isinstance(run.examples, UserExamples)
+    chosen = select_examples(run, count)
+    found = measure_losses(run.vae, run.examples, chosen, progress)
+    return {
+        "examples": len(chosen),
+        "draws": 1,
+        "available": run.available,
+        "split": run.examples.split,
+        "likelihood": describe_likelihood(run.experiment.objective.likelihood),
+        "elbo": found.elbo,
+        "reconstruction": found.reconstruction,
+        "kl": found.kl,
+        "kl_per_latent": found.kl_per_latent,
+    }
+
+
+def _kl_per_latent(run: LoadedRun, kl: Tensor) -> list[float]:
+    """Return the KL of each latent, or of each channel of a spatial code."""
+    if isinstance(run.vae, CustomVAE):
+        return group_latents(kl.view(1, *run.vae.latent_shape))[0].tolist()
+    return kl.tolist()
 
 
 def training_elbo_metrics(run: LoadedRun, examples: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from controlvae.errors import UserError
-from controlvae.lab.data.dataset import ImageDataset
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.evaluation.elbo import elbo_metrics
 from controlvae.lab.evaluation.images import image_metrics
@@ -101,9 +102,9 @@ def _measure_best(evaluation: Evaluation) -> dict[str, Any]:
             examples=evaluation.examples,
         )
     perplexities = (
-        {}
-        if isinstance(best.examples, ImageDataset)
-        else bound_perplexities(best, bound, evaluation.importance_samples)
+        bound_perplexities(best, bound, evaluation.importance_samples)
+        if isinstance(best.examples, SentenceDataset | DialogDataset)
+        else {}
     )
     chosen = {"step": best.step, "chosen": "by the ELBO on validation examples"}
     return {"best": {**chosen, **bound, **images, **perplexities}}

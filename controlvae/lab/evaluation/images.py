@@ -10,15 +10,18 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Gaussian
-from controlvae.lab.data.dataset import BinaryImages, ImageDataset
+from controlvae.lab.custom.examples import UserExamples
+from controlvae.lab.data.dataset import BinaryImages, holds_images
 from controlvae.lab.evaluation.inception_weights import MissingWeightsError, load_inception
 from controlvae.lab.evaluation.iwae import importance_weighted_bound
 from controlvae.lab.runs.loaded import (
     LoadedRun,
+    as_pixels,
     decode_codes,
     pixel_variance,
     prior_codes,
     select_examples,
+    shows_codes,
 )
 from controlvae.metrics import bits_per_dimension, dequantization_offset, fid, psnr, ssim
 from controlvae.metrics.image import kid
@@ -53,7 +56,7 @@ def image_metrics(
     Returns:
         Entries of metrics.json; empty for a run that is not over images.
     """
-    if not isinstance(run.examples, ImageDataset):
+    if not holds_images(run.examples) or not shows_codes(run):
         return {}
     # Load the extractor first, so that missing weights are reported before any work is done.
     network = _load_extractor(run, fid_images)
@@ -74,10 +77,27 @@ def image_metrics(
     return results
 
 
+def custom_metrics(
+    run: LoadedRun, samples: int, progress: Progress = lambda share: None
+) -> dict[str, Any]:
+    """Measure the IWAE bound of a user-supplied model over data other than images.
+
+    Args:
+        run: Trained run over the data to measure.
+        samples: Importance samples per example; 0 skips the bound.
+        progress: Called with the share that is done.
+    """
+    if not samples or not shows_codes(run):
+        return {}
+    return {"iwae": importance_weighted_bound(run, samples, progress)}
+
+
 def _bits_per_dimension(
     run: LoadedRun, elbo: float, bound: dict[str, Any] | None
 ) -> dict[str, Any]:
     likelihood, pixels = run.experiment.objective.likelihood, math.prod(run.examples.shape)
+    if isinstance(run.examples, UserExamples):
+        return {"skipped": "the values of user-supplied images are not known to be 8-bit"}
     match likelihood, isinstance(run.examples, BinaryImages):
         case "bernoulli", True:
             offset, how = 0.0, "of black and white pixels"
@@ -198,7 +218,7 @@ def _reference_features(
     if key not in _last_reference:
         features = []
         for few in chosen.split(_BATCH):
-            features.append(network(run.examples.batch(few)))
+            features.append(network(as_pixels(run, run.examples.batch(few))))
             progress(len(features) * _BATCH / count)
         _last_reference.clear()
         _last_reference[key] = torch.cat(features).cpu()
@@ -237,4 +257,4 @@ def _reconstructions(run: LoadedRun, count: int) -> Iterator[tuple[Tensor, Tenso
     """Yield batches of examples and their reconstructions from the posterior mean."""
     for chosen in select_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
-        yield x, decode_codes(run, run.model.encode(x).mean)
+        yield as_pixels(run, x), decode_codes(run, run.vae.encode(x).mean)

@@ -37,7 +37,7 @@ def importance_weighted_bound(
     bound, elbo, done = 0.0, 0.0, 0
     for chosen in select_examples(run, count).split(_BATCH):
         x = run.examples.batch(chosen)
-        log_weights = importance_log_weights(run, x, run.model.encode(x), samples, noise)
+        log_weights = importance_log_weights(run, x, run.vae.encode(x), samples, noise)
         bound += iwae(log_weights).sum().item()
         elbo += log_weights.mean(0).sum().item()
         done += len(x)
@@ -74,8 +74,6 @@ def importance_log_weights(
     standard = torch.zeros_like(posterior.mean)
     prior = posterior.prior or Posterior(standard, standard)
     error = reconstruction_loss(run.experiment.objective.likelihood)
-    negative_log_likelihood = torch.stack(
-        [error(run.model, one, x, posterior.context) for one in z]
-    )
+    negative_log_likelihood = torch.stack([error(run.vae, one, x, posterior.context) for one in z])
     log_ratio = prior.log_density(z) - posterior.log_density(z)
     return log_ratio.cpu().double() - negative_log_likelihood.cpu().double()

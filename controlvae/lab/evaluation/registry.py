@@ -8,7 +8,8 @@ A new disentanglement score needs a function in `controlvae.metrics` and one ent
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controlvae.lab.data.dataset import ImageDataset
+from controlvae.lab.custom.examples import UserExamples
+from controlvae.lab.data.dataset import holds_images
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.evaluation.dialog import dialog_metrics
@@ -18,9 +19,10 @@ from controlvae.lab.evaluation.elbo import (
     measure_step_response,
     training_elbo_metrics,
 )
-from controlvae.lab.evaluation.images import image_metrics
+from controlvae.lab.evaluation.images import custom_metrics, image_metrics
 from controlvae.lab.evaluation.metric import Direction, Metric, MetricGroup
 from controlvae.lab.evaluation.text import text_metrics
+from controlvae.lab.runs.loaded import shows_codes
 from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram, mig_sampled
 from controlvae.metrics.disentanglement import dci, modularity, rmig, sap
 
@@ -221,15 +223,24 @@ GROUPS = (
             e.progress,
             examples=e.examples,
         ),
-        lambda e: isinstance(e.measured.examples, ImageDataset),
+        lambda e: holds_images(e.measured.examples),
         IMAGE_METRICS,
+        progress=(0.2, 0.6),
+    ),
+    MetricGroup(
+        "other data of the user",
+        lambda e: custom_metrics(e.measured, e.importance_samples, e.progress),
+        lambda e: (
+            isinstance(e.measured.examples, UserExamples) and not holds_images(e.measured.examples)
+        ),
+        _IWAE,
         progress=(0.2, 0.6),
     ),
     # The training set is larger, and ground truth is known for it.
     MetricGroup(
         "disentanglement",
         lambda e: score_run(e.trained, DISENTANGLEMENT_SCORES, e.progress),
-        lambda e: e.trained.examples.factors is not None,
+        lambda e: e.trained.examples.factors is not None and shows_codes(e.trained),
         SCORE_METRICS,
         progress=(0.6, 1.0),
     ),

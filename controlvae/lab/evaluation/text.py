@@ -157,10 +157,10 @@ def reconstruct_sentences(run: LoadedRun, count: int) -> list[SentenceReconstruc
 
     All reconstructions are equal if the decoder ignores the code.
     """
-    assert isinstance(run.model, TextVAE)
+    assert isinstance(run.vae, TextVAE)
     assert isinstance(run.examples, SentenceDataset)
     x = run.examples.batch(select_examples(run, count))
-    lines = _generate(run, run.model.encode(x).mean, temperature=0.0)
+    lines = _generate(run, run.vae.encode(x).mean, temperature=0.0)
     return [
         SentenceReconstruction(run.examples.to_text(row), line)
         for row, line in zip(x, lines, strict=True)
@@ -213,17 +213,17 @@ def interpolate_sentences(run: LoadedRun, ends: Tensor, count: int = 10) -> list
         ends: Tokens of the two sentences, (2, length).
         count: Number of sentences, including the reconstructions of both ends.
     """
-    assert isinstance(run.model, TextVAE)
-    first, last = run.model.encode(ends).mean
+    assert isinstance(run.vae, TextVAE)
+    first, last = run.vae.encode(ends).mean
     shares = torch.linspace(0, 1, count, device=run.device).unsqueeze(1)
     return _generate(run, torch.lerp(first, last, shares), temperature=0.0)
 
 
 def _generate(run: LoadedRun, z: Tensor, **options: Any) -> list[str]:
-    assert isinstance(run.model, TextVAE)
+    assert isinstance(run.vae, TextVAE)
     assert isinstance(run.examples, SentenceDataset)
     try:
-        generated = run.model.generate(z, run.shape[0], **options)
+        generated = run.vae.generate(z, run.shape[0], **options)
     except ValueError as error:
         raise UserError(str(error)) from None
     return [run.examples.to_text(row) for row in generated.tokens]

@@ -37,6 +37,10 @@ class VAE(nn.Module):
         """Return logits of the pixels, (batch, *shape)."""
         return self.decoder(z)
 
+    def decode_mean(self, z: Tensor) -> Tensor:
+        """Return the mean of p(x|z): pixels in [0, 1], (batch, *shape)."""
+        return torch.sigmoid(self.decode(z))
+
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Posterior]:
         """Return logits for a sample of the posterior, and the posterior."""
         posterior = self.encode(x)
@@ -51,12 +55,12 @@ class VAE(nn.Module):
             generator: Generator on the host, or None for torch's global one.
         """
         z = torch.randn(count, self.latents, generator=generator)
-        return torch.sigmoid(self.decode(z.to(next(self.parameters()).device)))
+        return self.decode_mean(z.to(next(self.parameters()).device))
 
     @torch.no_grad()
     def reconstruct(self, x: Tensor) -> Tensor:
         """Return pixel means decoded from the posterior means of images, (batch, *shape)."""
-        return torch.sigmoid(self.decode(self.encode(x).mean))
+        return self.decode_mean(self.encode(x).mean)
 
 
 def final_map_size(shape: tuple[int, int, int], layers: int) -> int:

@@ -19,8 +19,14 @@ def reconstruction_loss(likelihood: Likelihood) -> ReconstructionLoss:
     """Return the function that computes -log p(x|z) of each example under `likelihood`."""
     if likelihood == "tokens":
         return sequence_nll
-    nll = pixel_nll(likelihood)
-    return lambda model, z, x, context: nll(model.decode(z), x, model.pixel_log_variance)
+    return lambda model, z, x, context: _pixel_loss(likelihood, model, z, x)
+
+
+def _pixel_loss(likelihood: Likelihood, model: Any, z: Tensor, x: Tensor) -> Tensor:
+    if hasattr(model, "reconstruction"):  # a user-supplied model computes its own
+        loss: Tensor = model.reconstruction(z, x)
+        return loss
+    return pixel_nll(likelihood)(model.decode(z), x, model.pixel_log_variance)
 
 
 def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:

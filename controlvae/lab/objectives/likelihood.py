@@ -30,8 +30,9 @@ class Gaussian:
 
 # -log p(x|z): binary cross-entropy; or the sum of squared errors of the released image code, which
 # is a Gaussian of variance 1/2 without its constant; or the cross-entropy of a sentence's tokens;
-# or a Gaussian with its constant.
-Likelihood = Literal["bernoulli", "squared-error", "tokens"] | Gaussian
+# or a Gaussian with its constant. User-supplied models also have the cross-entropy of any class
+# numbers, and "own": what the model itself computes.
+Likelihood = Literal["bernoulli", "squared-error", "tokens", "categorical", "own"] | Gaussian
 
 # Loss of each image, (..., batch), from logits, pixels and the log-variance (None if not learnt).
 PixelNLL = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -57,6 +58,10 @@ def describe_likelihood(likelihood: Likelihood) -> str:
             )
         case "tokens":
             return "cross-entropy of tokens, nats"
+        case "categorical":
+            return "cross-entropy of classes, nats"
+        case "own":
+            return "computed by the model"
     variance = "learnt" if likelihood.learnt else f"{likelihood.variance:g}"
     return f"Gaussian, variance {variance}: nats of a density over pixels in [0, 1]"
 

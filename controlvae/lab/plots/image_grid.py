@@ -10,7 +10,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from controlvae.lab.plots.figure_files import save_figure, save_pixels
-from controlvae.lab.runs.loaded import LoadedRun, image_model, on_unseen_examples, select_examples
+from controlvae.lab.runs.loaded import (
+    LoadedRun,
+    as_pixels,
+    decode_codes,
+    image_model,
+    on_unseen_examples,
+    select_examples,
+)
 
 CELL_INCHES = 0.44  # size of an image in a figure, including its gap
 _GAP = 1 / 16  # between images, as a fraction of their size
@@ -94,8 +101,8 @@ def _reconstruct(run: LoadedRun, columns: int) -> tuple[np.ndarray, str]:
     """Return examples and reconstructions, (2, columns, height, width, channels), and the split."""
     run = on_unseen_examples(run)
     x = run.examples.batch(select_examples(run, columns))
-    reconstructions = torch.sigmoid(image_model(run).decode(run.model.encode(x).mean))
-    return to_channels_last(torch.stack([x, reconstructions])), run.examples.split
+    rebuilt = decode_codes(run, image_model(run).encode(x).mean)
+    return to_channels_last(torch.stack([as_pixels(run, x), rebuilt])), run.examples.split
 
 
 def to_channels_last(images: torch.Tensor) -> np.ndarray:

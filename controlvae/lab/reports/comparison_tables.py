@@ -219,7 +219,7 @@ _NUMBERS: tuple[tuple[str, Callable[[Mapping[str, Any], RunTrace], str]], ...] =
     (find_metric("kl").name, lambda metrics, _: format_number(metrics["kl"])),
     ("target", lambda _, trace: _target(trace)),
     ("used latents", lambda metrics, _: describe_used_latents(metrics["kl_per_latent"])),
-    (find_metric("active_units").name, lambda metrics, _: str(metrics["active_units"])),
+    (find_metric("active_units").name, lambda metrics, _: str(metrics.get("active_units", "–"))),
     (
         find_metric("mutual_information.lower").name,
         lambda metrics, _: _mutual_information(metrics),

@@ -155,7 +155,7 @@ def _evaluation_warnings(folder: RunFolder) -> list[str]:
     metrics = folder.metrics() or {}
     lines = []
     if "active_units" in metrics:
-        warning = constant_posterior_warning(metrics["kl"], metrics["active_units"])
+        warning = constant_posterior_warning(metrics["kl"], metrics.get("active_units", 1))
         lines += [] if warning is None else [warning]
     if reason := (metrics.get("test") or {}).get("skipped"):
         lines.append(f"measured on the training set, not on a test set: {reason}")

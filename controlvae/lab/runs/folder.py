@@ -97,27 +97,37 @@ class RunFolder:
                 advice += f", or: {shell_command('resume', self.path)}"
             raise UserError(f"{self.path} is not empty; {advice}")
 
-    def create(self, experiment: Experiment, command: str, option: str = "--run") -> None:
+    def create(
+        self, experiment: Experiment, command: str, option: str = "--run", code: str = ""
+    ) -> None:
         """Create the folder and write everything needed to repeat the run.
 
         Args:
             experiment: Experiment of the run.
             command: Shell command that repeats it.
             option: Option that selects another folder, for messages.
+            code: File and name of a user-supplied task.
 
         Raises:
             UserError: If the folder holds something.
         """
         self.require_empty(f"choose another {option}")
-        self.write(experiment, command)
+        self.write(experiment, command, code)
 
-    def write(self, experiment: Experiment, command: str) -> None:
-        """Write `experiment.json`, replacing that of a run that never started."""
+    def write(self, experiment: Experiment, command: str, code: str = "") -> None:
+        """Write `experiment.json`, replacing that of a run that never started.
+
+        Args:
+            experiment: Experiment of the run.
+            command: Shell command that repeats it.
+            code: File and name of a user-supplied task.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
             "experiment": to_dict(experiment),
             "command": command,
+            **({"code": code} if code else {}),
             "versions": {"python": platform.python_version(), **_versions()},
         }
         write_json(self.experiment_file, content)

@@ -14,10 +14,13 @@ from torch import Tensor
 
 from controlvae.distributions import gaussian_kl
 from controlvae.errors import FactorsError, UserError, shell_command
-from controlvae.lab.config import Experiment, Gaussian, Images
+from controlvae.lab.config import CustomModel, Experiment, Gaussian, Images
 from controlvae.lab.config.digest import config_digest
+from controlvae.lab.custom.adapter import CustomVAE
+from controlvae.lab.custom.examples import UserExamples
+from controlvae.lab.custom.task import make_task, remember_task
 from controlvae.lab.data.batch_order import stream_key
-from controlvae.lab.data.dataset import Dataset
+from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.data.registry import held_out_settings, load_dataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.validation_split import training_indices
@@ -28,6 +31,8 @@ from controlvae.lab.models.base import VAE
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.data import MissingDataWarning, load_run_data
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.log import Log
+from controlvae.lab.runs.user_code import UntrustedCodeError, check_same_model, find_task
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +41,7 @@ class LoadedRun:
 
     folder: RunFolder
     experiment: Experiment
-    model: Model
+    network: Model | CustomVAE | None  # None without the code of a user-supplied model
     examples: Dataset
     step: int
     device: torch.device
@@ -47,9 +52,31 @@ class LoadedRun:
     thorough: bool = False  # measure as many examples as on a GPU, even if it takes minutes
 
     @property
-    def log(self) -> list[dict[str, Any]]:
-        """Log records, one per line of `log.jsonl`."""
-        return self.folder.records()
+    def vae(self) -> Any:
+        """Model behind the interface that evaluation and plots use.
+
+        Raises:
+            UserError: If the code of a user-supplied model is not at hand.
+        """
+        if self.network is None:
+            find_task(self.folder)  # raises, and says what to do
+            raise UserError(f"{self.folder.path} was loaded before its model was known; load again")
+        return self.network
+
+    @property
+    def model(self) -> Any:
+        """Trained model in evaluation mode: a built-in network, or the user's own module."""
+        return self.vae.module if isinstance(self.network, CustomVAE) else self.vae
+
+    @property
+    def log(self) -> Log:
+        """Log records, one per line of `log.jsonl`; `log["kl"]` is a column."""
+        return Log(self.folder.records())
+
+    @property
+    def best(self) -> "LoadedRun | None":
+        """The run with its best weights by validation, or None if none were kept."""
+        return with_best_weights(self)
 
     @property
     def metrics(self) -> dict[str, Any] | None:
@@ -71,6 +98,24 @@ class LoadedRun:
         curves = importlib.import_module("controlvae.lab.plots.curves")
         trace = curves.RunTrace.of(self.experiment.name, self.folder)
         return curves.plot_controlled_term([trace], self.experiment.objective.controlled_quantity)
+
+    def evaluate(self, **options: Any) -> dict[str, Any]:
+        """Measure every metric that applies, and write `metrics.json`. See `lab.evaluate`."""
+        api = importlib.import_module("controlvae.lab.api.evaluate")
+        metrics: dict[str, Any] = api.evaluate(self, device=str(self.device), **options)
+        return metrics
+
+    def report(self, out: str | Path | None = None, **options: Any) -> Path:
+        """Write an HTML report on the run. See `lab.report`."""
+        api = importlib.import_module("controlvae.lab.api.report")
+        path: Path = api.report(self, out, device=str(self.device), **options)
+        return path
+
+    def traverse(self, **options: Any) -> Any:
+        """Return a matplotlib figure of images while one latent at a time moves."""
+        return importlib.import_module("controlvae.lab.plots.traversal").plot_traversal(
+            self, **options
+        )
 
     def sample(self, count: int = 64, *, seed: int = 0) -> Any:
         """Decode draws from the prior N(0, I).
@@ -101,6 +146,9 @@ class LoadedRun:
         model = image_model(self)
         if x is None:
             x = self.examples.batch(select_examples(self, count))
+        if isinstance(model, CustomVAE):
+            z = model.encode(x.to(self.device, model.dtype)).mean
+            return model.decode_mean(z)
         if x.ndim != 4 or x.shape[1:] != tuple(self.shape) or not x.is_floating_point():
             raise UserError(
                 f"expected float images in [0, 1] of shape (n, {', '.join(map(str, self.shape))}), "
@@ -139,6 +187,9 @@ def load_run(
     root: Path | None = None,
     device: torch.device | str | None = None,
     factors: str | None = None,
+    model: Any = None,
+    dataset: Any = None,
+    trust_code: bool = False,
 ) -> LoadedRun:
     """Load the newest intact checkpoint of a run.
 
@@ -152,6 +203,9 @@ def load_run(
         device: Device of the model. The default is the CPU.
         factors: Table of factors, instead of `data.factors`. Training does not use it. A run whose
             own table is missing is loaded without one.
+        model: User-supplied model that the run was trained with: a module, class or function.
+        dataset: User-supplied data of that run, in any form that `lab.fit` takes.
+        trust_code: Import and execute the code that the run folder names.
 
     Raises:
         UserError: If there is no intact checkpoint, or it does not fit the run.
@@ -160,6 +214,10 @@ def load_run(
     device = torch.device(device or "cpu")
     experiment = folder.experiment()
     saved = _load_checkpoint(folder, experiment)
+    if isinstance(experiment.model, CustomModel):
+        if model is not None:
+            remember_task(folder.path, make_task(model, dataset, experiment))
+        return _load_custom(folder, experiment, saved, device, trust_code)
     if factors is not None:
         experiment = _with_factors(experiment, factors, folder)
     fingerprint = saved.numbers.get("data", "")
@@ -208,6 +266,8 @@ def on_test_examples(run: LoadedRun) -> LoadedRun | None:
         UserError: If the test set is missing, too small, or may contain training examples.
     """
     require_examples(run)
+    if isinstance(run.network, CustomVAE):
+        return _on_validation_examples(run)
     settings = held_out_settings(run.experiment.data, run.root)
     # The splits of the user's images depend on the number of images.
     if run.changed and isinstance(settings, Images):
@@ -265,28 +325,48 @@ def decode_codes(run: LoadedRun, z: Tensor, batch: int = 250) -> Tensor:
         batch: Number of codes to decode at once.
     """
     model = image_model(run)
-    return torch.cat([torch.sigmoid(model.decode(part)) for part in z.split(batch)])
+    return torch.cat([as_pixels(run, model.decode_mean(part)) for part in z.split(batch)])
 
 
-def image_model(run: LoadedRun) -> VAE:
+def as_pixels(run: LoadedRun, x: Tensor) -> Tensor:
+    """Return images of a run with values in [0, 1]. Other data stays as it is."""
+    examples = run.examples
+    if isinstance(examples, UserExamples) and examples.holds_images:
+        return examples.to_pixels(x)
+    return x
+
+
+def shows_codes(run: LoadedRun) -> bool:
+    """Return whether a model shows Gaussian codes. All but some user-supplied models do."""
+    return not isinstance(run.vae, CustomVAE) or run.vae.has_gaussian_posterior
+
+
+def image_model(run: LoadedRun) -> VAE | CustomVAE:
     """Return the model of a run over images.
 
     Raises:
         UserError: If the run is over sentences or dialogs.
     """
-    if not isinstance(run.model, VAE):
-        dialogs = isinstance(run.model, DialogVAE)
+    if isinstance(run.vae, CustomVAE):
+        if run.vae.form != "encode" or run.vae.likelihood == "categorical":
+            raise UserError(
+                f"{run.folder.path} needs a model with encode(x) and decode(z) of values; "
+                f"{type(run.model).__name__} has another form"
+            )
+        return run.vae
+    if not isinstance(run.vae, VAE):
+        dialogs = isinstance(run.vae, DialogVAE)
         kind, command = ("dialogs", "chat") if dialogs else ("sentences", "sample")
         raise UserError(
             f"{run.folder.path} is a model of {kind}, not of images; see controlvae {command}"
         )
-    return run.model
+    return run.vae
 
 
 def pixel_variance(run: LoadedRun) -> dict[str, float]:
     """Return the variance of a Gaussian p(x|z), set or learnt. Other likelihoods give nothing."""
     likelihood = run.experiment.objective.likelihood
-    learnt = getattr(run.model, "pixel_log_variance", None)
+    learnt = getattr(run.vae, "pixel_log_variance", None)
     if not isinstance(likelihood, Gaussian):
         return {}
     return {"pixel_variance": likelihood.variance if learnt is None else learnt.exp().item()}
@@ -302,13 +382,13 @@ def prior_codes(run: LoadedRun, count: int, seed: int = 0) -> Tensor:
     """
     generator = torch.Generator().manual_seed(stream_key(seed, 13))
     padded = count + -count % 16  # torch fills sixteen at a time, and a remainder differently
-    return torch.randn(padded, run.model.latents, generator=generator)[:count].to(run.device)
+    return torch.randn(padded, run.vae.latents, generator=generator)[:count].to(run.device)
 
 
 @torch.no_grad()
 def latent_kl(run: LoadedRun, indices: Tensor) -> Tensor:
     """Return the mean KL of each latent over these examples: (latents,)."""
-    return gaussian_kl(run.model.encode(run.examples.batch(indices))).mean(0)
+    return gaussian_kl(run.vae.encode(run.examples.batch(indices))).mean(0)
 
 
 def as_folder(run: LoadedRun | RunFolder | Path | str) -> RunFolder:
@@ -378,7 +458,57 @@ def _with_weights(run: LoadedRun, path: Path) -> LoadedRun | None:
     saved, _ = checkpoint.load_latest(path)
     if saved is None:
         return None
+    if isinstance(run.network, CustomVAE):
+        network = _load_custom_weights(run.folder, run.experiment, saved, run.device)
+        return replace(run, network=network, step=saved.step)
     model = build(run.experiment, run.examples)
     optimise_layers(model)
     model.load_state_dict(strip_prefix(saved.tensors, "model."))
-    return replace(run, model=model.to(run.device).eval(), step=saved.step)
+    return replace(run, network=model.to(run.device).eval(), step=saved.step)
+
+
+def _load_custom(
+    folder: RunFolder,
+    experiment: Experiment,
+    saved: checkpoint.Checkpoint,
+    device: torch.device,
+    trust_code: bool,
+) -> LoadedRun:
+    """Load a run of a user-supplied model. Without its code, only its log and metrics are loaded."""
+    try:
+        task = find_task(folder, trust_code=trust_code)
+    except UntrustedCodeError as error:
+        warnings.warn(f"loaded without its model: {error}", stacklevel=3)
+        empty = ImageDataset.from_metadata('{"shape": [1, 1, 1], "binary": false}', str(error))
+        return LoadedRun(folder, experiment, None, empty, saved.step, device)
+    examples = task.examples(experiment, device)
+    return LoadedRun(
+        folder,
+        experiment,
+        _load_custom_weights(folder, experiment, saved, device),
+        examples,
+        saved.step,
+        device,
+        among=task.training_indices(experiment),
+        changed=(saved.numbers.get("data") or "") not in ("", task.data.data.fingerprint()),
+        shape=examples.shape,
+        thorough=device.type == "cuda",
+    )
+
+
+def _load_custom_weights(
+    folder: RunFolder, experiment: Experiment, saved: checkpoint.Checkpoint, device: torch.device
+) -> CustomVAE:
+    """Return a copy of the user's model with the weights of a checkpoint: their average if any."""
+    vae = find_task(folder).make_vae(experiment, device, copies=True)
+    check_same_model(folder, vae.module)
+    weights = strip_prefix(saved.tensors, "ema.") or strip_prefix(saved.tensors, "model.")
+    vae.module.load_state_dict(weights)
+    vae.module.eval()
+    return vae
+
+
+def _on_validation_examples(run: LoadedRun) -> LoadedRun | None:
+    """Return the run of a user-supplied model with its validation examples, if it has some."""
+    found = find_task(run.folder).validation_examples(run.experiment, run.device)
+    return None if found is None else replace(run, examples=found[0], among=found[1].cpu())

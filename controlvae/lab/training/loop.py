@@ -70,6 +70,7 @@ def train_runs(
     checkpoint_every: float = 30.0,
     stop: Callable[[], bool] = lambda: False,
     validator: Validator | None = None,
+    save_at_start: bool = False,
 ) -> Iterator[Progress]:
     """Train until the last step, the time limit or a stop request.
 
@@ -82,6 +83,7 @@ def train_runs(
         checkpoint_every: Seconds between checkpoints. It does not affect the result.
         stop: Function that returns True if training should save and stop.
         validator: Measures validation examples, if there are any.
+        save_at_start: Save a checkpoint of step 0, because the initial weights are the user's.
 
     Yields:
         A progress update every fraction of a second and at every log line.
@@ -91,6 +93,8 @@ def train_runs(
     """
     settings, began = runs[0].experiment.training, time.monotonic()
     saving, chunk, speed = _CheckpointTimer(checkpoint_every), 1, 0.0
+    if save_at_start and engine.step == 0:
+        saving.save(runs, engine)
     while engine.step < settings.steps:
         before = time.monotonic()
         to_log_line = settings.log_every - engine.step % settings.log_every

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from controlvae.errors import Interrupted, UserError, shell_command
-from controlvae.lab.config import Experiment
+from controlvae.lab.config import CustomModel, Experiment
+from controlvae.lab.custom.engine import CustomEngine
+from controlvae.lab.custom.task import CustomTask, remember_task
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.base import Engine
@@ -24,13 +26,14 @@ from controlvae.lab.engines.select import check_compatible, make_engine
 from controlvae.lab.io import write_text
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.user_code import check_same_model, find_task
 from controlvae.lab.training.display import Display, make_display
 from controlvae.lab.training.loop import Run, divergence_message, train_runs
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
-from controlvae.lab.training.summary import describe_end, describe_setup
+from controlvae.lab.training.summary import describe_custom_setup, describe_end, describe_setup
 from controlvae.lab.training.trackers import TensorBoard, require_tensorboard
-from controlvae.lab.training.validation import Validator
+from controlvae.lab.training.validation import CustomValidator, Validator
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -45,6 +48,9 @@ class RunOptions:
     tensorboard: bool = False
     data_root: Path | None = None
     display: Display = field(default_factory=Display)
+    task: CustomTask | None = None  # user-supplied model and data
+    trust_code: bool = False  # import the code that a run folder names
+    callbacks: tuple[Callable[[Any], None], ...] = ()  # receive `Progress` updates
 
     @classmethod
     def parse(
@@ -127,6 +133,8 @@ class TrainingSetup(NamedTuple):
     fingerprint: str  # of the data
     description: list[str]  # human-readable lines about the data
     metadata: tuple[str, str]  # name and text of the file that lets models work without their data
+    code: str = ""  # file and name of a user-supplied task
+    save_at_start: bool = False  # initial weights cannot be made again from the seed
 
 
 def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
@@ -143,7 +151,7 @@ def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
         Interrupted: After Ctrl-C or SIGTERM. The runs can be resumed.
     """
     try:
-        setup = _prepare(plan.experiments, options)
+        setup = _prepare(plan.experiments, options, plan.folders)
     except BaseException:
         if plan.reserved is not None:
             with suppress(OSError):
@@ -151,7 +159,7 @@ def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
         raise
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
-            folder.create(experiment, command)
+            folder.create(experiment, command, code=setup.code)
         except OSError as error:
             raise UserError(
                 f"cannot create the run folder {folder.path}: {error.strerror}"
@@ -196,7 +204,7 @@ def resume_runs(
         return None
     runs = [Run.open(folder) for folder in folders]  # locks them
     try:
-        setup = _prepare([run.experiment for run in runs], options)
+        setup = _prepare([run.experiment for run in runs], options, folders)
     except BaseException:
         for folder in folders if withdraw else ():
             if not folder.events():
@@ -226,10 +234,15 @@ def resume_step(folder: RunFolder) -> int | None:
     return step if finished and 0 < step < folder.experiment().training.steps else None
 
 
-def _prepare(experiments: Sequence[Experiment], options: RunOptions) -> TrainingSetup:
+def _prepare(
+    experiments: Sequence[Experiment], options: RunOptions, folders: Sequence[RunFolder]
+) -> TrainingSetup:
     """Load the data and create the engine of experiments that train side by side."""
     check_compatible(experiments)
     first, device = experiments[0], options.device
+    if isinstance(first.model, CustomModel):
+        task = options.task or find_task(folders[0], trust_code=options.trust_code)
+        return _prepare_custom(experiments, task, options, folders)
     examples = load_dataset(first.data, options.data_root).to(device)
     engine = make_engine(experiments, examples, device)
     validator = None
@@ -238,6 +251,34 @@ def _prepare(experiments: Sequence[Experiment], options: RunOptions) -> Training
     description = describe_setup(first, examples, validator)
     metadata = examples.metadata_file, examples.metadata()
     return TrainingSetup(engine, validator, examples.fingerprint(), description, metadata)
+
+
+def _prepare_custom(
+    experiments: Sequence[Experiment],
+    task: CustomTask,
+    options: RunOptions,
+    folders: Sequence[RunFolder],
+) -> TrainingSetup:
+    """Create the engine of user-supplied models, and let this process remember their code."""
+    first, device, note = experiments[0], options.device, options.display.note
+    trainers = task.make_trainers(experiments, device, note)
+    for folder, trainer in zip(folders, trainers, strict=True):
+        check_same_model(folder, trainer.vae.module)
+        remember_task(folder.path, task)
+    engine = CustomEngine(trainers, note, capture=task.capture)
+    validator = None
+    found = task.validation_examples(first, device) if first.training.validate_every else None
+    if found is not None:
+        validator = CustomValidator(trainers, *found)
+    return TrainingSetup(
+        engine,
+        validator,
+        task.data.data.fingerprint(),
+        describe_custom_setup(first, task, trainers[0], validator),
+        ("user_data.json", task.data_metadata(first)),
+        task.location,
+        save_at_start=True,
+    )
 
 
 def _train(
@@ -282,6 +323,7 @@ def _show_training(
         checkpoint_every=options.checkpoint_every,
         stop=stop,
         validator=setup.validator,
+        save_at_start=setup.save_at_start,
     )
     display = options.display.training(experiments, setup.engine.step)
     with ExitStack() as open_files, display as show:
@@ -290,6 +332,8 @@ def _show_training(
             boards = [open_files.enter_context(closing(TensorBoard(run.folder))) for run in runs]
         for progress in updates:
             show(progress)
+            for callback in options.callbacks:
+                callback(progress)
             for board, record in zip(boards, progress.records, strict=False):
                 if record is not None:
                     board.write(record)

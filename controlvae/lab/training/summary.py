@@ -3,8 +3,10 @@
 import numpy as np
 
 from controlvae.diagnostics.collapse import describe_used_latents
-from controlvae.lab.config import Experiment, describe_likelihood
-from controlvae.lab.data.dataset import BinaryImages, Dataset, ImageDataset
+from controlvae.lab.config import CustomModel, Experiment, describe_likelihood
+from controlvae.lab.custom.task import CustomTask
+from controlvae.lab.custom.trainer import CustomTrainer
+from controlvae.lab.data.dataset import BinaryImages, Dataset, holds_images
 from controlvae.lab.data.registry import validation_settings
 from controlvae.lab.data.validation_split import count_validation_examples
 from controlvae.lab.engines.measurements import format_nats
@@ -24,7 +26,7 @@ def describe_setup(
     """
     shape = "x".join(map(str, examples.shape))
     size = f"{len(examples):,} examples"
-    size += f" of {shape}" if isinstance(examples, ImageDataset) else ""
+    size += f" of {shape}" if holds_images(examples) else ""
     split = _describe_validation(experiment, examples, validator)
     likelihood = experiment.objective.likelihood
     lines = [
@@ -37,6 +39,35 @@ def describe_setup(
         lines.append(
             "note: these images are black and white; "
             "objective.likelihood=bernoulli is their likelihood"
+        )
+    return lines
+
+
+def describe_custom_setup(
+    experiment: Experiment, task: CustomTask, trainer: CustomTrainer, validator: Validator | None
+) -> list[str]:
+    """Return lines about a user-supplied model and its data.
+
+    Args:
+        experiment: Experiment to train.
+        task: The user's model and data.
+        trainer: Trainer of the first model.
+        validator: Its validator, if it validates.
+    """
+    model = experiment.model
+    assert isinstance(model, CustomModel)
+    latents = "x".join(map(str, model.latent_shape)) or "not shown"
+    split = "" if validator is None else f", {len(validator.indices):,} for validation"
+    lines = [
+        f"model: {model.code}; {model.parameters:,} parameters; z: {latents}",
+        f"data: {task.data.data.source}{split}; batches of {experiment.training.batch}",
+        f"reconstruction: {describe_likelihood(experiment.objective.likelihood)}",
+    ]
+    workers = getattr(trainer.feed, "workers", 0)
+    if workers:
+        lines.append(
+            f"batches are fetched by {workers} worker processes; cache=True keeps the data in "
+            "memory, if it has no random transforms"
         )
     return lines
 

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
+from controlvae.lab.custom.examples import UserExamples
+from controlvae.lab.custom.measure import measure_losses, weights_of
+from controlvae.lab.custom.trainer import CustomTrainer
 from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.registry import load_dataset, validation_settings
@@ -71,7 +74,8 @@ class Validator:
         lines = [json.dumps(line) + "\n" for line in [*earlier, record]]
         write_text(folder.validation_file, "".join(lines))
         if record["elbo"] >= _best_elbo(folder, step):
-            model = {name: value for name, value in tensors.items() if name.startswith("model.")}
+            kept = ("model.", "ema.")
+            model = {name: value for name, value in tensors.items() if name.startswith(kept)}
             # The previous best is kept too: a crash may take these steps back.
             best = checkpoint.Checkpoint(step, model, {"elbo": record["elbo"]})
             checkpoint.save(folder.best, best)
@@ -88,6 +92,37 @@ class Validator:
         batches = self.examples.batches(self.indices)
         bound = measure_elbo(model, experiment.objective.likelihood, batches, noise)
         return {"elbo": bound.elbo, "reconstruction": bound.reconstruction, "kl": bound.kl}
+
+
+class CustomValidator(Validator):
+    """Validation of user-supplied models, which are measured where they are trained.
+
+    Args:
+        trainers: Trainers of the models.
+        examples: Examples that hold the validation split.
+        indices: Indices of the validation examples.
+    """
+
+    def __init__(
+        self, trainers: Sequence[CustomTrainer], examples: UserExamples, indices: Tensor
+    ) -> None:
+        self.trainers, self.indices = trainers, indices
+        self.user_examples = examples
+        self.every = trainers[0].experiment.training.validate_every
+
+    def measure(self, experiment: Experiment, weights: dict[str, Tensor]) -> dict[str, float]:
+        """Return ELBO, reconstruction and KL in nats per example.
+
+        A moving average of the weights is measured if there is one.
+
+        Args:
+            experiment: Experiment of the model.
+            weights: Weights of the model, which its trainer holds too.
+        """
+        trainer = next(one for one in self.trainers if one.experiment == experiment)
+        with weights_of(trainer.vae.module, trainer.average):
+            found = measure_losses(trainer.vae, self.user_examples, self.indices)
+        return {"elbo": found.elbo, "reconstruction": found.reconstruction, "kl": found.kl}
 
 
 def _best_elbo(folder: RunFolder, step: int) -> float:

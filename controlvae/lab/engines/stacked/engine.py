@@ -109,7 +109,7 @@ class StackedEngine:
         assert isinstance(models[0], VAE)
         self.network = StackedVAE(models[0], count, first.training.precision, device)
         # Parameters and their optimiser, by their prefix in a snapshot.
-        self.trained = {"": (self.network.parameters, first.optimiser)}
+        self.trained = {"": (self.network.parameters, first.adam)}
         for number, model in enumerate(models):
             self.network.parameters.load(number, {"weight": dict(model.named_parameters())})
         self.critic: StackedCritic | None = None

@@ -1,0 +1,1 @@
+"""User-supplied models and data in the lab: recognised, checked and trained."""

@@ -1,0 +1,155 @@
+"""Training step of one user-supplied model."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from controlvae.controller import Controller
+from controlvae.lab.config import Experiment
+from controlvae.lab.custom.adapter import CustomVAE
+from controlvae.lab.custom.batches import cast_batch, map_tensors
+from controlvae.lab.custom.feeds import Feed, StreamFeed
+from controlvae.lab.custom.noise import Noise, StepSeeds
+from controlvae.lab.custom.optimiser import TorchOptimiser
+from controlvae.lab.engines.base import strip_prefix
+from controlvae.lab.engines.measurements import make_row
+from controlvae.lab.engines.optimiser import NetworkOptimiser
+from controlvae.lab.engines.rng import noise_key, normal_noise
+from controlvae.lab.objectives import Divergence, ObjectiveInputs
+
+
+class CustomTrainer:
+    """One user-supplied model with its optimiser, controller and batches.
+
+    Args:
+        experiment: Experiment to train.
+        vae: The model, in training mode on its device.
+        feed: Batches of the run.
+        optimiser: Optimiser of the model.
+        python_randomness: Seed Python's and NumPy's generators for each step too.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        vae: CustomVAE,
+        feed: Feed,
+        optimiser: NetworkOptimiser | TorchOptimiser,
+        python_randomness: bool = False,
+    ) -> None:
+        self.experiment, self.vae, self.feed, self.optimiser = experiment, vae, feed, optimiser
+        self.device = next(vae.module.parameters()).device
+        self.control = Controller(
+            experiment.control,
+            sync_ranks=False,
+            delayed=experiment.training.delayed,
+            monitor=False,
+        )
+        self.seeds = StepSeeds(experiment.training.seed, self.device, python_randomness)
+        self.key = torch.tensor(noise_key(experiment.training.seed), device=self.device)
+        self.draws_latents = vae.form == "encode" and not isinstance(feed, StreamFeed)
+        self.channels_last = self.device.type == "cuda" and _has_2d_convolutions(vae.module)
+        if self.channels_last:
+            vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        decay = experiment.training.ema_weights
+        self.average = _clone_state(vae.module) if decay else {}
+        self._noise, self._first = torch.empty(0), 0
+
+    def start(self, first: int, steps: int) -> None:
+        """Prepare the batches and the noise of steps `first` to `first + steps - 1`."""
+        self.feed.start(first, steps)
+        self._first = first
+        if self.draws_latents:
+            numbers = torch.arange(first, first + steps, device=self.device)
+            shape = (self.experiment.training.batch, self.vae.latents)
+            self._noise = normal_noise(self.key, numbers, shape)
+
+    def load(self, number: int) -> tuple[Any, Tensor | Noise]:
+        """Do the host's work before a step. Returns its batch and its noise."""
+        batch = cast_batch(self.feed.batch(number), self.vae.dtype)
+        if self.channels_last:
+            batch = map_tensors(batch, _as_channels_last)
+        self.optimiser.set_rate(number)
+        self.seeds.start(number)
+        if self.draws_latents:
+            return batch, self._noise[number - self._first]
+        return batch, Noise(self.device, self.vae.dtype)
+
+    def step(self, batch: Any, noise: Tensor | Noise) -> Tensor:
+        """Take one optimiser step.
+
+        Args:
+            batch: Batch on the device, in the model's type.
+            noise: Noise of z, (batch, latents), or a source of noise.
+
+        Returns:
+            The step's row of measurements, (columns,).
+        """
+        losses = self.vae.losses(batch, noise)
+        divergence = Divergence(losses.kl, losses.kl_per_latent)
+        terms = self.experiment.objective.terms(ObjectiveInputs(divergence))
+        by_reconstruction = self.experiment.control.controls_reconstruction
+        measured = (losses.reconstruction if by_reconstruction else terms.controlled).detach()
+        # In host memory a Python number is the cheaper input; on a device it would force a wait.
+        on_host = measured.device.type == "cpu"
+        beta: float | Tensor = (
+            self.control.step(measured.item()) if on_host else self.control.step(measured)
+        )
+        loss = losses.reconstruction + losses.other + beta * terms.controlled
+        self.optimiser.backward_and_step(loss)
+        self._update_average()
+        weight = beta if self.control.delayed else self.control.state.beta
+        return make_row(self.control, losses.reconstruction, terms, weight, self.device)
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        if not self.average:
+            return
+        kept = 1 - self.experiment.training.ema_weights
+        current = self.vae.module.state_dict()
+        floats = [name for name, value in self.average.items() if value.is_floating_point()]
+        torch._foreach_lerp_(
+            [self.average[name] for name in floats], [current[name] for name in floats], kept
+        )
+        for name in self.average.keys() - set(floats):
+            self.average[name].copy_(current[name])
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return all tensors that change in training, on the host, without shared memory."""
+        tensors = dict(self.optimiser.snapshot())
+        tensors |= {f"ema.{name}": value for name, value in self.average.items()}
+        tensors |= {f"feed.{name}": value for name, value in self.feed.state().items()}
+        for name, value in self.control.state_dict().items():
+            tensors[f"control.{name}"] = torch.as_tensor(value, dtype=torch.float64)
+        return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+
+    def restore(self, step: int, tensors: dict[str, Tensor]) -> None:
+        """Continue from a snapshot.
+
+        Args:
+            step: Number of steps taken before the snapshot.
+            tensors: The snapshot.
+        """
+        self.optimiser.restore(tensors)
+        for name, value in self.average.items():
+            value.copy_(tensors[f"ema.{name}"])
+        self.control.load_state_dict(
+            {name: value.item() for name, value in strip_prefix(tensors, "control.").items()}
+        )
+        self.feed.restore(step, strip_prefix(tensors, "feed."))
+
+
+def _clone_state(module: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def _has_2d_convolutions(module: torch.nn.Module) -> bool:
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+    return any(isinstance(layer, kinds) for layer in module.modules())
+
+
+def _as_channels_last(tensor: Tensor) -> Tensor:
+    if tensor.dim() != 4 or not tensor.is_floating_point():
+        return tensor
+    return tensor.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,149 @@
+"""The user's code behind a run folder: found in this process, or imported if it is trusted."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from controlvae.errors import UserError
+from controlvae.lab.config import CustomModel
+from controlvae.lab.custom.task import CustomTask, recall_task, remember_task
+from controlvae.lab.engines.base import strip_prefix
+from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.folder import RunFolder
+
+
+class UntrustedCodeError(UserError):
+    """A run needs the user's code, and nobody allowed to import it."""
+
+
+def find_task(folder: RunFolder, *, trust_code: bool = False) -> CustomTask:
+    """Return the user's model and data of a run.
+
+    Args:
+        folder: Run folder of a user-supplied model.
+        trust_code: Import and execute the file that the run folder names.
+
+    Raises:
+        UntrustedCodeError: If this process does not have the code, and may not import it.
+        UserError: If the code is missing or defines something else.
+    """
+    if (task := recall_task(folder.path)) is not None:
+        return task
+    location = str(folder.manifest().get("code", ""))
+    settings = folder.experiment().model
+    name = settings.code if isinstance(settings, CustomModel) else ""
+    if not location:
+        raise UntrustedCodeError(
+            f"{folder.path} holds a model that was passed from Python ({name}); pass it again: "
+            "lab.resume(run, model, dataset) or lab.load_run(run, model=model, dataset=dataset)"
+        )
+    if not trust_code:
+        raise UntrustedCodeError(
+            f"{folder.path} needs the code in {location}, which is not executed unasked; add "
+            "--trust-code, or in Python trust_code=True"
+        )
+    task = load_task(location)
+    remember_task(folder.path, task)
+    return task
+
+
+def load_task(location: str) -> CustomTask:
+    """Import a file or module, and return the task that it defines.
+
+    Args:
+        location: `FILE.py:NAME`, `package.module:NAME`, or the same without a name.
+
+    Raises:
+        UserError: If the file is missing, fails, or defines no task.
+    """
+    found = load_object(location)
+    if not isinstance(found, CustomTask):
+        raise UserError(f"{location} must define a task with lab.define(...), got {found!r}")
+    return found
+
+
+def load_object(location: str) -> Any:
+    """Import a file or module, and return what `location` names in it.
+
+    Without a name it is `experiment`, or a `model` and a `dataset`. Functions are called.
+
+    Args:
+        location: `FILE.py:NAME`, `package.module:NAME`, or the same without a name.
+
+    Raises:
+        UserError: If the file is missing, fails, or has no such name.
+    """
+    path, _, name = location.rpartition(":") if ":" in location else (location, "", "")
+    module = _import(path)
+    if not name:
+        name = "experiment"
+        if not hasattr(module, name) and hasattr(module, "model") and hasattr(module, "dataset"):
+            return module
+    if not hasattr(module, name):
+        raise UserError(
+            f"{path} must define {name!r}: a task made by lab.define(...), an Experiment, or a "
+            "function that returns one; or a model and a dataset"
+        )
+    value = getattr(module, name)
+    return value() if callable(value) and not isinstance(value, CustomTask | nn.Module) else value
+
+
+def _import(path: str) -> ModuleType:
+    try:
+        if not path.endswith(".py"):
+            return importlib.import_module(path)
+        file = Path(path).expanduser().resolve()
+        if not file.is_file():
+            raise UserError(f"no file {path}")
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[file.stem] = module  # workers of a loader import it by this name
+        sys.path.insert(0, str(file.parent))
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.remove(str(file.parent))
+    except UserError:
+        raise
+    except ModuleNotFoundError as error:
+        raise UserError(f"cannot import {path}: {error}") from None
+    except Exception as error:
+        raise UserError(f"{path} failed: {type(error).__name__}: {error}") from error
+    return module
+
+
+def check_same_model(folder: RunFolder, module: nn.Module) -> None:
+    """Raise UserError if a model does not have the weights of a run's newest checkpoint.
+
+    Args:
+        folder: Run folder, which may have no checkpoint yet.
+        module: The user's model.
+    """
+    if not folder.experiment_file.is_file():
+        return
+    saved, _ = checkpoint.load_latest(folder.checkpoints)
+    if saved is None:
+        return
+    before = {n: tuple(v.shape) for n, v in strip_prefix(saved.tensors, "model.").items()}
+    now = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    if before == now:
+        return
+    lines = [f"{name} is new" for name in now if name not in before]
+    lines += [f"{name} is gone" for name in before if name not in now]
+    lines += [
+        f"{name} was {before[name]} and is {now[name]}"
+        for name in now
+        if name in before and before[name] != now[name]
+    ]
+    more = f", and {len(lines) - 3} more" if len(lines) > 3 else ""
+    raise UserError(
+        f"the model has changed since {folder.path} was trained: {', '.join(lines[:3])}{more}; "
+        "pass the model it was trained with, or train in another folder"
+    )
