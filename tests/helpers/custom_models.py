@@ -132,8 +132,6 @@ class HubVAE(PlainVAE):
         kl = 0.5 * (mean**2 + log_variance.exp() - 1 - log_variance)
         return {"loss": loss.sum(1).mean(), "kl": kl.sum(1).mean()}
 
-    encode_rows, decode_rows = PlainVAE.encode, PlainVAE.decode
-
 
 class TokenVAE(nn.Module):
     """A GRU over tokens with a categorical likelihood."""

@@ -15,6 +15,7 @@ from controlvae.lab.reports.report_run import read_runs
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder
+from controlvae.lab.runs.user_code import UntrustedCodeError
 from controlvae.lab.training.display import Display, make_display
 
 RunSource = LoadedRun | RunFolder | str | Path
@@ -71,7 +72,7 @@ def report(
         try:
             _evaluate(folder, chosen, root, display, examples, fid, position)
         except UserError as error:
-            if len(readable) == 1:
+            if len(readable) == 1 and not isinstance(error, UntrustedCodeError):
                 raise
             display.note(f"{folder.path} is not evaluated: {error}")
     path = _default_path(paths, folders) if out is None else Path(out)

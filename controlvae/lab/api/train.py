@@ -7,11 +7,11 @@ from typing import Any
 
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.config import Experiment
-from controlvae.lab.custom.task import make_task, remember_task
 from controlvae.lab.runs.branch import branch_runs
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_runs
 from controlvae.lab.runs.requests import request_target
+from controlvae.lab.runs.user_code import supply_code
 from controlvae.lab.training import runner, scheduler
 from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.run_setup import plan_training
@@ -148,7 +148,7 @@ def resume(
     path = as_folder(run).path
     if model is not None:
         for folder in find_runs(path):
-            remember_task(folder.path, make_task(model, dataset, folder.experiment(), **settings))
+            supply_code(folder, model, dataset, options.data_root, **settings)
     options = replace(options, callbacks=tuple(callbacks), trust_code=trust_code)
     folders = scheduler.resume_all(path, options)
     return load_runs(folders, root=options.data_root, device=options.device)

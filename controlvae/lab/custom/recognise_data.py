@@ -28,7 +28,7 @@ from controlvae.lab.custom.sources import (
     UserData,
     loader_of_examples,
 )
-from controlvae.lab.data.dataset import Dataset
+from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.data.registry import load_dataset
 
 DEFAULT_BATCH = 64
@@ -71,6 +71,8 @@ def recognise_data(
         data = Images(str(data), size=None)
     if isinstance(data, DataSettings):
         return Recognised(load_dataset(data, root), batch or DEFAULT_BATCH, data)
+    if isinstance(data, ImageDataset):
+        return Recognised(data, batch or DEFAULT_BATCH)
     if isinstance(data, DataLoader):
         return _recognise_loader(data, batch, workers, cache)
     batch = DEFAULT_BATCH if batch is None else batch

@@ -1,6 +1,7 @@
 """User-supplied data of three kinds: arrays in memory, data sets with indices, and streams."""
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from controlvae.lab.custom.batches import (
 )
 from controlvae.lab.custom.seeding import seeded
 
+_BATCH_BITS = 32  # an epoch has fewer batches than 2 to this power
 Collate = Callable[[list[Any]], Any]
 
 
@@ -128,20 +130,25 @@ class StreamData:
         self.restarts = not isinstance(batches, Iterator)
 
     def epoch(self, seed: int, number: int) -> Iterator[Any]:
-        """Yield the batches of one epoch. Its random numbers are a function of (seed, epoch).
+        """Yield the batches of one epoch, each with random numbers of its own (seed, epoch, batch).
 
         Args:
             seed: Seed of the run.
             number: Number of the epoch, counted from zero.
         """
         generator = getattr(self.batches, "generator", None)
-        with seeded(seed, number) as key:
+        with seeded(seed, number << _BATCH_BITS) as key:
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(key)
             if hasattr(getattr(self.batches, "sampler", None), "set_epoch"):
                 self.batches.sampler.set_epoch(number)  # type: ignore[attr-defined]
             iterator = iter(self.batches)
-        for batch in iterator:
+        for position in itertools.count(1):
+            # Samplers and transforms draw while the batch is fetched, in this process.
+            with seeded(seed, (number << _BATCH_BITS) + position):
+                batch = next(iterator, None)
+            if batch is None:
+                return
             yield as_tensors(batch)
 
     def to(self, device: torch.device) -> "StreamData":

@@ -356,8 +356,6 @@ def make_task(
     """
     if experiment is not None:
         batch = batch or experiment.training.batch
-        if dataset is None and not isinstance(experiment.data, CustomData):
-            dataset = experiment.data
     if dataset is None:
         raise UserError("a user-supplied model needs its data too: pass dataset=")
     data = recognise_data(dataset, batch, workers=workers, cache=cache, root=root)

@@ -10,11 +10,13 @@ import torch
 
 from controlvae.diagnostics.collapse import constant_posterior_warning
 from controlvae.errors import FactorsError, UserError, shell_command
+from controlvae.lab.config import CustomModel
 from controlvae.lab.evaluation.evaluate import is_sufficient, measure_run
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import LoadedRun, load_run, require_examples
+from controlvae.lab.runs.user_code import find_task
 from controlvae.lab.training.display import Display
 
 DEFAULT_EXAMPLES = 10_000
@@ -45,6 +47,9 @@ def load_for_evaluation(
         root: Data folder that is searched first.
         factors: Table of factors.
     """
+    if isinstance(folder.experiment().model, CustomModel):
+        find_task(folder)  # without the user's code there is nothing to evaluate
+        return load_run(folder, device=device)
     previous = previous_factors(folder) if factors is None else None
     if previous is not None and previous != getattr(folder.experiment().data, "factors", None):
         try:

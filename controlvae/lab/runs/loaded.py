@@ -18,7 +18,6 @@ from controlvae.lab.config import CustomModel, Experiment, Gaussian, Images
 from controlvae.lab.config.digest import config_digest
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.examples import UserExamples
-from controlvae.lab.custom.task import make_task, remember_task
 from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.data.registry import held_out_settings, load_dataset
@@ -32,7 +31,12 @@ from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.data import MissingDataWarning, load_run_data
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.log import Log
-from controlvae.lab.runs.user_code import UntrustedCodeError, check_same_model, find_task
+from controlvae.lab.runs.user_code import (
+    UntrustedCodeError,
+    check_same_model,
+    find_task,
+    supply_code,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -216,7 +220,7 @@ def load_run(
     saved = _load_checkpoint(folder, experiment)
     if isinstance(experiment.model, CustomModel):
         if model is not None:
-            remember_task(folder.path, make_task(model, dataset, experiment))
+            supply_code(folder, model, dataset, root)
         return _load_custom(folder, experiment, saved, device, trust_code)
     if factors is not None:
         experiment = _with_factors(experiment, factors, folder)

@@ -10,10 +10,11 @@ from typing import Any
 from torch import nn
 
 from controlvae.errors import UserError
-from controlvae.lab.config import CustomModel
-from controlvae.lab.custom.task import CustomTask, recall_task, remember_task
+from controlvae.lab.config import CustomData, CustomModel, settings_name
+from controlvae.lab.custom.task import CustomTask, make_task, recall_task, remember_task
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.data import load_run_data
 from controlvae.lab.runs.folder import RunFolder
 
 
@@ -50,6 +51,34 @@ def find_task(folder: RunFolder, *, trust_code: bool = False) -> CustomTask:
     task = load_task(location)
     remember_task(folder.path, task)
     return task
+
+
+def supply_code(
+    folder: RunFolder, model: Any, dataset: Any, root: Path | None = None, **settings: Any
+) -> None:
+    """Let this process know the user's model and data of a run.
+
+    Args:
+        folder: Run folder of a user-supplied model.
+        model: Module, class or function.
+        dataset: Data in any form. None loads data of the lab that the experiment names.
+        root: Data folder that is searched first.
+        **settings: Further code that `lab.fit` was called with.
+
+    Raises:
+        UserError: If the data is missing, or the run is of a built-in model.
+    """
+    experiment = folder.experiment()
+    if not isinstance(experiment.model, CustomModel):
+        raise UserError(
+            f"{folder.path} trains the built-in {settings_name(type(experiment.model))}; "
+            "it takes no model="
+        )
+    if dataset is None and not isinstance(experiment.data, CustomData):
+        saved, _ = checkpoint.load_latest(folder.checkpoints)
+        fingerprint = "" if saved is None else saved.numbers.get("data", "")
+        dataset = load_run_data(folder, experiment, fingerprint, root).examples
+    remember_task(folder.path, make_task(model, dataset, experiment, **settings))
 
 
 def load_task(location: str) -> CustomTask:
