@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.chat import chat
     from controlvae.lab.api.evaluate import evaluate, score
-    from controlvae.lab.api.fit import define, fit
+    from controlvae.lab.api.fit import fit
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.report import report
     from controlvae.lab.api.simulate import simulate_run
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.target import measure_preset_target as measure_target
     from controlvae.lab.api.train import branch, resume, set_target, train
     from controlvae.lab.config import PRESETS, Experiment, Gaussian, preset
+    from controlvae.lab.custom.definition import define
     from controlvae.lab.runs.folder import RunFolder, find_runs
     from controlvae.lab.runs.loaded import LoadedRun, load_run
     from controlvae.lab.training.loop import Progress
@@ -36,7 +37,7 @@ _HOMES = {
     "RunFolder": "lab.runs.folder",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
-    "define": "lab.api.fit",
+    "define": "lab.custom.definition",
     "evaluate": "lab.api.evaluate",
     "find_runs": "lab.runs.folder",
     "fit": "lab.api.fit",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.api.evaluate import evaluate_pending
+from controlvae.lab.api.fit import resolve_source, source_name
 from controlvae.lab.config import Experiment, override
 from controlvae.lab.config.data import ImageSettings, Shapes2D
 from controlvae.lab.reports.sweep import write_sweep
@@ -52,7 +53,7 @@ def sweep(
     the sweep.
 
     Args:
-        preset: Name of a preset.
+        preset: Name of a preset, or the place of a definition such as `my_vae.py`.
         vary: Values by setting, such as `{"control.target": [14, 16]}`, or texts such as
             `control.target=14,16`. All combinations are trained.
         overrides: Settings to change in every run.
@@ -76,7 +77,7 @@ def sweep(
         vary,
         overrides,
         options,
-        path=Path(run) if run is not None else Path("runs") / f"{preset}-sweep",
+        path=Path(run) if run is not None else Path("runs") / f"{source_name(preset)}-sweep",
         seeds=seeds,
         vae=vae,
         evaluate=evaluate,
@@ -100,7 +101,7 @@ def run_sweep(
     """Run a sweep with parsed options.
 
     Args:
-        preset: Name of a preset.
+        preset: Name of a preset, or the place of a definition such as `my_vae.py`.
         vary: Values by setting.
         overrides: Settings to change in every run.
         options: How to execute the runs.
@@ -111,7 +112,8 @@ def run_sweep(
         fid: Number of images for FID and KID.
         command: Shell command that repeats the sweep.
     """
-    base = resolve_experiment(preset, overrides, options.data_root, options.display.note)
+    source, options = resolve_source(preset, options)
+    base = resolve_experiment(source, overrides, options.data_root, options.display.note)
     # All experiments are built before any folder is created: a wrong value leaves nothing behind.
     experiments = _build_experiments(preset, base, vary, vae)
     names = {label: re.sub(r"[^\w=.,()+-]", "_", label) for label in experiments}
@@ -120,7 +122,7 @@ def run_sweep(
         raise UserError(f"two values give the same folder name, of {listed}; rename one")
     command = command or shell_command("sweep", preset, *_vary_options(vary))
     runs = {
-        label: seed_folders(experiment, path / names[label], seeds, command)
+        label: seed_folders(experiment, path / names[label], seeds, command, code=options.code)
         for label, experiment in experiments.items()
     }
     folders = [folder for group in runs.values() for folder in group]

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from controlvae.errors import RunError, UserError, shell_command
+from controlvae.lab.api.fit import resolve_source, source_name
 from controlvae.lab.config import Experiment
 from controlvae.lab.runs.folder import RunFolder, mean_between, mean_of_last_tenth
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
@@ -48,7 +49,7 @@ def measure_preset_target(
     Exported as `lab.measure_target`.
 
     Args:
-        preset: Name of a preset.
+        preset: Name of a preset, or the place of a definition such as `my_vae.py`.
         overrides: Settings to change.
         steps: Number of steps before the KL is read.
         run: Folder of the runs. The default is `runs/PRESET-target`.
@@ -62,7 +63,7 @@ def measure_preset_target(
         The advice and the measurements behind it.
     """
     options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
-    path = Path(run) if run is not None else Path("runs") / f"{preset}-target"
+    path = Path(run) if run is not None else Path("runs") / f"{source_name(preset)}-target"
     return run_target_search(preset, overrides, options, path=path, steps=steps)
 
 
@@ -78,7 +79,7 @@ def run_target_search(
     """Measure a target with parsed options.
 
     Args:
-        preset: Name of a preset.
+        preset: Name of a preset, or the place of a definition such as `my_vae.py`.
         overrides: Settings to change.
         options: How to execute the runs.
         path: Folder of the runs.
@@ -87,8 +88,9 @@ def run_target_search(
     """
     assignments = as_assignments(overrides)
     settings = [*assignments, f"training.steps={steps}"]
+    source, options = resolve_source(preset, options)
     base = _with_frequent_log(
-        resolve_experiment(preset, settings, options.data_root, options.display.note)
+        resolve_experiment(source, settings, options.data_root, options.display.note)
     )
     low, high = _check_bounds(preset, base)
     try:
@@ -98,7 +100,11 @@ def run_target_search(
     command = command or shell_command("target", preset, "--steps", steps)
     runs = {
         weight: seed_folders(
-            replace(base, control=Constant(weight)), path / f"beta-{weight:g}", 1, command
+            replace(base, control=Constant(weight)),
+            path / f"beta-{weight:g}",
+            1,
+            command,
+            code=options.code,
         )[0]
         for weight in weights
     }

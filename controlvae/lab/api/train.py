@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError, shell_command
+from controlvae.lab.api.fit import resolve_source
 from controlvae.lab.config import Experiment
+from controlvae.lab.custom.definition import Definition
 from controlvae.lab.runs.branch import branch_runs
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_runs
@@ -19,7 +21,7 @@ from controlvae.lab.training.runner import RunOptions, TrainingResult
 
 
 def train(
-    preset: str | Experiment,
+    preset: str | Experiment | Definition,
     *,
     run: str | Path | None = None,
     overrides: Overrides = None,
@@ -35,7 +37,8 @@ def train(
     """Train a preset or an experiment.
 
     Args:
-        preset: Name from `controlvae presets`, or an experiment.
+        preset: Name from `controlvae presets`, an experiment, a definition by `lab.define`, or the
+            place of one, such as `my_vae.py:experiment`.
         run: Run folder. The default is `runs/PRESET`, or `runs/PRESET-2` and so on if it exists.
         overrides: Settings to change, such as `{"control.target": 20}`.
         seeds: Number of seeds. They train side by side, each in its own folder.
@@ -63,7 +66,7 @@ def train(
 
 
 def start_training(
-    preset: str | Experiment,
+    preset: str | Experiment | Definition,
     overrides: Overrides = None,
     *,
     options: RunOptions,
@@ -85,8 +88,9 @@ def start_training(
     """
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, got {seeds}")
+    source, options = resolve_source(preset, options)
     plan = plan_training(
-        preset,
+        source,
         overrides,
         run=None if run is None else Path(run),
         seeds=seeds,
@@ -147,7 +151,9 @@ def resume(
     )
     path = as_folder(run).path
     if model is not None:
-        for folder in find_runs(path):
+        folders = find_runs(path)
+        settings["in_place"] = len(folders) == 1
+        for folder in folders:
             supply_code(folder, model, dataset, options.data_root, **settings)
     options = replace(options, callbacks=tuple(callbacks), trust_code=trust_code)
     folders = scheduler.resume_all(path, options)
@@ -195,9 +201,11 @@ def set_target(run: LoadedRun | RunFolder | str | Path, target: float) -> list[R
     return active
 
 
-def _train_command(preset: str | Experiment, assignments: list[str], seeds: int) -> str:
+def _train_command(
+    preset: str | Experiment | Definition, assignments: list[str], seeds: int
+) -> str:
     """Return the shell command that repeats a training from Python."""
-    if isinstance(preset, Experiment):
+    if not isinstance(preset, str):
         return f"lab.train({preset.name!r}, ...) in Python, with an experiment of the user"
     options = [word for text in assignments for word in ("--set", text)]
     return shell_command("train", preset, *options, *(["--seeds", seeds] if seeds > 1 else []))

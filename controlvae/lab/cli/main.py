@@ -16,7 +16,9 @@ def main() -> None:
     """Run a command. Exit with 0, 1 (run failed), 2 (wrong input) or 130 (Ctrl-C)."""
     _shorten_spinning()
     debug = "--debug" in sys.argv
-    sys.argv = [word for word in sys.argv if word != "--debug"]
+    if "--trust-code" in sys.argv:
+        os.environ["CONTROLVAE_TRUST_CODE"] = "1"
+    sys.argv = [word for word in sys.argv if word not in ("--debug", "--trust-code")]
     try:
         _exit(_run_command())
     except KeyboardInterrupt:

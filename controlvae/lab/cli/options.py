@@ -66,7 +66,7 @@ def flag(names: str, help: str, **more: Any) -> Any:
     return typer.Option(names, help=help, **more)
 
 
-Preset = Annotated[str, argument("Name from `controlvae presets`.")]
+Preset = Annotated[str, argument("Name from `controlvae presets`, or FILE.py:NAME.")]
 RunArgument = Annotated[Path, argument("Run folder.")]
 RunsArgument = Annotated[Path, argument("Run folder, or folder of runs.")]
 DataRoot = Annotated[Path | None, option("Data folder. Default: $CONTROLVAE_DATA, then ./data.")]
@@ -101,6 +101,9 @@ def _root(
         bool, flag("--version", "Print the version.", is_eager=True, callback=_show_version)
     ] = False,
     debug: Annotated[bool, flag("--debug", "Show the traceback of an error. Any place.")] = False,
+    trust_code: Annotated[
+        bool, flag("--trust-code", "Execute the code that a run folder names. Any place.")
+    ] = False,
 ) -> None:
     """Options of every command."""
 

@@ -57,6 +57,10 @@ class CustomTask:
         validation: Data for validation. None holds out training examples, if any.
         factors: Ground-truth factors, (count, factors), or None.
         location: File and name of the user's code, for `controlvae resume --trust-code`.
+        capture: Capture steps as CUDA graphs on a GPU.
+        first_seed: Seed that keeps the weights a module was passed with. Other seeds initialise
+            them again.
+        in_place: Train a module itself, if it is the only one, instead of a copy.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -69,6 +73,8 @@ class CustomTask:
     factors: Any = None
     location: str = ""
     capture: bool = True
+    first_seed: int = 1
+    in_place: bool = False
     _reinitialised: set[str] = field(default_factory=set)
 
     def describe(
@@ -97,12 +103,18 @@ class CustomTask:
             name,
             about=f"{type(module).__name__} of the user",
             data=self.data.settings or self._describe_data(batch),
-            model=describe_model(vae, self.location or code_location(self.model), latents),
+            model=describe_model(vae, self._short_location(), latents),
             objective=Elbo(likelihood=likelihood),
             control=law,
             optimiser=self._describe_optimiser(adam),
             training=training,
         )
+
+    def _short_location(self) -> str:
+        """Return where the model is defined, without folders: they may differ between machines."""
+        if not self.location:
+            return code_location(self.model)
+        return Path(self.location).name
 
     def _describe_optimiser(self, adam: Adam) -> Adam | CustomOptimiser:
         """Return Adam's settings, or the name of another optimiser with its learning rate."""
@@ -170,7 +182,7 @@ class CustomTask:
         """
         if isinstance(self.model, nn.Module):
             module = copy.deepcopy(self.model) if copies else self.model
-            if initialise:
+            if copies and initialise:
                 self._initialise(module, seed)
             return module.to(device) if not any(p.is_meta for p in module.parameters()) else module
         if not callable(self.model):
@@ -240,11 +252,12 @@ class CustomTask:
             device: Device to train on.
             note: Receives messages for the user.
         """
-        several = len(experiments) > 1
+        copies = len(experiments) > 1 or not self.in_place
         data = self.data.data.to(device)
         trainers = []
         for experiment in experiments:
-            vae = self.make_vae(experiment, device, copies=several, initialise=several)
+            initialise = experiment.training.seed != self.first_seed
+            vae = self.make_vae(experiment, device, copies=copies, initialise=initialise)
             batch = cast_batch(self.example_batch(device), vae.dtype)
             with torch.random.fork_rng(devices=[]), torch.no_grad(), keep_buffers(vae.module):
                 compute_losses = partial(vae.losses, batch, Noise(device, vae.dtype))
@@ -254,7 +267,7 @@ class CustomTask:
             feed = make_feed(data, training.batch, training.seed, device, subset)
             optimiser = self._make_optimiser(experiment, vae.module, device)
             trainers.append(CustomTrainer(experiment, vae, feed, optimiser, in_python))
-        if several and self._reinitialised:
+        if self._reinitialised:
             names = ", ".join(sorted(self._reinitialised)[:3])
             note(
                 f"all seeds start with the same {names}: the model has no reset_parameters for "

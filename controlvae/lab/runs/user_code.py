@@ -2,7 +2,9 @@
 
 import importlib
 import importlib.util
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,12 +12,18 @@ from typing import Any
 from torch import nn
 
 from controlvae.errors import UserError
-from controlvae.lab.config import CustomData, CustomModel, settings_name
+from controlvae.lab.config import CustomData, CustomModel, Experiment, settings_name
+from controlvae.lab.custom.definition import Definition, define
 from controlvae.lab.custom.task import CustomTask, make_task, recall_task, remember_task
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.data import load_run_data
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.laws import Constant
+
+# Environment variable that allows to import the code that run folders name.
+TRUST_VARIABLE = "CONTROLVAE_TRUST_CODE"
+_DEFAULT_STEPS = 10_000
 
 
 class UntrustedCodeError(UserError):
@@ -43,14 +51,16 @@ def find_task(folder: RunFolder, *, trust_code: bool = False) -> CustomTask:
             f"{folder.path} holds a model that was passed from Python ({name}); pass it again: "
             "lab.resume(run, model, dataset) or lab.load_run(run, model=model, dataset=dataset)"
         )
-    if not trust_code:
+    if not trust_code and not os.environ.get(TRUST_VARIABLE):
         raise UntrustedCodeError(
             f"{folder.path} needs the code in {location}, which is not executed unasked; add "
             "--trust-code, or in Python trust_code=True"
         )
-    task = load_task(location)
-    remember_task(folder.path, task)
-    return task
+    defined = load_definition(location)
+    if not isinstance(defined, Definition):
+        raise UserError(f"{location} defines a built-in model, but {folder.path} trains {name}")
+    remember_task(folder.path, defined.task)
+    return defined.task
 
 
 def supply_code(
@@ -81,45 +91,71 @@ def supply_code(
     remember_task(folder.path, make_task(model, dataset, experiment, **settings))
 
 
-def load_task(location: str) -> CustomTask:
-    """Import a file or module, and return the task that it defines.
+def is_code(source: str) -> bool:
+    """Return whether a text names a file or module of the user instead of a preset."""
+    return source.endswith(".py") or ":" in source
+
+
+def load_definition(location: str) -> Definition | Experiment:
+    """Import a file or module, and return the definition or experiment that it contains.
+
+    Without a name it is `experiment`, or a `model` and a `dataset`, with `law` and `steps` if they
+    are there. Functions are called.
 
     Args:
         location: `FILE.py:NAME`, `package.module:NAME`, or the same without a name.
 
     Raises:
-        UserError: If the file is missing, fails, or defines no task.
+        UserError: If the file is missing, fails, or defines nothing to train.
     """
-    found = load_object(location)
-    if not isinstance(found, CustomTask):
-        raise UserError(f"{location} must define a task with lab.define(...), got {found!r}")
-    return found
-
-
-def load_object(location: str) -> Any:
-    """Import a file or module, and return what `location` names in it.
-
-    Without a name it is `experiment`, or a `model` and a `dataset`. Functions are called.
-
-    Args:
-        location: `FILE.py:NAME`, `package.module:NAME`, or the same without a name.
-
-    Raises:
-        UserError: If the file is missing, fails, or has no such name.
-    """
-    path, _, name = location.rpartition(":") if ":" in location else (location, "", "")
+    path, name = _split_location(location)
     module = _import(path)
-    if not name:
-        name = "experiment"
-        if not hasattr(module, name) and hasattr(module, "model") and hasattr(module, "dataset"):
-            return module
-    if not hasattr(module, name):
+    place = f"{path}:{name or 'experiment'}"
+    if not name and not hasattr(module, "experiment") and hasattr(module, "model"):
+        return _with_location(_define_from(module, path), path)
+    found = getattr(module, name or "experiment", None)
+    if callable(found) and not isinstance(found, Definition | Experiment | nn.Module):
+        try:
+            found = found()
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"{place}() failed: {type(error).__name__}: {error}") from error
+    if isinstance(found, Experiment):
+        return found
+    if not isinstance(found, Definition):
         raise UserError(
-            f"{path} must define {name!r}: a task made by lab.define(...), an Experiment, or a "
-            "function that returns one; or a model and a dataset"
+            f"{path} must define {name or 'experiment'} = lab.define(model, dataset, law=..., "
+            f"steps=...), an Experiment, or a function that returns one; got {found!r}"
         )
-    value = getattr(module, name)
-    return value() if callable(value) and not isinstance(value, CustomTask | nn.Module) else value
+    return _with_location(found, place)
+
+
+def _split_location(location: str) -> tuple[str, str]:
+    """Split `FILE.py:NAME`. A drive letter is part of the file."""
+    path, separator, name = location.rpartition(":")
+    if not separator or "/" in name or "\\" in name:
+        return location, ""
+    return path, name
+
+
+def _define_from(module: ModuleType, path: str) -> Definition:
+    """Return the definition of a module with a model and a dataset."""
+    if not hasattr(module, "dataset"):
+        raise UserError(f"{path} defines a model but no dataset; add dataset = ...")
+    law = getattr(module, "law", Constant(1.0))
+    steps = getattr(module, "steps", _DEFAULT_STEPS)
+    return define(module.model, module.dataset, law=law, steps=steps)
+
+
+def _with_location(defined: Definition, place: str) -> Definition:
+    """Return the definition with the absolute place of its code."""
+    path, name = _split_location(place)
+    if path.endswith(".py"):
+        path = str(Path(path).expanduser().resolve())
+    task = replace(defined.task, location=f"{path}:{name}" if name else path)
+    stem = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
+    return replace(defined, task=task, name=stem)
 
 
 def _import(path: str) -> ModuleType:

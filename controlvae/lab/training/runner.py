@@ -86,6 +86,11 @@ class RunOptions:
         return cls(pick_device(device), limit, every, tensorboard, root, display)
 
     @property
+    def code(self) -> str:
+        """File and name of user-supplied code, or an empty text."""
+        return "" if self.task is None else self.task.location
+
+    @property
     def data_root_arguments(self) -> list[str]:
         """Arguments that let another command find the same data."""
         return [] if self.data_root is None else ["--data-root", str(self.data_root)]

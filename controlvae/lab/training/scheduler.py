@@ -20,7 +20,12 @@ _MAX_MODELS = 25  # side by side: more are not faster on the largest GPU
 
 
 def seed_folders(
-    experiment: Experiment, path: Path, seeds: int, command: str, option: str = "--run"
+    experiment: Experiment,
+    path: Path,
+    seeds: int,
+    command: str,
+    option: str = "--run",
+    code: str = "",
 ) -> list[RunFolder]:
     """Return the run folders of an experiment's seeds, and create those that are missing.
 
@@ -30,6 +35,7 @@ def seed_folders(
         seeds: Number of seeds.
         command: Shell command that repeats the runs.
         option: Option that selects another folder, for messages.
+        code: File and name of user-supplied code.
 
     Raises:
         UserError: If an existing run has other settings.
@@ -39,7 +45,7 @@ def seed_folders(
     for one, folder in zip(planned.experiments, planned.folders, strict=True):
         try:
             if not folder.experiment_file.is_file():
-                folder.create(one, command, option)
+                folder.create(one, command, option, code)
             elif _without_labels(folder.experiment()) != _without_labels(one):
                 if folder.events() or in_training(folder):
                     raise UserError(
@@ -47,7 +53,7 @@ def seed_folders(
                         f"choose another {option}, or delete it"
                     )
                 # It never started, because its data was missing or did not fit.
-                folder.write(one, command)
+                folder.write(one, command, code)
         except OSError as error:
             raise UserError(
                 f"cannot create the run folder {folder.path}: {error.strerror}"

@@ -25,7 +25,7 @@ def _target(
     from controlvae.lab.api.target import RunOptions, run_target_search
 
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
-    path, command = run or Path("runs") / f"{preset}-target", cli.recorded_command()
+    path, command = run or Path("runs") / f"{source_name(preset)}-target", cli.recorded_command()
     result = run_target_search(preset, sets, options, path=path, steps=steps, command=command)
     typer.echo("\n".join(result.summary))
 
@@ -81,7 +81,7 @@ def _sweep(
 
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
     chosen: dict[str, Any] = {"seeds": seeds, "vae": vae, "evaluate": evaluate, "fid": fid}
-    path, command = run or Path("runs") / f"{preset}-sweep", cli.recorded_command()
+    path, command = run or Path("runs") / f"{source_name(preset)}-sweep", cli.recorded_command()
     result = run_sweep(preset, vary, sets, options, path=path, **chosen, command=command)
     typer.echo("\n".join(result.summary))
     typer.echo(f"compare their curves and images with: {result.report_command}")
