@@ -22,7 +22,7 @@ def _target(
     data_root: cli.DataRoot = None,
 ) -> None:
     """Recommend a set point from the plain VAE's KL and the range that the law can reach."""
-    from controlvae.lab.api.target import RunOptions, run_target_search
+    from controlvae.lab.api.target import RunOptions, run_target_search, source_name
 
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
     path, command = run or Path("runs") / f"{source_name(preset)}-target", cli.recorded_command()
@@ -77,7 +77,7 @@ def _sweep(
     data_root: cli.DataRoot = None,
 ) -> None:
     """Train all combinations of settings and seeds side by side. The same command resumes."""
-    from controlvae.lab.api.sweep import RunOptions, run_sweep
+    from controlvae.lab.api.sweep import RunOptions, run_sweep, source_name
 
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
     chosen: dict[str, Any] = {"seeds": seeds, "vae": vae, "evaluate": evaluate, "fid": fid}
