@@ -29,7 +29,7 @@ def test_flagged_seeds_are_those_of_the_table(benchmark):
             for row in csv.DictReader(file)
             if row["preset"] == "shapes2d-control-18" and row["failed_label_free"] == "1"
         ]
-    assert benchmark("failure_causes").FLAGGED == tuple(flagged)
+    assert tuple(flagged) == benchmark("failure_causes").FLAGGED
 
 
 def test_flagged_and_unflagged_seeds_exchange_weights(benchmark):
