@@ -60,8 +60,8 @@ def main() -> None:
         "KL = 18": known[BASELINE],
         "its repeat": known[REPEAT],
         **{label: found[name] for name, label in CANDIDATES.items() if name != "exchanged"},
-        "its initial weights": by_weight_seed(found["exchanged"]),
-        "its batches and noise": found["exchanged"],
+        "its weights only": by_weight_seed(found["exchanged"]),
+        "its batches, noise only": found["exchanged"],
     }
     courses = {
         "KL = 18": read_courses(args.folder / "fresh-seeds-logs.json.gz", BASELINE),

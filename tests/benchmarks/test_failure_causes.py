@@ -59,3 +59,24 @@ def test_exchanged_runs_start_from_the_weights_of_the_other_seed(tmp_path, bench
     assert all(torch.allclose(moved[name], value) for name, value in own.items())
     stayed = weights("exchanged", 307)
     assert not all(torch.allclose(stayed[name], value) for name, value in own.items())
+
+
+def test_report_corrects_exact_tests_by_holm(benchmark, capsys):
+    report = benchmark("failure_causes_report")
+    before = dict.fromkeys(range(10), 0.5) | dict.fromkeys(range(10, 50), 1.0)
+    none = report.mcnemar("none", dict.fromkeys(range(50), 1.0), before)
+    same = report.mcnemar("same", before, before)
+    assert none.p_value == pytest.approx(2 / 2**10)  # ten of ten changes in one direction
+    assert same.p_value == 1.0
+    report.print_comparisons([same, none])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("none") and first.endswith(f"Holm {4 / 2**10:.4f}")
+    assert second.endswith("Holm 1.0000")
+
+
+def test_results_agree_with_their_logs(benchmark):
+    report, folder = benchmark("failure_causes_report"), ROOT / "results" / "disentangling"
+    table = report.read_separations(folder / "failure-causes.csv", "candidate")
+    for name, values in table.items():
+        courses = report.read_courses(folder / "failure-causes-logs.json.gz", name)
+        assert {seed: round(course[60_000], 4) for seed, course in courses.items()} == values
