@@ -70,7 +70,8 @@ def test_report_corrects_exact_tests_by_holm(benchmark, capsys):
     assert same.p_value == 1.0
     report.print_comparisons([same, none])
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("none") and first.endswith(f"Holm {4 / 2**10:.4f}")
+    assert first.startswith("none")
+    assert first.endswith(f"Holm {4 / 2**10:.4f}")
     assert second.endswith("Holm 1.0000")
 
 
