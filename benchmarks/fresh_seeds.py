@@ -44,13 +44,11 @@ import torch
 from fresh_seeds_evaluation import measure_all, score_all
 from fresh_seeds_pack import identify, pack_runs, unpack_runs
 from fresh_seeds_rules import MIN_SEPARATION, RULE_STEP, separation
-from fresh_seeds_scores import MEASURED, POSTERIORS, SCORED, save_snapshot
+from fresh_seeds_training import train_folders
 from fresh_seeds_watch import Trainer, keep_training, wait_until_stopped
 
 from controlvae.lab.config import override, preset
-from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.runs.folder import RunFolder, find_runs
-from controlvae.lab.training import Run, Session, make_engine, train_runs
 
 SHARED_OPTIONS = (
     *("steps", "log_every", "stack", "workers", "images", "device"),
@@ -239,36 +237,14 @@ def log_file(runs: Path, *words: str) -> Path:
 def train_stack(args: argparse.Namespace) -> None:
     """Train one stack of seeds, from the latest checkpoints of its runs."""
     stack, _ = parse_stack(args.rest[0])
-    folders = [folder for folder in create_runs(args, stack) if not folder.has_ended()]
-    if not folders:
-        return
-    for folder in folders:
-        for name in (MEASURED, POSTERIORS, SCORED):  # of the step where training was stopped
-            (folder.path / name).unlink(missing_ok=True)
-    device, started, reported = torch.device(args.device), time.monotonic(), 0.0
-    examples = load_dataset(folders[0].experiment().data).to(device)
-    runs = [Run.open(folder, examples.fingerprint()) for folder in folders]
-    engine = make_engine([run.experiment for run in runs], examples, device)
-    with Session(runs, engine, str(device)) as session:
-        first_step = engine.step
-        for warning in session.warnings:
-            print(warning)
-        for progress in train_runs(
-            runs,
-            engine,
-            time_limit=args.time_limit,
-            checkpoint_every=args.checkpoint_every,
-            stop=(args.runs / "stop").exists,
-        ):
-            if progress.step in args.snapshot:
-                for model, run in enumerate(runs):
-                    save_snapshot(run.folder, progress.step, engine.snapshot(model))
-            seconds = time.monotonic() - started
-            if seconds - reported > 15:
-                reported, speed = seconds, len(runs) * progress.steps_per_second
-                print(f"{seconds:.0f} s: step {progress.step:,}, {speed:,.0f} seed-steps/s")
-    seconds = time.monotonic() - started
-    print(f"{seconds:.0f} s: step {first_step:,} to {engine.step:,}, {len(runs)} seeds")
+    train_folders(
+        list(create_runs(args, stack)),
+        args.device,
+        time_limit=args.time_limit,
+        checkpoint_every=args.checkpoint_every,
+        stop=(args.runs / "stop").exists,
+        snapshots=args.snapshot,
+    )
 
 
 def create_runs(args: argparse.Namespace, stack: Stack) -> Iterator[RunFolder]:
