@@ -178,3 +178,13 @@ class RowStream(IterableDataset):
 
     def __iter__(self):
         return iter(self.rows)
+
+
+class Batches:
+    """An iterable of batches that can be started again, as a loader is."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)

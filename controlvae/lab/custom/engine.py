@@ -1,15 +1,14 @@
 """Engine for user-supplied models: eager on a CPU, CUDA graphs on a GPU."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from controlvae.lab.custom.graph import GraphedTrainer
+from controlvae.lab.custom.graph import GraphedTrainer, SharedGraph, can_share
 from controlvae.lab.custom.trainer import CustomTrainer
 from controlvae.lab.engines.cpu import keep_freed_memory
-from controlvae.lab.engines.measurements import row_width
 from controlvae.lab.engines.precision import product_precision
 
 
@@ -36,6 +35,7 @@ class CustomEngine:
         training = trainers[0].experiment.training
         self.precision = training.precision
         self.graphed: list[GraphedTrainer] = []
+        self.shared: SharedGraph | None = None  # the steps of all models in one graph
         if self.device.type == "cpu":
             keep_freed_memory()
         elif capture and self.device.type == "cuda":
@@ -49,40 +49,49 @@ class CustomEngine:
         Returns:
             Measurements on the host, (steps, models, columns).
         """
-        with ExitStack() as context:
-            context.enter_context(_keep_generators(self.device))
-            context.enter_context(product_precision(self.precision, self.device))
-            for trainer in self.trainers:
-                trainer.start(self.step, steps)
+        benchmark = self.device.type == "cuda"
+        with (
+            _keep_generators(self.device),
+            product_precision(self.precision, self.device, benchmark),
+        ):
             rows = self._advance_graphed(steps) if self.graphed else self._advance_eager(steps)
         self.step += steps
         return rows.cpu()
 
     def _advance_eager(self, steps: int) -> Tensor:
+        for trainer in self.trainers:
+            trainer.start(self.step, steps)
         rows = []
         for number in range(self.step, self.step + steps):
             rows.append(torch.stack([one.step(*one.load(number)) for one in self.trainers]))
         return torch.stack(rows)
 
     def _advance_graphed(self, steps: int) -> Tensor:
-        width = row_width(self.trainers[0].experiment)
-        rows = torch.empty(
-            steps, len(self.trainers), width, dtype=torch.float64, device=self.device
-        )
+        parts, done = [], 0
+        while done < steps:
+            count = min(steps - done, self.graphed[0].inputs.chunk)
+            parts.append(self._advance_chunk(self.step + done, count))
+            done += count
+        return torch.cat(parts)
+
+    def _advance_chunk(self, first: int, steps: int) -> Tensor:
+        """Take steps whose inputs are all on the device. Returns (steps, models, columns)."""
         main = torch.cuda.current_stream(self.device)
-        if len(self.graphed) > 1 and any(one.uses_generator for one in self.graphed):
-            # Graphs share the generator's seed on the device, so they must not overlap.
+        for one in self.graphed:
+            one.inputs.start(first, steps)
+        for one in self.graphed:
+            one.stream.wait_stream(main)
+        if self.shared is None and can_share(self.graphed):
+            self.shared = SharedGraph(self.graphed)
+        for number in range(first, first + steps):
+            if self.shared is not None:
+                self.shared.step(number)
+                continue
             for one in self.graphed:
-                one.stream = self.graphed[0].stream
-        streams = {one.stream for one in self.graphed}
-        for stream in streams:
-            stream.wait_stream(main)
-        for number in range(steps):
-            for model, one in enumerate(self.graphed):
-                one.step(self.step + number, rows[number, model])
-        for stream in streams:
-            main.wait_stream(stream)
-        return rows
+                one.step(number)
+        for one in self.graphed:
+            main.wait_stream(one.stream)
+        return torch.stack([one.inputs.rows[:steps].clone() for one in self.graphed], dim=1)
 
     def snapshot(self, model: int) -> dict[str, Tensor]:
         """Return copies of all tensors of one model that change in training, on the host."""
@@ -103,12 +112,23 @@ class CustomEngine:
         self.trainers[model].restore(step, tensors)
         if self.graphed:
             self.graphed[model].reset()
+            self.shared = None
         self.step = step
 
 
 @contextmanager
 def _keep_generators(device: torch.device) -> Iterator[None]:
     """Leave the user's global generators as they were: steps seed them."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        yield
+    if device.type != "cuda":
+        with torch.random.fork_rng(devices=[]):
+            yield
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    state = generator.graphsafe_get_state()
+    generator.graphsafe_set_state(generator.clone_state())
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        generator.graphsafe_set_state(state)

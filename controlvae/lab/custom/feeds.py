@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from controlvae.errors import RunError, UserError
-from controlvae.lab.custom.batches import count_examples, map_tensors
+from controlvae.lab.custom.batches import count_examples, iter_tensors, map_tensors
 from controlvae.lab.custom.seeding import seeded
 from controlvae.lab.custom.sources import ArrayData, IndexedData, StreamData, UserData
 from controlvae.lab.data.batch_order import BatchOrder
@@ -86,16 +86,27 @@ class ArrayFeed:
 
     def __init__(self, data: ArrayData | Dataset, order: BatchOrder, device: torch.device) -> None:
         self.data, self.order, self.device = data, order, device
-        self._first, self._indices = 0, torch.empty(0, order.batch, dtype=torch.int64)
+        self._first, self.indices = 0, torch.empty(0, order.batch, dtype=torch.int64)
+
+    @property
+    def is_resident(self) -> bool:
+        """True if the data is on the device, so that a captured step may gather from it."""
+        if isinstance(self.data, ArrayData):
+            return all(t.device == self.device for _, t in iter_tensors(self.data.tensors))
+        rows = getattr(self.data, "rows", None)
+        return isinstance(rows, Tensor) and rows.device == self.device
 
     def start(self, first: int, steps: int) -> None:
         """Draw the indices of all steps at once. See `Feed`."""
         indices = torch.stack([self.order.indices(first + step) for step in range(steps)])
-        self._first, self._indices = first, indices.to(self.device)
+        self._first, self.indices = first, indices.to(self.device)
 
     def batch(self, step: int) -> Any:
         """Return the batch of a step."""
-        indices = self._indices[step - self._first]
+        return self.gather(self.indices[step - self._first])
+
+    def gather(self, indices: Tensor) -> Any:
+        """Return the examples at these indices, on the device."""
         if isinstance(self.data, ArrayData):
             found = self.data.fetch(indices)
             return map_tensors(found, lambda tensor: tensor.to(self.device, non_blocking=True))

@@ -1,6 +1,7 @@
-"""CUDA graphs of a user-supplied model's step: captured if that gives the eager numbers."""
+"""CUDA graphs of user-supplied models' steps: captured if that gives the eager numbers."""
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -9,22 +10,73 @@ from torch import Tensor
 from controlvae.lab.custom.batches import iter_tensors, map_tensors
 from controlvae.lab.custom.noise import Noise
 from controlvae.lab.custom.trainer import CustomTrainer
+from controlvae.lab.engines.measurements import row_width
 
 _WARM_UP_STEPS = 3  # eager steps of each batch shape before its capture
 _VERIFIED_STEPS = 2  # captured steps that are compared with eager ones
 _MAX_GRAPHS = 8  # batch shapes with a graph of their own
+_MAX_CHUNK, _MAX_CHUNK_VALUES = 256, 1 << 24  # steps whose inputs are on the device at a time
 _ROW_TOLERANCE = 1e-3
 _UPDATE_TOLERANCE = 0.2  # of the norm of the weights' change; sums are in another order
 _PLAIN_TYPES = (int, float, bool, str)
 
 
+class StepInputs:
+    """Inputs of a captured step on the device, at addresses that do not change.
+
+    A feed that gathers batches by index has the indices and the noise of many steps there, and a
+    counter: the captured step reads its own and writes its own row. The host then only replays. Of
+    another feed, the host writes each batch.
+
+    Args:
+        trainer: Trainer of the steps.
+    """
+
+    def __init__(self, trainer: CustomTrainer) -> None:
+        self.trainer = trainer
+        training, device = trainer.experiment.training, trainer.device
+        self.resident = trainer.gathers_by_index
+        values = training.batch * max(1, trainer.vae.latents if trainer.draws_latents else 1)
+        self.chunk = max(16, min(_MAX_CHUNK, _MAX_CHUNK_VALUES // values))
+        width = row_width(trainer.experiment)
+        self.rows = torch.zeros(self.chunk, width, dtype=torch.float64, device=device)
+        self.counter = torch.zeros(1, dtype=torch.int64, device=device)
+        if self.resident:
+            self.indices = torch.zeros(self.chunk, training.batch, dtype=torch.int64, device=device)
+        if self.resident and trainer.draws_latents:
+            self.noise = torch.zeros(self.chunk, training.batch, trainer.vae.latents, device=device)
+
+    def start(self, first: int, steps: int) -> None:
+        """Write the inputs of at most `chunk` steps where the captured step reads them."""
+        self.trainer.start(first, steps)
+        self.counter.zero_()
+        if self.resident:
+            self.indices[:steps].copy_(self.trainer.feed.indices)  # type: ignore[attr-defined]
+            if self.trainer.draws_latents:
+                self.noise[:steps].copy_(self.trainer.chunk_noise)
+
+    def take_step(self) -> None:
+        """Take the step that the counter points to. It may be captured."""
+        trainer = self.trainer
+        indices = self.indices.index_select(0, self.counter)[0]
+        batch = trainer.convert(trainer.feed.gather(indices))  # type: ignore[attr-defined]
+        noise: Tensor | Noise = Noise(trainer.device, trainer.vae.dtype)
+        if trainer.draws_latents:
+            noise = self.noise.index_select(0, self.counter)[0]
+        self.write_row(trainer.step(batch, noise))
+
+    def write_row(self, row: Tensor) -> None:
+        """Write the measurements of a step, and advance the counter."""
+        self.rows.index_copy_(0, self.counter, row.unsqueeze(0))
+        self.counter.add_(1)
+
+
 class _CapturedStep(NamedTuple):
-    """Graph of a step, its inputs, and its row of measurements."""
+    """Graph of a step, and its batch and noise if the host writes them."""
 
     graph: "torch.cuda.CUDAGraph"
-    batch: Any
-    noise: Tensor | Noise
-    row: Tensor
+    batch: Any = None
+    noise: Tensor | Noise | None = None
 
 
 class GraphedTrainer:
@@ -37,19 +89,17 @@ class GraphedTrainer:
     Args:
         trainer: Trainer on a GPU.
         note: Receives the line.
-        stream: Stream of the steps.
     """
 
-    def __init__(
-        self,
-        trainer: CustomTrainer,
-        note: Callable[[str], None],
-        stream: "torch.cuda.Stream | None" = None,
-    ) -> None:
+    def __init__(self, trainer: CustomTrainer, note: Callable[[str], None]) -> None:
         self.trainer, self.note = trainer, note
-        self.stream = stream or torch.cuda.Stream(trainer.device)
+        self.inputs = StepInputs(trainer)
+        self.stream = torch.cuda.Stream(trainer.device)
         self.eager_reason: str | None = None  # why nothing is captured
         self.uses_generator = False
+        # Graphs on several streams must not share the seed that they read on the device.
+        self.generator = torch.cuda.default_generators[self.stream.device.index]
+        self.generator_state = self.generator.clone_state()
         self.reset()
 
     def reset(self) -> None:
@@ -59,36 +109,50 @@ class GraphedTrainer:
         self.verified = 0
         self.pool = torch.cuda.graph_pool_handle()
 
-    def step(self, number: int, row: Tensor) -> None:
-        """Take one step and write its measurements to `row`, (columns,)."""
+    @property
+    def is_ready(self) -> bool:
+        """True if the host has nothing to do for a step but to replay its graph."""
+        return (
+            self.inputs.resident
+            and "" in self.captured
+            and self.verified >= _VERIFIED_STEPS
+            and self.eager_reason is None
+        )
+
+    def step(self, number: int) -> None:
+        """Take one step. Its measurements are written to the rows of `inputs`."""
         with torch.cuda.stream(self.stream):
+            self.generator.graphsafe_set_state(self.generator_state)
+            if self.is_ready:
+                self.trainer.prepare(number)
+                self.captured[""].graph.replay()
+                return
             batch, noise = self.trainer.load(number)
             if self.eager_reason is not None:
-                row.copy_(self.trainer.step(batch, noise))
+                self.inputs.write_row(self.trainer.step(batch, noise))
                 return
-            shape = _shape_key(batch)
+            shape = "" if self.inputs.resident else _shape_key(batch)
             taken = self.steps_taken[shape] = self.steps_taken.get(shape, 0) + 1
             if taken <= _WARM_UP_STEPS:
-                row.copy_(self._warm_up(batch, noise, strict=taken == _WARM_UP_STEPS))
-                return
-            if shape not in self.captured and not self._capture(number, shape, batch, noise):
+                row = self._warm_up(number, batch, noise, strict=taken == _WARM_UP_STEPS)
+                self.inputs.write_row(row)
+            elif shape not in self.captured and not self._capture(shape, batch, noise):
                 self.trainer.seeds.start(number)
-                row.copy_(self.trainer.step(batch, noise))
-                return
-            captured = self.captured[shape]
-            if self.verified < _VERIFIED_STEPS:
-                row.copy_(self._verify(number, captured, batch, noise))
-                return
-            row.copy_(self._replay(captured, batch, noise))
+                self.inputs.write_row(self.trainer.step(batch, noise))
+            elif self.verified < _VERIFIED_STEPS:
+                self._verify(number, self.captured[shape], batch, noise)
+            else:
+                self._replay(self.captured[shape], batch, noise)
 
-    def _warm_up(self, batch: Any, noise: Tensor | Noise, strict: bool) -> Tensor:
+    def _warm_up(self, number: int, batch: Any, noise: Tensor | Noise, strict: bool) -> Tensor:
         """Take an eager step, and find out what would make a captured one wrong."""
         if not strict:
             return self.trainer.step(batch, noise)
-        generator = torch.cuda.default_generators[self.stream.device.index]
         attributes = _plain_attributes(self.trainer.vae.module)
         before = _clone(self._state())
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls the mode a prototype
+            torch.cuda.set_sync_debug_mode("error")
         try:
             row = self.trainer.step(batch, noise)
         except RuntimeError as error:
@@ -99,70 +163,81 @@ class GraphedTrainer:
             torch.cuda.set_sync_debug_mode("default")
         if self.eager_reason is not None:  # the step broke off
             _write(self._state(), before)
+            self.trainer.seeds.start(number)
             return self.trainer.step(batch, noise)
-        self.uses_generator = generator.get_offset() > 0
+        self.uses_generator = self.generator.get_offset() > 0
         changed = attributes.items() ^ _plain_attributes(self.trainer.vae.module).items()
         if changed:
             names = ", ".join(sorted({name for name, _ in changed})[:3])
             self._use_eager(f"the model changes plain attributes in a step ({names})")
-        optimiser = self.trainer.optimiser
-        if not getattr(optimiser, "capturable", True):
+        if not getattr(self.trainer.optimiser, "capturable", True):
             self._use_eager("this optimiser has no capturable form")
         return row
 
-    def _capture(self, number: int, shape: str, batch: Any, noise: Tensor | Noise) -> bool:
+    def _capture(self, shape: str, batch: Any, noise: Tensor | Noise) -> bool:
         """Capture the step of a batch shape. Return whether that succeeded."""
         if len(self.captured) >= _MAX_GRAPHS:
             self._use_eager(f"the batches have more than {_MAX_GRAPHS} shapes")
             return False
-        inputs = map_tensors(batch, torch.clone)
-        drawn = noise.clone() if isinstance(noise, Tensor) else noise
-        graph, before = torch.cuda.CUDAGraph(), _clone(self._state())
+        captured = _CapturedStep(torch.cuda.CUDAGraph())
+        if not self.inputs.resident:
+            drawn = noise.clone() if isinstance(noise, Tensor) else noise
+            captured = captured._replace(batch=map_tensors(batch, torch.clone), noise=drawn)
+        before = _clone(self._state())
         self.stream.synchronize()
         try:
-            with torch.cuda.graph(graph, self.pool, self.stream):
-                row = self.trainer.step(inputs, drawn)
+            with torch.cuda.graph(captured.graph, self.pool, self.stream):
+                self._captured_step(captured)
         except (RuntimeError, ValueError, TypeError) as error:
             torch.cuda.synchronize()
+            # A broken capture leaves its generator in capture mode.
+            self.generator_state = self.generator.clone_state()
+            self.generator.graphsafe_set_state(self.generator_state)
             reason = str(error).strip().splitlines()[0][:120]
             self._use_eager(f"the step cannot be captured ({reason})")
             _write(self._state(), before)
             return False
-        self.captured[shape] = _CapturedStep(graph, inputs, drawn, row)
+        self.captured[shape] = captured
         return True
+
+    def _captured_step(self, captured: _CapturedStep) -> None:
+        if self.inputs.resident:
+            self.inputs.take_step()
+        else:
+            assert captured.noise is not None
+            self.inputs.write_row(self.trainer.step(captured.batch, captured.noise))
 
     def _verify(
         self, number: int, captured: _CapturedStep, batch: Any, noise: Tensor | Noise
-    ) -> Tensor:
+    ) -> None:
         """Take the step both ways from one state. Continue with the captured one if they agree."""
-        state = self._state()
-        before = _clone(state)
+        before = _clone(self._state())
+        position = int(self.inputs.counter)
+        self.trainer.seeds.start(number)
         expected = self.trainer.step(batch, noise).clone()
         after = _clone(self._state())
         _write(self._state(), before)
         self.trainer.seeds.start(number)
-        row = self._replay(captured, batch, noise).clone()
-        weights = self._weight_names()
+        self._replay(captured, batch, noise)
+        row, state, weights = self.inputs.rows[position], self._state(), self._weight_names()
         agrees = torch.allclose(row, expected, rtol=_ROW_TOLERANCE, atol=_ROW_TOLERANCE)
-        state = self._state()
         change = torch.stack([(after[n] - before[n]).float().norm() for n in weights]).norm()
         gap = torch.stack([(after[n] - state[n]).float().norm() for n in weights]).norm()
         if agrees and bool(gap <= _UPDATE_TOLERANCE * change + 1e-12):
             self.verified += 1
-            return row
+            return
         self._use_eager("a captured step gave other numbers than an eager one")
         _write(self._state(), after)
-        return expected
+        row.copy_(expected)
 
-    def _replay(self, captured: _CapturedStep, batch: Any, noise: Tensor | Noise) -> Tensor:
-        for (_, into), (_, source) in zip(
-            iter_tensors(captured.batch), iter_tensors(batch), strict=True
-        ):
-            into.copy_(source)
-        if isinstance(captured.noise, Tensor) and isinstance(noise, Tensor):
-            captured.noise.copy_(noise)
+    def _replay(self, captured: _CapturedStep, batch: Any, noise: Tensor | Noise) -> None:
+        if not self.inputs.resident:
+            pairs = zip(iter_tensors(captured.batch), iter_tensors(batch), strict=True)
+            for (_, into), (_, source) in pairs:
+                into.copy_(source)
+            if isinstance(captured.noise, Tensor) and isinstance(noise, Tensor):
+                captured.noise.copy_(noise)
         captured.graph.replay()
-        return captured.row
 
     def _use_eager(self, reason: str) -> None:
         if self.eager_reason is None:
@@ -180,8 +255,41 @@ class GraphedTrainer:
         return tensors if block is None else {**tensors, "control": block}
 
     def _weight_names(self) -> list[str]:
-        names = (f"model.{name}" for name, _ in self.trainer.vae.module.named_parameters())
-        return list(names)
+        return [f"model.{name}" for name, _ in self.trainer.vae.module.named_parameters()]
+
+
+class SharedGraph:
+    """The steps of several models in one graph, each on its own stream within it.
+
+    Args:
+        members: Trainers that are ready, without random numbers of their own.
+    """
+
+    def __init__(self, members: Sequence[GraphedTrainer]) -> None:
+        self.members = list(members)
+        self.stream = members[0].stream
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph, stream=self.stream):
+            for one in members[1:]:
+                one.stream.wait_stream(self.stream)
+                with torch.cuda.stream(one.stream):
+                    one.inputs.take_step()
+            members[0].inputs.take_step()
+            for one in members[1:]:
+                self.stream.wait_stream(one.stream)
+
+    def step(self, number: int) -> None:
+        """Take one step of every model."""
+        with torch.cuda.stream(self.stream):
+            for one in self.members:
+                one.trainer.prepare(number)
+            self.graph.replay()
+
+
+def can_share(members: Sequence[GraphedTrainer]) -> bool:
+    """Return whether the steps of several models can be one graph."""
+    return len(members) > 1 and all(one.is_ready and not one.uses_generator for one in members)
 
 
 def _shape_key(batch: Any) -> str:

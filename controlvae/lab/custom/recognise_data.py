@@ -58,7 +58,8 @@ def recognise_data(
 
     Args:
         data: Arrays, tensors, a `Dataset`, a `DataLoader`, a Hugging Face dataset, a data frame, a
-            path, or settings such as `CIFAR10(size=32)`.
+            path, or settings such as `CIFAR10(size=32)`. Tuples and dictionaries of arrays are
+            columns; a list holds examples.
         batch: Number of examples in a batch. The default is that of a loader, else 64.
         workers: Processes that fetch batches.
         cache: Keep a data set in memory after reading it once. Its transforms run once.
@@ -112,7 +113,7 @@ def _are_arrays(data: Any) -> bool:
     if isinstance(data, Tensor | np.ndarray):
         return True
     values = data.values() if isinstance(data, Mapping) else data
-    if not isinstance(data, Mapping | list | tuple) or not len(data):
+    if not isinstance(data, Mapping | tuple) or not len(data):  # a list holds examples
         return False
     return all(_are_arrays(value) for value in values)
 

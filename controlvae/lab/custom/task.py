@@ -33,7 +33,7 @@ from controlvae.lab.custom.recognise_model import (
 )
 from controlvae.lab.custom.seeding import seeded
 from controlvae.lab.custom.sources import StreamData
-from controlvae.lab.custom.trainer import CustomTrainer
+from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.laws import Law
@@ -265,6 +265,8 @@ class CustomTask:
             training = experiment.training
             subset = self.training_indices(experiment)
             feed = make_feed(data, training.batch, training.seed, device, subset)
+            if uses_channels_last(vae.module, device):  # before the optimiser copies the layout
+                vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             optimiser = self._make_optimiser(experiment, vae.module, device)
             trainers.append(CustomTrainer(experiment, vae, feed, optimiser, in_python))
         if self._reinitialised:

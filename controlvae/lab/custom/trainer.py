@@ -9,7 +9,7 @@ from controlvae.controller import Controller
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.batches import cast_batch, map_tensors
-from controlvae.lab.custom.feeds import Feed, StreamFeed
+from controlvae.lab.custom.feeds import ArrayFeed, Feed, StreamFeed
 from controlvae.lab.custom.noise import Noise, StepSeeds
 from controlvae.lab.custom.optimiser import TorchOptimiser
 from controlvae.lab.engines.base import strip_prefix
@@ -49,12 +49,11 @@ class CustomTrainer:
         self.seeds = StepSeeds(experiment.training.seed, self.device, python_randomness)
         self.key = torch.tensor(noise_key(experiment.training.seed), device=self.device)
         self.draws_latents = vae.form == "encode" and not isinstance(feed, StreamFeed)
-        self.channels_last = self.device.type == "cuda" and _has_2d_convolutions(vae.module)
-        if self.channels_last:
-            vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.channels_last = uses_channels_last(vae.module, self.device)
         decay = experiment.training.ema_weights
         self.average = _clone_state(vae.module) if decay else {}
-        self._noise, self._first = torch.empty(0), 0
+        self.gathers_by_index = isinstance(feed, ArrayFeed) and feed.is_resident
+        self.chunk_noise, self._first = torch.empty(0), 0
 
     def start(self, first: int, steps: int) -> None:
         """Prepare the batches and the noise of steps `first` to `first + steps - 1`."""
@@ -63,18 +62,25 @@ class CustomTrainer:
         if self.draws_latents:
             numbers = torch.arange(first, first + steps, device=self.device)
             shape = (self.experiment.training.batch, self.vae.latents)
-            self._noise = normal_noise(self.key, numbers, shape)
+            self.chunk_noise = normal_noise(self.key, numbers, shape)
 
     def load(self, number: int) -> tuple[Any, Tensor | Noise]:
         """Do the host's work before a step. Returns its batch and its noise."""
-        batch = cast_batch(self.feed.batch(number), self.vae.dtype)
-        if self.channels_last:
-            batch = map_tensors(batch, _as_channels_last)
+        batch = self.convert(self.feed.batch(number))
+        self.prepare(number)
+        if self.draws_latents:
+            return batch, self.chunk_noise[number - self._first]
+        return batch, Noise(self.device, self.vae.dtype)
+
+    def prepare(self, number: int) -> None:
+        """Set the learning rate and the generators for a step."""
         self.optimiser.set_rate(number)
         self.seeds.start(number)
-        if self.draws_latents:
-            return batch, self._noise[number - self._first]
-        return batch, Noise(self.device, self.vae.dtype)
+
+    def convert(self, batch: Any) -> Any:
+        """Return a batch in the model's type and memory layout."""
+        batch = cast_batch(batch, self.vae.dtype)
+        return map_tensors(batch, _as_channels_last) if self.channels_last else batch
 
     def step(self, batch: Any, noise: Tensor | Noise) -> Tensor:
         """Take one optimiser step.
@@ -144,9 +150,10 @@ def _clone_state(module: torch.nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
-def _has_2d_convolutions(module: torch.nn.Module) -> bool:
+def uses_channels_last(module: torch.nn.Module, device: torch.device) -> bool:
+    """Return whether images go through a model in channels-last layout: convolutions on a GPU."""
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    return any(isinstance(layer, kinds) for layer in module.modules())
+    return device.type == "cuda" and any(isinstance(layer, kinds) for layer in module.modules())
 
 
 def _as_channels_last(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from custom_models import (
+    Batches,
     ConditionalVAE,
     ConvVAE,
     DiscreteVAE,
@@ -79,7 +80,8 @@ DATA = {
     "bytes": ((255 * groups()).byte().numpy(), 16),
     "float64": (groups().double().numpy(), 16),
     "TensorDataset": (TensorDataset(groups(), LABELS), 16),
-    "list of arrays": ([groups().numpy(), LABELS.numpy()], 16),
+    "tuple of arrays": ((groups().numpy(), LABELS.numpy()), 16),
+    "list of examples": (list(groups()), 16),
     "map-style with transforms": (Rows(groups(), noise=0.1), 16),
     "loader": (DataLoader(Rows(groups()), batch_size=16, shuffle=True), None),
     "loader with workers": (
@@ -91,7 +93,7 @@ DATA = {
         None,
     ),
     "iterable": (RowStream(groups()), 16),
-    "list of batches": (list(groups().split(16)), 16),
+    "iterable of batches": (Batches(groups().split(16)), 16),
 }
 
 

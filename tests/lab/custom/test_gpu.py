@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from custom_models import ConditionalVAE, ConvVAE, PlainVAE, Rows, TokenVAE, discs, groups
+from custom_models import Batches, ConditionalVAE, ConvVAE, PlainVAE, Rows, TokenVAE, discs, groups
 from torch import nn
 
 import controlvae as cv
@@ -125,7 +125,7 @@ def test_a_stopped_run_resumes_on_the_gpu(tmp_path):
 def test_batches_of_several_shapes_have_a_graph_each(tmp_path):
     batches = [groups()[n * 16 : n * 16 + (16 if n % 2 else 8)] for n in range(32)]
     run = lab.fit(
-        PlainVAE, batches, law=cv.Auto(3.0), steps=60, run=tmp_path / "run", progress=False
+        PlainVAE, Batches(batches), law=cv.Auto(3.0), steps=60, run=tmp_path / "run", progress=False
     )
     assert run.step == 60
     assert isinstance(run.model, nn.Module)
