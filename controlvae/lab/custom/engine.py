@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from controlvae.lab.custom.graph import GraphedTrainer, SharedGraph, can_share
+from controlvae.lab.custom.graph import GraphedTrainer
 from controlvae.lab.custom.trainer import CustomTrainer
 from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.engines.precision import product_precision
@@ -35,7 +35,6 @@ class CustomEngine:
         training = trainers[0].experiment.training
         self.precision = training.precision
         self.graphed: list[GraphedTrainer] = []
-        self.shared: SharedGraph | None = None  # the steps of all models in one graph
         if self.device.type == "cpu":
             keep_freed_memory()
         elif capture and self.device.type == "cuda":
@@ -81,12 +80,8 @@ class CustomEngine:
             one.inputs.start(first, steps)
         for one in self.graphed:
             one.stream.wait_stream(main)
-        if self.shared is None and can_share(self.graphed):
-            self.shared = SharedGraph(self.graphed)
+        # One graph for all models was not faster: 688 against 991 steps/s of eight small MLPs.
         for number in range(first, first + steps):
-            if self.shared is not None:
-                self.shared.step(number)
-                continue
             for one in self.graphed:
                 one.step(number)
         for one in self.graphed:
@@ -112,7 +107,6 @@ class CustomEngine:
         self.trainers[model].restore(step, tensors)
         if self.graphed:
             self.graphed[model].reset()
-            self.shared = None
         self.step = step
 
 

@@ -1,7 +1,7 @@
 """CUDA graphs of user-supplied models' steps: captured if that gives the eager numbers."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -186,7 +186,9 @@ class GraphedTrainer:
         before = _clone(self._state())
         self.stream.synchronize()
         try:
-            with torch.cuda.graph(captured.graph, self.pool, self.stream):
+            # Threads of a loader pin memory at the same time: only this thread is checked.
+            mode = {"capture_error_mode": "thread_local"}
+            with torch.cuda.graph(captured.graph, self.pool, self.stream, **mode):
                 self._captured_step(captured)
         except (RuntimeError, ValueError, TypeError) as error:
             torch.cuda.synchronize()
@@ -256,40 +258,6 @@ class GraphedTrainer:
 
     def _weight_names(self) -> list[str]:
         return [f"model.{name}" for name, _ in self.trainer.vae.module.named_parameters()]
-
-
-class SharedGraph:
-    """The steps of several models in one graph, each on its own stream within it.
-
-    Args:
-        members: Trainers that are ready, without random numbers of their own.
-    """
-
-    def __init__(self, members: Sequence[GraphedTrainer]) -> None:
-        self.members = list(members)
-        self.stream = members[0].stream
-        self.graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph, stream=self.stream):
-            for one in members[1:]:
-                one.stream.wait_stream(self.stream)
-                with torch.cuda.stream(one.stream):
-                    one.inputs.take_step()
-            members[0].inputs.take_step()
-            for one in members[1:]:
-                self.stream.wait_stream(one.stream)
-
-    def step(self, number: int) -> None:
-        """Take one step of every model."""
-        with torch.cuda.stream(self.stream):
-            for one in self.members:
-                one.trainer.prepare(number)
-            self.graph.replay()
-
-
-def can_share(members: Sequence[GraphedTrainer]) -> bool:
-    """Return whether the steps of several models can be one graph."""
-    return len(members) > 1 and all(one.is_ready and not one.uses_generator for one in members)
 
 
 def _shape_key(batch: Any) -> str:
