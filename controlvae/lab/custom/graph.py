@@ -187,8 +187,9 @@ class GraphedTrainer:
         self.stream.synchronize()
         try:
             # Threads of a loader pin memory at the same time: only this thread is checked.
-            mode = {"capture_error_mode": "thread_local"}
-            with torch.cuda.graph(captured.graph, self.pool, self.stream, **mode):
+            with torch.cuda.graph(
+                captured.graph, self.pool, self.stream, capture_error_mode="thread_local"
+            ):
                 self._captured_step(captured)
         except (RuntimeError, ValueError, TypeError) as error:
             torch.cuda.synchronize()
