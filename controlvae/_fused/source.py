@@ -1,7 +1,9 @@
 """Triton source of fused updates: a function for each kind of law, and the kernel that calls them.
 
-One lane is one model. Everything is float64 in the order of the law's own operations, so that a
-kernel without fused multiply-adds gives the numbers of the law on floats.
+A program updates one model with scalars, for which Triton compiles a long update in less than a
+second; with vectors of models it takes up to twenty. Everything is float64 in the order of the
+law's own operations, so that a kernel without fused multiply-adds gives the numbers of the law on
+floats.
 """
 
 import math
@@ -11,8 +13,6 @@ from typing import Any
 from controlvae._fused.program import MEASURED, LawKind, is_number
 from controlvae._monitor.state import BLOCK_STEPS
 from controlvae.laws.trace import Operation, Symbol
-
-LANES = 32  # models per program: one warp
 
 _EXPRESSIONS = {
     "add": "{0} + {1}",
@@ -62,44 +62,34 @@ def sigmoid(x):
 _KERNEL = """\
 @triton.jit(do_not_specialize=["models", "table_stride", "model_stride", "window", "last"])
 def step(
-    block, table, measured, weight, lanes, models, table_stride, model_stride, window, last,
+    block, table, measured, weight, kinds, models, table_stride, model_stride, window, last,
     ACCUMULATES: tl.constexpr, DELAYED: tl.constexpr,
 ):
-    lane = tl.arange(0, {lanes})
-{find_models}
+    model = tl.program_id(0)
     cell = block + model
     constant = table + model * model_stride
-    value = tl.load(measured + model, mask=active, other=1.0).to(tl.float64)
-    beta = tl.load(cell + {beta} * models, mask=active, other=1.0)
+    value = tl.load(measured + model).to(tl.float64)
+    beta = tl.load(cell + {beta} * models)
+{find_kind}
     if ACCUMULATES:
-        zero = tl.full((), 0.0, tl.float64)
-        total = tl.load(cell + {total} * models, mask=active, other=0.0) + value
-        count = tl.load(cell + {count} * models, mask=active, other=0.0) + 1
-        is_full = (count >= window.to(tl.float64)) | (last != 0)
-        tl.store(cell + {total} * models, tl.where(is_full, zero, total), mask=active)
-        tl.store(cell + {count} * models, tl.where(is_full, zero, count), mask=active)
-        value = total / count
-        active_now = active & is_full
-        if tl.max(active_now.to(tl.int32), axis=0) > 0:
+        total = tl.load(cell + {total} * models) + value
+        count = tl.load(cell + {count} * models) + 1
+        if (count >= window.to(tl.float64)) | (last != 0):
+            tl.store(cell + {total} * models, 0.0)
+            tl.store(cell + {count} * models, 0.0)
+            value = total / count
 {update_window}
+        else:
+            tl.store(cell + {total} * models, total)
+            tl.store(cell + {count} * models, count)
     else:
 {update}
     if weight.dtype.element_ty == tl.float16:
         beta = tl.where(beta > 65504.0, 65504.0, beta)
     if weight.dtype.element_ty != tl.float64:
         beta = beta.to(tl.float32)
-    tl.store(weight + model, beta.to(weight.dtype.element_ty), mask=active)
+    tl.store(weight + model, beta.to(weight.dtype.element_ty))
 """
-
-_ONE_KIND = """\
-    model = tl.program_id(0) * {lanes} + lane
-    active = model < models"""
-_KINDS = """\
-    entry = lanes + tl.program_id(0) * {entries}
-    kind = tl.load(entry)
-    model = tl.load(entry + 1 + lane)
-    active = model >= 0
-    model = tl.where(active, model, 0)"""
 
 
 def write_source(kinds: Sequence[LawKind], pending_row: int, *, interpreted: bool) -> str:
@@ -112,15 +102,13 @@ def write_source(kinds: Sequence[LawKind], pending_row: int, *, interpreted: boo
     """
     header = _HEADER.format(power=_PLAIN_POWER if interpreted else _LIBRARY_POWER)
     functions = [_write_function(number, kind) for number, kind in enumerate(kinds)]
-    find_models = _ONE_KIND if len(kinds) == 1 else _KINDS
     kernel = _KERNEL.format(
-        lanes=LANES,
-        find_models=find_models.format(lanes=LANES, entries=1 + LANES),
+        find_kind="" if len(kinds) == 1 else "    kind = tl.load(kinds + model)",
         beta=kinds[0].program.beta_row,
         total=pending_row,
         count=pending_row + 1,
-        update_window=_indent(_write_calls(len(kinds), "active_now"), 3),
-        update=_indent(_write_calls(len(kinds), "active", keep_weight="DELAYED"), 2),
+        update_window=_indent(_write_calls(len(kinds)), 3),
+        update=_indent(_write_calls(len(kinds), keep_weight="DELAYED"), 2),
     )
     return "\n\n".join([header, *functions, kernel])
 
@@ -131,9 +119,9 @@ def table_columns(kind: LawKind) -> list[tuple[float, ...]]:
     return list(dict.fromkeys(column for column, is_setting in columns if is_setting))
 
 
-def _write_calls(kinds: int, active: str, keep_weight: str = "") -> list[str]:
+def _write_calls(kinds: int, keep_weight: str = "") -> list[str]:
     """Return the lines that call the function of the program's kind of law."""
-    arguments = f"(cell, constant, models, table_stride, value, {active})"
+    arguments = "(cell, constant, models, table_stride, value)"
     lines: list[str] = []
     for number in range(kinds):
         call = [f"update_{number}{arguments}"]
@@ -159,25 +147,20 @@ def _write_function(number: int, kind: LawKind) -> str:
     later = {*_rows_read(program.fold), *_symbol_rows(program.folded_rows.values())} - used
     body = [*writer.definitions, *map(_load, sorted(used)), *update]
     law_rows = {row: value for row, value in new.items() if row not in program.sum_rows}
-    body += [_store(row, value, "active") for row, value in law_rows.items() if value != f"r{row}"]
+    body += [_store(row, value) for row, value in law_rows.items() if value != f"r{row}"]
     if program.sum_rows:
+        sums = {row: new[row] for row in program.sum_rows}
         body += [
-            f"is_full = active & ({new[program.sum_rows[0]]} >= {BLOCK_STEPS})",
-            *(
-                _store(row, f"tl.where(is_full, 0.0, {new[row]})", "active")
-                for row in program.sum_rows
-            ),
-            "if tl.max(is_full.to(tl.int32), axis=0) > 0:",
+            f"if {sums[program.sum_rows[0]]} >= {BLOCK_STEPS}:",
+            *(f"    {_store(row, '0.0')}" for row in sums),
             *(f"    {_load(row)}" for row in sorted(later)),
             *(f"    {line}" for line in fold),
-            *(
-                f"    {_store(row, value, 'is_full')}"
-                for row, value in folded.items()
-                if value != f"r{row}"
-            ),
+            *(f"    {_store(*pair)}" for pair in folded.items() if pair[1] != f"r{pair[0]}"),
+            "else:",
+            *(f"    {_store(*pair)}" for pair in sums.items()),
         ]
     body.append(f"return {new[program.beta_row]}")
-    name = f"def update_{number}(cell, constant, models, table_stride, {MEASURED}, active):\n"
+    name = f"def update_{number}(cell, constant, models, table_stride, {MEASURED}):\n"
     return "@triton.jit\n" + name + _indent(body, 1) + "\n"
 
 
@@ -194,7 +177,7 @@ class _OperandWriter:
     def definitions(self) -> list[str]:
         """Lines that define the variables of all numbers written so far."""
         loads = [
-            f"{name} = tl.load(constant + {slot} * table_stride, mask=active, other=1.0)"
+            f"{name} = tl.load(constant + {slot} * table_stride)"
             for slot, name in enumerate(self._table.values())
         ]
         literals = self._literals.items()
@@ -252,11 +235,11 @@ def _symbol_rows(operands: Iterable[Any]) -> Iterator[int]:
 
 
 def _load(row: int) -> str:
-    return f"r{row} = tl.load(cell + {row} * models, mask=active, other=1.0)"
+    return f"r{row} = tl.load(cell + {row} * models)"
 
 
-def _store(row: int, value: str, mask: str) -> str:
-    return f"tl.store(cell + {row} * models, {value}, mask={mask})"
+def _store(row: int, value: str) -> str:
+    return f"tl.store(cell + {row} * models, {value})"
 
 
 def _indent(lines: Iterable[str], levels: int) -> str:

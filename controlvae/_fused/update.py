@@ -9,7 +9,7 @@ from torch import Tensor
 from controlvae._cuda_graph import GraphKey, is_concrete
 from controlvae._fused.kernel import has_triton, is_interpreted, load_kernel
 from controlvae._fused.program import LawKind, group_by_structure
-from controlvae._fused.source import LANES, table_columns, write_source
+from controlvae._fused.source import table_columns, write_source
 from controlvae._monitor.rows import BlockRows
 from controlvae._state_layout import StateLayout
 from controlvae.laws.backend import outside_inference_mode
@@ -26,7 +26,7 @@ class _Kernel(NamedTuple):
     device: torch.device
     function: Any
     table: Tensor  # (constants, models), or (constants, 1) for equal laws
-    lanes: Tensor | None  # for each program its kind of law, and its models with -1 for none
+    kinds: Tensor | None  # index of the kind of law of each model, None if there is one kind
 
 
 class FusedUpdate:
@@ -84,15 +84,13 @@ class FusedUpdate:
         if kernel is None or kernel.device != block.device:
             kernel = self._kernel = self._build(block.device)
         weight = torch.empty_like(measured, dtype=dtype, memory_format=torch.contiguous_format)
-        table, lanes = kernel.table, kernel.lanes
-        models = measured.numel()
-        programs = len(lanes) if lanes is not None else -(-models // LANES)
+        table, models = kernel.table, measured.numel()
         arguments = (
             block,
             table,
             measured.contiguous(),
             weight,
-            lanes,
+            kernel.kinds,
             models,
             table.shape[1],
             0 if table.shape[1] == 1 else 1,
@@ -101,7 +99,7 @@ class FusedUpdate:
             key.accumulate > 1,
             key.delayed,
         )
-        launch = kernel.function[(programs,)]
+        launch = kernel.function[(models,)]
         # A product and a sum are rounded one after the other, as on the host.
         if block.is_cuda and block.device.index != torch.cuda.current_device():
             with torch.cuda.device(block.device):
@@ -116,8 +114,8 @@ class FusedUpdate:
         source = write_source(kinds, self._rows.pending.start, interpreted=is_interpreted())
         with outside_inference_mode():
             table = make_table(kinds).to(device)
-            lanes = None if len(kinds) == 1 else make_lanes(kinds).to(device)
-        return _Kernel(device, load_kernel(source), table, lanes)
+            indices = None if len(kinds) == 1 else make_indices(kinds).to(device)
+        return _Kernel(device, load_kernel(source), table, indices)
 
 
 def is_fusable(measured: Tensor) -> bool:
@@ -140,11 +138,8 @@ def make_table(kinds: list[LawKind]) -> Tensor:
     return table[:, :1].contiguous() if table.equal(table[:, :1].expand_as(table)) else table
 
 
-def make_lanes(kinds: list[LawKind]) -> Tensor:
-    """Return the kind of law and the models of each program."""
-    entries = []
-    for number, kind in enumerate(kinds):
-        for start in range(0, len(kind.models), LANES):
-            models = kind.models[start : start + LANES]
-            entries.append([number, *models, *[-1] * (LANES - len(models))])
-    return torch.tensor(entries, dtype=torch.int32, device="cpu")
+def make_indices(kinds: list[LawKind]) -> Tensor:
+    """Return the index of the kind of law of each model."""
+    numbers = {model: number for number, kind in enumerate(kinds) for model in kind.models}
+    indices = [numbers[model] for model in range(len(numbers))]
+    return torch.tensor(indices, dtype=torch.int32, device="cpu")
