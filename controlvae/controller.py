@@ -203,9 +203,10 @@ class Controller(StateStore):
         is_captured = value.is_cuda and torch.cuda.is_current_stream_capturing()
         key = GraphKey(bool(last), self.accumulate, self.delayed)
         weight = self._fused.advance(block, value, dtype, key)
-        if weight is not None and self._monitor is not None and not is_captured:
-            if self._count_step():
-                self._monitor.watch(block)
+        if weight is None or self._monitor is None or is_captured:
+            return weight
+        if self._count_step():
+            self._monitor.watch(block)
         return weight
 
     def _count_step(self) -> bool:

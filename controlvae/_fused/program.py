@@ -135,7 +135,7 @@ class SymbolVectors(FloatVectors):
     def __init__(self, record: Recorder) -> None:
         self._record = record
 
-    def where(self, condition: Any, yes: Any, no: Any) -> Any:  # type: ignore[override]
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
         pairs = zip(yes, no, strict=True)
         return tuple(self._record.where(condition, y, n) for y, n in pairs)
 

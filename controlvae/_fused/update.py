@@ -77,9 +77,7 @@ class FusedUpdate:
         self._loaded.add(variant)
         return weight
 
-    def _launch(
-        self, block: Tensor, measured: Tensor, dtype: torch.dtype, key: GraphKey
-    ) -> Tensor:
+    def _launch(self, block: Tensor, measured: Tensor, dtype: torch.dtype, key: GraphKey) -> Tensor:
         kernel = self._kernel
         if kernel is None or kernel.device != block.device:
             kernel = self._kernel = self._build(block.device)
