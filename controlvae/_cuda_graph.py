@@ -126,10 +126,20 @@ def is_eager(value: Tensor) -> bool:
 
     They do not while torch compiles, traces, captures or transforms them.
     """
+    if not is_concrete(value):
+        return False
+    return value.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+
+
+def is_concrete(value: Tensor) -> bool:
+    """Return True if `value` has memory that a kernel can read.
+
+    It has none while torch compiles, traces or transforms operations.
+    """
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode():
         return False
     try:
         value.data_ptr()
     except RuntimeError:  # a tensor without storage, as inside torch.func
         return False
-    return value.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+    return True

@@ -14,6 +14,7 @@ from controlvae._controller_arguments import (
 )
 from controlvae._cuda_graph import GraphKey, GraphReplay, is_capturable, is_eager
 from controlvae._distributed import count_ranks, mean_over_ranks
+from controlvae._fused.update import FusedUpdate, is_fusable
 from controlvae._monitor.blocks import Sums, observe, observe_float
 from controlvae._monitor.loop import LoopRecord
 from controlvae._monitor.state import BLOCK_STEPS, BlockSums, pack_values, unpack_floats
@@ -94,6 +95,7 @@ class Controller(StateStore):
         self._open_loop = all(law.open_loop for law in self.laws)
         self._capturable = is_capturable(self.laws)
         self._replay = GraphReplay()
+        self._fused = FusedUpdate(self._layout, self._rows)
         self._update: Update | None = None  # compiled update of a loop on floats
         if targets is not None:
             self.set_target(targets)
@@ -160,9 +162,14 @@ class Controller(StateStore):
         check_measured(measured, self.models)
         block = self._as_block(measured.device)
         with torch.no_grad():
-            value = measured.detach().to(block.dtype)
+            value = measured.detach()
             if self.sync_ranks and count_ranks() > 1:
-                value = mean_over_ranks(value)
+                value = mean_over_ranks(value.to(block.dtype))
+            if self._capturable and is_fusable(value):
+                weight = self._advance_fused(block, value, measured.dtype, last)
+                if weight is not None:
+                    return weight
+            value = value.to(block.dtype)
             if self.models is None and (scalars := as_host_scalars(value, block)) is not None:
                 beta = self._advance_on_host(block, *scalars, last)
             else:
@@ -189,15 +196,33 @@ class Controller(StateStore):
         torch.autograd.graph.increment_version(block)  # autograd did not see the write
         return torch.tensor(weight, dtype=block.dtype, device="cpu")
 
+    def _advance_fused(
+        self, block: Tensor, value: Tensor, dtype: torch.dtype, last: bool
+    ) -> Tensor | None:
+        """Update the block with one kernel and return the weight, or None without a kernel."""
+        is_captured = value.is_cuda and torch.cuda.is_current_stream_capturing()
+        key = GraphKey(bool(last), self.accumulate, self.delayed)
+        weight = self._fused.advance(block, value, dtype, key)
+        if weight is None or self._monitor is None or is_captured:
+            return weight
+        if self._count_step():
+            self._monitor.watch(block)
+        return weight
+
+    def _count_step(self) -> bool:
+        """Count a step that runs at once and return True if the monitor's block is full."""
+        self._calls += 1
+        is_full = self._calls >= BLOCK_STEPS * self.accumulate
+        self._calls = 0 if is_full else self._calls
+        return is_full
+
     def _advance_on_device(self, block: Tensor, value: Tensor, last: bool) -> Tensor:
         """Update the block, replaying a CUDA graph where there is one, and return the weight."""
         runs_at_once = is_eager(value)
         folds = self._monitor is not None
         if folds and runs_at_once:
             # The host knows when a block is full. A recorded step has to test it every time.
-            self._calls += 1
-            folds = self._calls >= BLOCK_STEPS * self.accumulate
-            self._calls = 0 if folds else self._calls
+            folds = self._count_step()
         key = GraphKey(bool(last), self.accumulate, self.delayed, folds)
         if value.is_cuda and self._capturable and runs_at_once:
             beta = self._replay.advance(self._advance, block, value, key)

@@ -25,6 +25,7 @@ CORE = [
     "_saved_state",
     "_state_layout",
     "_monitor",
+    "_fused",
     "_state_store",
     "certificate",
     "controller",

@@ -167,7 +167,7 @@ def pack_values(state: MonitorState) -> list[Value]:
     return [*state[:-2], *state.recent, *state.means]
 
 
-def unpack_floats(values: Sequence[float]) -> MonitorState:
+def unpack_floats(values: Sequence[Value]) -> MonitorState:
     """Return the state that `pack_values` has packed."""
     first = len(SCALAR_FIELDS)
     recent, means = values[first : first + RECENT_BLOCKS], values[first + RECENT_BLOCKS :]
