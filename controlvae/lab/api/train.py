@@ -29,6 +29,7 @@ def train(
     tensorboard: bool = False,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
+    threads: str | int = "auto",
 ) -> LoadedRun | list[LoadedRun]:
     """Train a preset or an experiment.
 
@@ -44,6 +45,7 @@ def train(
         tensorboard: Write TensorBoard files.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
 
     Returns:
         The trained run, or a list of runs if there are several seeds.
@@ -54,7 +56,7 @@ def train(
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, threads
     )
     result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
     return load_runs(result.folders, root=options.data_root, device=options.device)
@@ -105,6 +107,7 @@ def resume(
     tensorboard: bool = False,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
+    threads: str | int = "auto",
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
 
@@ -118,6 +121,7 @@ def resume(
         tensorboard: Write TensorBoard files.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        threads: Number of CPU threads. `auto` is the number that the run was started with.
 
     Returns:
         The run, or a list of runs.
@@ -130,7 +134,7 @@ def resume(
     if data_root is None and isinstance(run, LoadedRun):
         data_root = run.root
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, threads
     )
     folders = scheduler.resume_all(as_folder(run).path, options)
     return load_runs(folders, root=options.data_root, device=options.device)
