@@ -33,6 +33,7 @@ def train(
     tensorboard: bool = False,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
+    threads: str | int = "auto",
 ) -> LoadedRun | list[LoadedRun]:
     """Train a preset or an experiment.
 
@@ -49,6 +50,7 @@ def train(
         tensorboard: Write TensorBoard files.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
 
     Returns:
         The trained run, or a list of runs if there are several seeds.
@@ -59,7 +61,7 @@ def train(
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, threads
     )
     result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
     return load_runs(result.folders, root=options.data_root, device=options.device)
@@ -115,6 +117,7 @@ def resume(
     progress: bool | Callable[[Any], None] = True,
     callbacks: Sequence[Callable[[Any], None]] = (),
     trust_code: bool = False,
+    threads: str | int = "auto",
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
@@ -133,6 +136,7 @@ def resume(
         progress: True prints progress, False is silent, a function receives `Progress` updates.
         callbacks: Functions that receive `Progress` updates.
         trust_code: Import and execute the code that a run folder names.
+        threads: Number of CPU threads. `auto` is the number that the run was started with.
         **settings: Further arguments of `lab.fit` that are code: `likelihood` if it is a function,
             `inputs`, `optimiser`, `scheduler`, `validation` if it is data, `workers` and `cache`.
 
@@ -147,7 +151,7 @@ def resume(
     if data_root is None and isinstance(run, LoadedRun):
         data_root = run.root
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, threads
     )
     path = as_folder(run).path
     if model is not None:

@@ -24,6 +24,7 @@ from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.engines.select import make_engine
+from controlvae.lab.engines.threads import model_threads, use_threads
 
 ROUNDS = 5  # on a CPU, whose cores other programs use too
 
@@ -242,9 +243,11 @@ def _prepare(line: BenchLine, examples: Dataset, device: torch.device) -> Callab
         case "controlvae":
             training = line.experiment.training
             seeds = [replace(training, seed=seed + 1) for seed in range(line.models)]
-            return make_engine(
+            engine = make_engine(
                 [replace(line.experiment, training=seed) for seed in seeds], examples, device
-            ).advance
+            )
+            threads = model_threads(line.experiment) if device.type == "cpu" else None
+            return use_threads(threads)(engine.advance)
 
 
 def gemm_gflops(device: torch.device, size: int = 2048) -> float:

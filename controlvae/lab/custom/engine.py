@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from controlvae.lab.custom.feeds import ArrayFeed
 from controlvae.lab.custom.graph import GraphedTrainer
 from controlvae.lab.custom.trainer import CustomTrainer
 from controlvae.lab.engines.cpu import keep_freed_memory
@@ -39,6 +40,11 @@ class CustomEngine:
             keep_freed_memory()
         elif capture and self.device.type == "cuda":
             self.graphed = [GraphedTrainer(trainer, note) for trainer in self.trainers]
+
+    @property
+    def can_rewind(self) -> bool:
+        """True if `restore` is cheap and exact, because all batches are gathered by index."""
+        return all(isinstance(trainer.feed, ArrayFeed) for trainer in self.trainers)
 
     def advance(self, steps: int) -> Tensor:
         """Train every model for `steps` steps.

@@ -1,11 +1,7 @@
-"""CPU settings for training: memory allocation and threads."""
+"""Memory allocation on a CPU."""
 
 import ctypes
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import torch
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # option numbers in glibc's malloc.h
 
@@ -21,19 +17,3 @@ def keep_freed_memory() -> None:
         if mallopt is not None:
             mallopt(_MMAP_THRESHOLD, 1 << 30)
             mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Run torch on one thread within this context.
-
-    For steps of many tiny sequential operations, such as those of a small LSTM. With several
-    threads each operation waits for all of them: next to another busy process such steps took a
-    hundred times longer on two cores, and on an idle machine they gained nothing.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

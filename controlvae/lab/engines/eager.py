@@ -3,26 +3,21 @@
 It runs on any device and is the reference for the faster engines.
 """
 
-import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
-from controlvae.lab.config import DialogVAEConfig, Experiment, TextVAEConfig
+from controlvae.lab.config import Experiment
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.engines.base import strip_prefix
-from controlvae.lab.engines.cpu import keep_freed_memory, single_thread
+from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.engines.measurements import row_width
 from controlvae.lab.engines.precision import product_precision
 from controlvae.lab.engines.text_trainer import SentenceTrainer, SequenceTrainer
 from controlvae.lab.engines.trainer import CriticTrainer, ModelTrainer
-
-# A text model up to this width is trained on one thread of a CPU.
-_MAX_SINGLE_THREAD_WIDTH = 128
 
 
 class EagerEngine:
@@ -40,8 +35,6 @@ class EagerEngine:
         if device.type == "cpu":
             keep_freed_memory()
         examples = examples.to(device)
-        is_small = _model_width(experiments[0]) <= _MAX_SINGLE_THREAD_WIDTH
-        self.on_single_thread = device.type == "cpu" and is_small
         trainer = _trainer_class(experiments[0], examples)
         self.trainers = [trainer(experiment, examples, device) for experiment in experiments]
         self.precision = experiments[0].training.precision
@@ -56,8 +49,7 @@ class EagerEngine:
         Returns:
             Measurements on the host, (steps, models, columns).
         """
-        threads = single_thread() if self.on_single_thread else nullcontext()
-        with threads, product_precision(self.precision, self.trainers[0].device):
+        with product_precision(self.precision, self.trainers[0].device):
             rows = [trainer.advance(self.step, steps) for trainer in self.trainers]
         self.step += steps
         return torch.stack(rows, dim=1).cpu()
@@ -103,13 +95,3 @@ def _trainer_class(experiment: Experiment, examples: Dataset) -> type[ModelTrain
         case DialogDataset():
             return SequenceTrainer
     return ModelTrainer if experiment.objective.critic_spec() is None else CriticTrainer
-
-
-def _model_width(experiment: Experiment) -> float:
-    """Return the widest layer of a text model. Image models have work for every thread."""
-    match experiment.model:
-        case TextVAEConfig(width=width):
-            return width
-        case DialogVAEConfig(context=width):
-            return width
-    return math.inf

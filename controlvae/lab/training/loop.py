@@ -35,6 +35,7 @@ class Run:
     window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
     diverged_at: int | None = None
     data: str = ""  # fingerprint of the training data, saved in checkpoints
+    threads: int | None = None  # of the CPU, saved in checkpoints; None if never chosen
 
     @classmethod
     def open(cls, folder: RunFolder, data: str = "") -> "Run":
@@ -236,6 +237,8 @@ def _save_checkpoints(runs: Sequence[Run], engine: Engine) -> None:
             "log_position": run.logger.position,
             **run.monitor.counts(),
         }
+        if run.threads is not None:
+            numbers["threads"] = run.threads
         first = checkpoint.latest_step(run.folder.checkpoints) is None
         saved = checkpoint.Checkpoint(engine.step, tensors, numbers)
         checkpoint.save(run.folder.checkpoints, saved)

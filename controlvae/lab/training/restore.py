@@ -140,6 +140,7 @@ def _restore_run(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpo
     checkpoint.quarantine(run.folder.best, saved.step)
     run.logger.rewind(position)
     run.window = [window] if len(window) else []
+    run.threads = saved.numbers.get("threads")
     run.monitor.load_state_dict(saved.numbers)
     return _repeat_target_request(run, saved.step)
 

@@ -31,6 +31,7 @@ from controlvae.lab.training.display import Display, make_display
 from controlvae.lab.training.loop import Run, divergence_message, train_runs
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
+from controlvae.lab.training.run_threads import parse_threads, training_threads
 from controlvae.lab.training.summary import describe_custom_setup, describe_end, describe_setup
 from controlvae.lab.training.trackers import TensorBoard, require_tensorboard
 from controlvae.lab.training.validation import CustomValidator, Validator
@@ -51,6 +52,7 @@ class RunOptions:
     task: CustomTask | None = None  # user-supplied model and data
     trust_code: bool = False  # import the code that a run folder names
     callbacks: tuple[Callable[[Any], None], ...] = ()  # receive `Progress` updates
+    threads: int | None = None  # of a CPU; None chooses them
 
     @classmethod
     def parse(
@@ -61,6 +63,7 @@ class RunOptions:
         tensorboard: bool = False,
         data_root: str | Path | None = None,
         progress: bool | Callable[[Any], None] | Display = True,
+        threads: str | int = "auto",
     ) -> "RunOptions":
         """Check options before any run folder is created.
 
@@ -71,6 +74,7 @@ class RunOptions:
             tensorboard: Write TensorBoard files.
             data_root: Data folder that is searched first.
             progress: True prints progress, False is silent, a function receives the updates.
+            threads: Number of CPU threads, or `auto`.
 
         Raises:
             UserError: If an option is not usable.
@@ -83,7 +87,8 @@ class RunOptions:
         if time_limit is not None:
             limit = parse_duration("--time-limit", time_limit, display.note)
         every = parse_duration("--checkpoint-every", checkpoint_every, display.note)
-        return cls(pick_device(device), limit, every, tensorboard, root, display)
+        count = parse_threads(threads)
+        return cls(pick_device(device), limit, every, tensorboard, root, display, threads=count)
 
     @property
     def code(self) -> str:
@@ -309,7 +314,16 @@ def _train(
         name, text = setup.metadata
         for run in runs:
             write_text(run.folder.path / name, text)
-        _show_training(runs, setup, options, stop.is_set)
+        threads = training_threads(
+            runs,
+            engine,
+            requested=options.threads,
+            device=options.device,
+            time_limit=options.time_limit,
+            note=display.note,
+        )
+        with threads:
+            _show_training(runs, setup, options, stop.is_set)
     resume = resume_command or shell_command("resume", parent, *options.data_root_arguments)
     result = result._replace(step=engine.step)
     _report_end(runs, result, display, resume=resume, report=report, interrupted=stop.is_set())

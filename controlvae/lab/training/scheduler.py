@@ -15,6 +15,7 @@ from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.logger import in_training
 from controlvae.lab.training import runner
 from controlvae.lab.training.run_setup import plan_seeds
+from controlvae.lab.training.run_threads import recorded_threads
 
 _MAX_MODELS = 25  # side by side: more are not faster on the largest GPU
 
@@ -114,14 +115,16 @@ class Group(NamedTuple):
 def group_compatible(folders: Sequence[RunFolder]) -> Iterator[Group]:
     """Group runs that one engine can train together, least advanced first.
 
-    The runs of a group are equal up to seed and law, and are at the same step. A kill between two
+    The runs of a group are equal up to seed and law, have the same number of CPU threads if that
+    has been chosen, and are at the same step. A kill between two
     models' checkpoints leaves some of them ahead. Each model keeps two checkpoints, so those ahead
     still have the common step and return to it. A run that was stopped deliberately does not.
     """
     compatible: dict[str, dict[RunFolder, int]] = {}
     for folder in folders:
         if (step := runner.resume_step(folder)) is not None:
-            compatible.setdefault(str(shared_settings(folder.experiment())), {})[folder] = step
+            settings = shared_settings(folder.experiment()), recorded_threads(folder)
+            compatible.setdefault(str(settings), {})[folder] = step
     for steps in compatible.values():
         while steps:
             lowest = min(steps.values())

@@ -25,11 +25,14 @@ def _train(
     checkpoint_every: cli.CheckpointEvery = "30s",
     tensorboard: cli.TensorBoard = False,
     data_root: cli.DataRoot = None,
+    threads: cli.Threads = "auto",
 ) -> None:
     """Train a preset, with a live view of the KL and its target."""
     from controlvae.lab.api.train import RunOptions, start_training
 
-    options = RunOptions.parse(device, time_limit, checkpoint_every, tensorboard, data_root)
+    options = RunOptions.parse(
+        device, time_limit, checkpoint_every, tensorboard, data_root, threads=threads
+    )
     chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay}
     start_training(preset, sets, **chosen, options=options, command=cli.recorded_command())
 
@@ -42,6 +45,7 @@ def _resume(
     checkpoint_every: cli.CheckpointEvery = "30s",
     tensorboard: cli.TensorBoard = False,
     data_root: cli.DataRoot = None,
+    threads: cli.Threads = "auto",
 ) -> None:
     """Resume from the last intact checkpoint. The result equals that of an uninterrupted run.
 
@@ -49,7 +53,9 @@ def _resume(
     """
     from controlvae.lab.training.scheduler import resume_all, runner
 
-    options = runner.RunOptions.parse(device, time_limit, checkpoint_every, tensorboard, data_root)
+    options = runner.RunOptions.parse(
+        device, time_limit, checkpoint_every, tensorboard, data_root, threads=threads
+    )
     resume_all(run, options)
 
 
