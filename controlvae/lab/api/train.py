@@ -14,6 +14,7 @@ from controlvae.lab.training import runner, scheduler
 from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.run_setup import plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
+from controlvae.lab.training.trackers import LoggerSpec
 
 
 def train(
@@ -29,6 +30,7 @@ def train(
     tensorboard: bool = False,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
+    logger: LoggerSpec = None,
 ) -> LoadedRun | list[LoadedRun]:
     """Train a preset or an experiment.
 
@@ -41,9 +43,11 @@ def train(
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
         checkpoint_every: Time between checkpoints, in the same form.
-        tensorboard: Write TensorBoard files.
+        tensorboard: Write TensorBoard files. The same as `logger="tensorboard"`.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
+            function of a run folder, an object with `write(record)` and `close()`, or a list.
 
     Returns:
         The trained run, or a list of runs if there are several seeds.
@@ -54,7 +58,7 @@ def train(
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger
     )
     result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
     return load_runs(result.folders, root=options.data_root, device=options.device)
@@ -105,6 +109,7 @@ def resume(
     tensorboard: bool = False,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
+    logger: LoggerSpec = None,
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
 
@@ -115,9 +120,11 @@ def resume(
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
         checkpoint_every: Time between checkpoints, in the same form.
-        tensorboard: Write TensorBoard files.
+        tensorboard: Write TensorBoard files. The same as `logger="tensorboard"`.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
+            function of a run folder, an object with `write(record)` and `close()`, or a list.
 
     Returns:
         The run, or a list of runs.
@@ -130,7 +137,7 @@ def resume(
     if data_root is None and isinstance(run, LoadedRun):
         data_root = run.root
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger
     )
     folders = scheduler.resume_all(as_folder(run).path, options)
     return load_runs(folders, root=options.data_root, device=options.device)

@@ -24,12 +24,14 @@ def _train(
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "30s",
     tensorboard: cli.TensorBoard = False,
+    logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
 ) -> None:
     """Train a preset, with a live view of the KL and its target."""
     from controlvae.lab.api.train import RunOptions, start_training
 
-    options = RunOptions.parse(device, time_limit, checkpoint_every, tensorboard, data_root)
+    limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
+    options = RunOptions.parse(*limits, logger=logger)
     chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay}
     start_training(preset, sets, **chosen, options=options, command=cli.recorded_command())
 
@@ -41,6 +43,7 @@ def _resume(
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "30s",
     tensorboard: cli.TensorBoard = False,
+    logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
 ) -> None:
     """Resume from the last intact checkpoint. The result equals that of an uninterrupted run.
@@ -49,8 +52,8 @@ def _resume(
     """
     from controlvae.lab.training.scheduler import resume_all, runner
 
-    options = runner.RunOptions.parse(device, time_limit, checkpoint_every, tensorboard, data_root)
-    resume_all(run, options)
+    limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
+    resume_all(run, runner.RunOptions.parse(*limits, logger=logger))
 
 
 @cli.command("branch", cli.TRAIN)
