@@ -48,6 +48,7 @@ LAB = [
     "training",
     "cluster",
     "evaluation",
+    "exports",
     "plots",
     "reports",
     "dashboard",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.chat import chat
     from controlvae.lab.api.evaluate import evaluate, score
+    from controlvae.lab.api.export import export
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.report import report
     from controlvae.lab.api.simulate import simulate_run
@@ -35,6 +36,7 @@ _HOMES = {
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
     "evaluate": "lab.api.evaluate",
+    "export": "lab.api.export",
     "find_runs": "lab.runs.folder",
     "interpolate": "lab.api.media",
     "load_run": "lab.runs.loaded",
@@ -64,6 +66,7 @@ __all__ = [
     "branch",
     "chat",
     "evaluate",
+    "export",
     "find_runs",
     "interpolate",
     "load_run",

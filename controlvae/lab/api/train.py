@@ -7,10 +7,12 @@ from typing import Any
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.config import Experiment
 from controlvae.lab.runs.branch import branch_runs
+from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_runs
 from controlvae.lab.runs.requests import request_target
 from controlvae.lab.training import runner, scheduler
+from controlvae.lab.training.display import ConsoleDisplay
 from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.run_setup import plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
@@ -159,6 +161,21 @@ def branch(
     options = [word for text in assignments for word in ("--set", text)]
     command = shell_command("branch", source, to, *options)
     return load_runs(branch_runs(find_runs(source), source, Path(to), assignments, command))
+
+
+def branch_folders(source: Path, to: Path, assignments: list[str], command: str) -> str:
+    """Create branches without loading them, and return a line that says how to train them.
+
+    Args:
+        source: Run folder, or folder of runs.
+        to: Folder of the new run, or of one run per seed.
+        assignments: Settings to change, such as `control.target=20`.
+        command: Shell command that repeats this.
+    """
+    note = ConsoleDisplay().note
+    children = branch_runs(find_runs(source), source, to, assignments, command, note)
+    step, resume = latest_step(children[0].checkpoints), shell_command("resume", to)
+    return f"{to} continues from {source} at step {step:,}; train it with: {resume}"
 
 
 def set_target(run: LoadedRun | RunFolder | str | Path, target: float) -> list[RunFolder]:

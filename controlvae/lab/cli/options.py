@@ -76,6 +76,8 @@ CheckpointEvery = Annotated[str, option("Time between checkpoints, e.g. 30s or 5
 TensorBoard = Annotated[bool, flag("--tensorboard", "The same as --logger tensorboard.")]
 _LOGGER_HELP = "Log also to tensorboard, wandb, mlflow or csv. Repeatable."
 Loggers = Annotated[list[str] | None, option(_LOGGER_HELP, name="--logger", metavar="NAME")]
+_FORMAT_HELP = "torch, onnx or hub. Repeatable. Default: torch and hub."
+Formats = Annotated[list[str] | None, option(_FORMAT_HELP, name="--format", metavar="NAME")]
 _SET_HELP = "Change a setting, e.g. control.target=20. Repeatable."
 Sets = Annotated[list[str] | None, option(_SET_HELP, name="--set", metavar="PART.FIELD=VALUE")]
 Seeds = Annotated[int, option("Number of seeds, each in its own folder.", 1)]

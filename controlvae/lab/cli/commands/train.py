@@ -66,16 +66,9 @@ def _branch(
 
     Weights, optimiser, controller and log are those of the other run. `resume` trains it.
     """
-    from controlvae.errors import shell_command
-    from controlvae.lab.runs.branch import branch_runs
-    from controlvae.lab.runs.checkpoint import latest_step
-    from controlvae.lab.runs.folder import find_runs
-    from controlvae.lab.training.display import ConsoleDisplay
+    from controlvae.lab.api.train import branch_folders
 
-    note, command = ConsoleDisplay().note, cli.recorded_command()
-    children = branch_runs(find_runs(run), run, to, sets or [], command, note)
-    step, resume = latest_step(children[0].checkpoints), shell_command("resume", to)
-    typer.echo(f"{to} continues from {run} at step {step:,}; train it with: {resume}")
+    typer.echo(branch_folders(run, to, sets or [], cli.recorded_command()))
 
 
 # Unknown options are ignored, because -40 is a valid set point of Geco.
