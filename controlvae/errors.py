@@ -53,3 +53,10 @@ def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> UserError:
     more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
     hint = f"did you mean {close[0]!r}?" if close else f"known: {shown}{more}"
     return UserError(f"no {kind} {name!r}; {hint}")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Detect out-of-memory from the message. torch has a dedicated exception only for CUDA."""
+    message = str(error).lower()
+    texts = ("out of memory", "can't allocate memory")
+    return isinstance(error, MemoryError) or any(text in message for text in texts)

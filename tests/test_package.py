@@ -50,6 +50,7 @@ LAB = [
     "training",
     "cluster",
     "evaluation",
+    "exports",
     "plots",
     "reports",
     "dashboard",

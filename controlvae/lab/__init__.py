@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.chat import chat
     from controlvae.lab.api.evaluate import evaluate, score
+    from controlvae.lab.api.export import export
     from controlvae.lab.api.fit import fit
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.report import report
@@ -39,6 +40,7 @@ _HOMES = {
     "chat": "lab.api.chat",
     "define": "lab.custom.definition",
     "evaluate": "lab.api.evaluate",
+    "export": "lab.api.export",
     "find_runs": "lab.runs.folder",
     "fit": "lab.api.fit",
     "interpolate": "lab.api.media",
@@ -71,6 +73,7 @@ __all__ = [
     "chat",
     "define",
     "evaluate",
+    "export",
     "find_runs",
     "fit",
     "interpolate",

@@ -14,6 +14,7 @@ from controlvae.lab.training import runner
 from controlvae.lab.training.resolve import Overrides
 from controlvae.lab.training.run_setup import plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
+from controlvae.lab.training.trackers import LoggerSpec
 from controlvae.laws import Law
 
 
@@ -29,7 +30,8 @@ def fit(
     time_limit: str | float | None = None,
     checkpoint_every: str | float = 30.0,
     callbacks: Sequence[Callable[[Any], None]] = (),
-    tensorboard: bool = False,
+    logger: LoggerSpec = None,
+    threads: str | int = "auto",
     progress: bool | Callable[[Any], None] = True,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
@@ -54,7 +56,9 @@ def fit(
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
         checkpoint_every: Time between checkpoints, in the same form.
         callbacks: Functions that receive `Progress` updates.
-        tensorboard: Write TensorBoard files.
+        logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
+            function of a run folder, an object with `write(record)` and `close()`, or a list.
+        threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
         **settings: Further arguments of `define`, such as `likelihood`, `batch`, `learning_rate`,
             `optimiser`, `scheduler`, `clip`, `precision`, `ema_weights` and `validation`.
@@ -67,7 +71,9 @@ def fit(
         RunError: If training fails, for example because the loss diverges.
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
-    options = RunOptions.parse(device, time_limit, checkpoint_every, tensorboard, None, progress)
+    options = RunOptions.parse(
+        device, time_limit, checkpoint_every, False, None, progress, logger, threads
+    )
     options = replace(options, callbacks=tuple(callbacks))
     defined = define(model, dataset, law=law, steps=steps, **settings)
     defined.task.in_place = True

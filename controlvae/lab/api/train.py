@@ -10,14 +10,17 @@ from controlvae.lab.api.fit import resolve_source
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.definition import Definition
 from controlvae.lab.runs.branch import branch_runs
+from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_runs
 from controlvae.lab.runs.requests import request_target
 from controlvae.lab.runs.user_code import supply_code
 from controlvae.lab.training import runner, scheduler
+from controlvae.lab.training.display import ConsoleDisplay
 from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.run_setup import plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
+from controlvae.lab.training.trackers import LoggerSpec
 
 
 def train(
@@ -34,6 +37,7 @@ def train(
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
     threads: str | int = "auto",
+    logger: LoggerSpec = None,
 ) -> LoadedRun | list[LoadedRun]:
     """Train a preset or an experiment.
 
@@ -47,10 +51,12 @@ def train(
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
         checkpoint_every: Time between checkpoints, in the same form.
-        tensorboard: Write TensorBoard files.
+        tensorboard: Write TensorBoard files. The same as `logger="tensorboard"`.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
         threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
+        logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
+            function of a run folder, an object with `write(record)` and `close()`, or a list.
 
     Returns:
         The trained run, or a list of runs if there are several seeds.
@@ -61,7 +67,7 @@ def train(
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress, threads
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
     )
     result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
     return load_runs(result.folders, root=options.data_root, device=options.device)
@@ -118,6 +124,7 @@ def resume(
     callbacks: Sequence[Callable[[Any], None]] = (),
     trust_code: bool = False,
     threads: str | int = "auto",
+    logger: LoggerSpec = None,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
@@ -131,12 +138,14 @@ def resume(
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
         checkpoint_every: Time between checkpoints, in the same form.
-        tensorboard: Write TensorBoard files.
+        tensorboard: Write TensorBoard files. The same as `logger="tensorboard"`.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
         callbacks: Functions that receive `Progress` updates.
         trust_code: Import and execute the code that a run folder names.
         threads: Number of CPU threads. `auto` is the number that the run was started with.
+        logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
+            function of a run folder, an object with `write(record)` and `close()`, or a list.
         **settings: Further arguments of `lab.fit` that are code: `likelihood` if it is a function,
             `inputs`, `optimiser`, `scheduler`, `validation` if it is data, `workers` and `cache`.
 
@@ -151,7 +160,7 @@ def resume(
     if data_root is None and isinstance(run, LoadedRun):
         data_root = run.root
     options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress, threads
+        device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
     )
     path = as_folder(run).path
     if model is not None:
@@ -180,6 +189,21 @@ def branch(
     options = [word for text in assignments for word in ("--set", text)]
     command = shell_command("branch", source, to, *options)
     return load_runs(branch_runs(find_runs(source), source, Path(to), assignments, command))
+
+
+def branch_folders(source: Path, to: Path, assignments: list[str], command: str) -> str:
+    """Create branches without loading them, and return a line that says how to train them.
+
+    Args:
+        source: Run folder, or folder of runs.
+        to: Folder of the new run, or of one run per seed.
+        assignments: Settings to change, such as `control.target=20`.
+        command: Shell command that repeats this.
+    """
+    note = ConsoleDisplay().note
+    children = branch_runs(find_runs(source), source, to, assignments, command, note)
+    step, resume = latest_step(children[0].checkpoints), shell_command("resume", to)
+    return f"{to} continues from {source} at step {step:,}; train it with: {resume}"
 
 
 def set_target(run: LoadedRun | RunFolder | str | Path, target: float) -> list[RunFolder]:

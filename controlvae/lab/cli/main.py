@@ -7,7 +7,7 @@ import warnings
 from functools import cache
 from typing import Any, NoReturn
 
-from controlvae.errors import RunError, UserError
+from controlvae.errors import RunError, UserError, is_out_of_memory
 
 _LAB_PACKAGES = ("typer", "click", "rich", "safetensors", "matplotlib", "PIL", "jinja2")
 
@@ -53,7 +53,7 @@ def _describe_error(error: Exception) -> tuple[int, str] | None:
         return 2, f"the command line needs {name}: pip install 'controlvae[lab]'"
     if isinstance(error, PermissionError):
         return 2, f"{error.filename}: {error.strerror}"
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         return 1, "out of memory; try a smaller training.batch, or data.longest for text"
     if type(error).__name__ == "Abort":  # typer's own, after Ctrl-C in a prompt
         return 130, ""
@@ -70,13 +70,6 @@ def _describe_usage_error(error: Exception) -> tuple[int, str] | None:
         return 0, ""
     command = context.info_name if context is not None and context.parent is not None else None
     return 2, f"{message} (see {' '.join(filter(None, ['controlvae', command, '--help']))})"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Detect out-of-memory from the message. torch has a dedicated exception only for CUDA."""
-    message = str(error).lower()
-    texts = ("out of memory", "can't allocate memory")
-    return isinstance(error, MemoryError) or any(text in message for text in texts)
 
 
 def _show_warnings_as_lines() -> None:

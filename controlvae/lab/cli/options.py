@@ -73,7 +73,11 @@ DataRoot = Annotated[Path | None, option("Data folder. Default: $CONTROLVAE_DATA
 _LIMIT_HELP = "Stop training after this long (e.g. 90s, 9m, 1.5h) and save a checkpoint."
 TimeLimit = Annotated[str | None, option(_LIMIT_HELP)]
 CheckpointEvery = Annotated[str, option("Time between checkpoints, e.g. 30s or 5m.")]
-TensorBoard = Annotated[bool, flag("--tensorboard", "Write TensorBoard files too.")]
+TensorBoard = Annotated[bool, flag("--tensorboard", "The same as --logger tensorboard.")]
+_LOGGER_HELP = "Log also to tensorboard, wandb, mlflow or csv. Repeatable."
+Loggers = Annotated[list[str] | None, option(_LOGGER_HELP, name="--logger", metavar="NAME")]
+_FORMAT_HELP = "torch, onnx or hub. Repeatable. Default: torch and hub."
+Formats = Annotated[list[str] | None, option(_FORMAT_HELP, name="--format", metavar="NAME")]
 _SET_HELP = "Change a setting, e.g. control.target=20. Repeatable."
 Sets = Annotated[list[str] | None, option(_SET_HELP, name="--set", metavar="PART.FIELD=VALUE")]
 Seeds = Annotated[int, option("Number of seeds, each in its own folder.", 1)]

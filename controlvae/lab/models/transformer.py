@@ -112,7 +112,7 @@ class MemoryAttention(Attention):
             dropout: Dropout on the attention weights.
         """
         value = self.value(memory).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        weights = dropout(memory.new_ones(len(memory), self.heads, length, 1))
+        weights = dropout(memory.new_ones(memory.shape[0], self.heads, length, 1))
         return self._merge_heads(weights * value)
 
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,14 @@ from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.run_threads import parse_threads, training_threads
 from controlvae.lab.training.summary import describe_custom_setup, describe_end, describe_setup
-from controlvae.lab.training.trackers import TensorBoard, require_tensorboard
+from controlvae.lab.training.trackers import (
+    LoggerSpec,
+    TensorBoard,
+    TrackerFactory,
+    make_trackers,
+    open_trackers,
+    require_tracker_per_run,
+)
 from controlvae.lab.training.validation import CustomValidator, Validator
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -46,7 +53,7 @@ class RunOptions:
     device: torch.device
     time_limit: float = math.inf  # seconds
     checkpoint_every: float = 30.0  # seconds
-    tensorboard: bool = False
+    trackers: tuple[TrackerFactory, ...] = ()
     data_root: Path | None = None
     display: Display = field(default_factory=Display)
     task: CustomTask | None = None  # user-supplied model and data
@@ -63,6 +70,7 @@ class RunOptions:
         tensorboard: bool = False,
         data_root: str | Path | None = None,
         progress: bool | Callable[[Any], None] | Display = True,
+        logger: LoggerSpec = None,
         threads: str | int = "auto",
     ) -> "RunOptions":
         """Check options before any run folder is created.
@@ -74,6 +82,7 @@ class RunOptions:
             tensorboard: Write TensorBoard files.
             data_root: Data folder that is searched first.
             progress: True prints progress, False is silent, a function receives the updates.
+            logger: Further destinations of the log, as `make_trackers` takes them.
             threads: Number of CPU threads, or `auto`.
 
         Raises:
@@ -81,14 +90,15 @@ class RunOptions:
         """
         display, root = make_display(progress), None if data_root is None else Path(data_root)
         data_roots(root)
-        if tensorboard:
-            require_tensorboard()
+        trackers = make_trackers(logger)
+        if tensorboard and TensorBoard not in trackers:
+            trackers += make_trackers("tensorboard")
         limit = math.inf
         if time_limit is not None:
             limit = parse_duration("--time-limit", time_limit, display.note)
         every = parse_duration("--checkpoint-every", checkpoint_every, display.note)
         count = parse_threads(threads)
-        return cls(pick_device(device), limit, every, tensorboard, root, display, threads=count)
+        return cls(pick_device(device), limit, every, trackers, root, display, threads=count)
 
     @property
     def code(self) -> str:
@@ -161,6 +171,7 @@ def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
         Interrupted: After Ctrl-C or SIGTERM. The runs can be resumed.
     """
     try:
+        require_tracker_per_run(options.trackers, len(plan.folders))
         setup = _prepare(plan.experiments, options, plan.folders)
     except BaseException:
         if plan.reserved is not None:
@@ -333,7 +344,7 @@ def _train(
 def _show_training(
     runs: Sequence[Run], setup: TrainingSetup, options: RunOptions, stop: Callable[[], bool]
 ) -> None:
-    """Train with a progress display, and with TensorBoard files if requested."""
+    """Train with a progress display and the requested loggers."""
     experiments = [run.experiment for run in runs]
     updates = train_runs(
         runs,
@@ -345,17 +356,13 @@ def _show_training(
         save_at_start=setup.save_at_start,
     )
     display = options.display.training(experiments, setup.engine.step)
-    with ExitStack() as open_files, display as show:
-        boards = []
-        if options.tensorboard:
-            boards = [open_files.enter_context(closing(TensorBoard(run.folder))) for run in runs]
+    loggers = open_trackers(options.trackers, [run.folder for run in runs])
+    with loggers as write_records, display as show:
         for progress in updates:
             show(progress)
             for callback in options.callbacks:
                 callback(progress)
-            for board, record in zip(boards, progress.records, strict=False):
-                if record is not None:
-                    board.write(record)
+            write_records(progress.records)
 
 
 def _report_end(

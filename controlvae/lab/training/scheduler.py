@@ -16,6 +16,7 @@ from controlvae.lab.runs.logger import in_training
 from controlvae.lab.training import runner
 from controlvae.lab.training.run_setup import plan_seeds
 from controlvae.lab.training.run_threads import recorded_threads
+from controlvae.lab.training.trackers import require_tracker_per_run
 
 _MAX_MODELS = 25  # side by side: more are not faster on the largest GPU
 
@@ -90,6 +91,7 @@ def resume_all(path: Path, options: runner.RunOptions) -> list[RunFolder]:
         RunError: If every group failed.
     """
     folders = find_runs(path)
+    require_tracker_per_run(options.trackers, len(folders))
     failures: list[RunError | UserError] = []
     readable = _select_readable(folders, options, failures) if len(folders) > 1 else folders
     if not failures and (len(folders) == 1 or len(list(group_compatible(folders))) < 2):

@@ -1,13 +1,11 @@
 """Command `dashboard`: a web page to watch runs."""
 
-import importlib.util
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from controlvae.errors import UserError
 from controlvae.lab.cli import options as cli
 
 
@@ -29,10 +27,9 @@ def _dashboard(
 
     From another machine: ssh -L 8000:localhost:8000 MACHINE, then open the same address here.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise UserError(
-            "the dashboard needs starlette and uvicorn: pip install 'controlvae[dashboard]'"
-        )
+    from controlvae.lab.dashboard import require_packages
+
+    require_packages()
     from controlvae.lab.dashboard import server
     from controlvae.lab.data.paths import data_roots
     from controlvae.lab.engines.device import pick_device

@@ -1,7 +1,7 @@
-"""Commands `evaluate`, `score` and `report`."""
+"""Commands `evaluate`, `score`, `report` and `export`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,17 +46,9 @@ def _evaluate(
     from controlvae.lab.api.evaluate import evaluate_each, make_display
     from controlvae.lab.cli.format import print_metrics
 
-    results = evaluate_each(
-        run,
-        examples=examples,
-        fid=fid,
-        iwae=iwae,
-        factors=factors,
-        thorough=thorough,
-        device=device,
-        data_root=data_root,
-        display=make_display(True),
-    )
+    sizes: dict[str, Any] = {"examples": examples, "fid": fid, "iwae": iwae, "thorough": thorough}
+    where: dict[str, Any] = {"device": device, "data_root": data_root}
+    results = evaluate_each(run, factors=factors, display=make_display(True), **sizes, **where)
     for folder, metrics in results:
         print_metrics(str(folder.path), metrics)
         typer.echo(f"written to {folder.metrics_file}")
@@ -90,3 +82,20 @@ def _score(
         file, metrics = score(path, factors=factors, thorough=thorough, device=device)
         print_metrics(str(path), metrics)
         typer.echo(f"written to {file.path}")
+
+
+@cli.command("export", cli.LOOK)
+def _export(
+    run: cli.RunArgument,
+    out: Annotated[Path, cli.option("New or empty folder to write.")],
+    formats: cli.Formats = None,
+    data_root: cli.DataRoot = None,
+) -> None:
+    """Write encoder and decoder as torch.export or ONNX programs, and weights with a model card.
+
+    Programs are read back and compared with the model. A hub takes the folder as it is.
+    """
+    from controlvae.lab.api.export import DEFAULT_FORMATS, export
+
+    for file in export(run, out, formats or DEFAULT_FORMATS, data_root=data_root):
+        typer.echo(file)

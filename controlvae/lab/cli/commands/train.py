@@ -24,15 +24,15 @@ def _train(
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "30s",
     tensorboard: cli.TensorBoard = False,
+    logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
 ) -> None:
     """Train a preset, with a live view of the KL and its target."""
     from controlvae.lab.api.train import RunOptions, start_training
 
-    options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, threads=threads
-    )
+    limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
+    options = RunOptions.parse(*limits, logger=logger, threads=threads)
     chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay}
     start_training(preset, sets, **chosen, options=options, command=cli.recorded_command())
 
@@ -44,6 +44,7 @@ def _resume(
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "30s",
     tensorboard: cli.TensorBoard = False,
+    logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
 ) -> None:
@@ -53,10 +54,8 @@ def _resume(
     """
     from controlvae.lab.training.scheduler import resume_all, runner
 
-    options = runner.RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, threads=threads
-    )
-    resume_all(run, options)
+    limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
+    resume_all(run, runner.RunOptions.parse(*limits, logger=logger, threads=threads))
 
 
 @cli.command("branch", cli.TRAIN)
@@ -69,16 +68,9 @@ def _branch(
 
     Weights, optimiser, controller and log are those of the other run. `resume` trains it.
     """
-    from controlvae.errors import shell_command
-    from controlvae.lab.runs.branch import branch_runs
-    from controlvae.lab.runs.checkpoint import latest_step
-    from controlvae.lab.runs.folder import find_runs
-    from controlvae.lab.training.display import ConsoleDisplay
+    from controlvae.lab.api.train import branch_folders
 
-    note, command = ConsoleDisplay().note, cli.recorded_command()
-    children = branch_runs(find_runs(run), run, to, sets or [], command, note)
-    step, resume = latest_step(children[0].checkpoints), shell_command("resume", to)
-    typer.echo(f"{to} continues from {run} at step {step:,}; train it with: {resume}")
+    typer.echo(branch_folders(run, to, sets or [], cli.recorded_command()))
 
 
 # Unknown options are ignored, because -40 is a valid set point of Geco.
