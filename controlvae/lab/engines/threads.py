@@ -2,6 +2,7 @@
 
 import os
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ _MIN_STEPS = 500  # shorter runs are not measured
 # Time of measuring: in total, and as a share of the whole run and of the time limit.
 _MAX_SECONDS, _MAX_SHARE, _MAX_LIMIT_SHARE = 1.5, 0.015, 0.1
 _ROUNDS = 3  # each tries every number of threads, because the load of other processes changes
-_MIN_RELATIVE_RATE = 0.7  # numbers of threads slower than this are dropped after a round
+_MIN_RELATIVE_RATE = 0.6  # numbers of threads slower than this are dropped after a round
 _TIE = 0.97  # of two numbers of threads this close, the smaller is chosen
 
 
@@ -124,8 +125,8 @@ def _compare(
     most = candidates[-1]
     # Without spinning a step next to busy processes takes a few times longer, not a hundred.
     with cores_released(most):
-        _advance(engine, most)  # libraries set themselves up
-        _, step_time = _advance(engine, most)
+        _time_steps(engine, most)  # libraries set themselves up
+        (step_time,) = _time_steps(engine, most)
     budget = min(
         max(_MAX_SECONDS, 6 * step_time),
         _MAX_SHARE * step_time * steps,
@@ -136,15 +137,17 @@ def _compare(
     if len(candidates) < 2:
         return {}
     for threads in candidates[:-1]:
-        _advance(engine, threads)
+        _time_steps(engine, threads)
     block, deadline = budget / (_ROUNDS * len(candidates)), time.perf_counter() + budget
-    taken = {threads: np.zeros(2) for threads in candidates}  # steps and seconds
+    times: dict[int, list[float]] = {threads: [] for threads in candidates}
     remaining = candidates
     for _ in range(_ROUNDS):
         for threads in remaining:
             rewind()  # every candidate takes the same steps
-            taken[threads] += _advance(engine, threads, block)
-        rates = {threads: float(n / seconds) for threads, (n, seconds) in taken.items()}
+            first, *rest = _time_steps(engine, threads, block)
+            times[threads] += rest or [first]  # the first one includes the switch
+        # A few steps that other work delays move a mean of so few, but not their median.
+        rates = {threads: 1 / statistics.median(each) for threads, each in times.items()}
         limit = _MIN_RELATIVE_RATE * max(rates.values())
         remaining = [threads for threads in remaining if rates[threads] >= limit]
         if len(remaining) < 2 or time.perf_counter() > deadline:
@@ -152,15 +155,15 @@ def _compare(
     return rates
 
 
-def _advance(engine: Engine, threads: int, seconds: float = 0.0) -> tuple[int, float]:
-    """Take steps for at least this time. Return their number and the time they took."""
+def _time_steps(engine: Engine, threads: int, seconds: float = 0.0) -> list[float]:
+    """Take steps for at least this time. Return the seconds that each of them took."""
+    times: list[float] = []
     with use_threads(threads):
-        began, first = time.perf_counter(), engine.step
-        while True:
+        while not times or sum(times) < seconds:
+            began = time.perf_counter()
             engine.advance(1)
-            elapsed = time.perf_counter() - began
-            if elapsed >= seconds:
-                return engine.step - first, elapsed
+            times.append(time.perf_counter() - began)
+    return times
 
 
 @contextmanager

@@ -30,9 +30,8 @@ def _train(
     """Train a preset, with a live view of the KL and its target."""
     from controlvae.lab.api.train import RunOptions, start_training
 
-    options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, threads=threads
-    )
+    given = device, time_limit, checkpoint_every, tensorboard, data_root
+    options = RunOptions.parse(*given, threads=threads)
     chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay}
     start_training(preset, sets, **chosen, options=options, command=cli.recorded_command())
 
@@ -53,9 +52,8 @@ def _resume(
     """
     from controlvae.lab.training.scheduler import resume_all, runner
 
-    options = runner.RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, threads=threads
-    )
+    given = device, time_limit, checkpoint_every, tensorboard, data_root
+    options = runner.RunOptions.parse(*given, threads=threads)
     resume_all(run, options)
 
 
