@@ -82,8 +82,7 @@ _SET_HELP = "Change a setting, e.g. control.target=20. Repeatable."
 Sets = Annotated[list[str] | None, option(_SET_HELP, name="--set", metavar="PART.FIELD=VALUE")]
 Seeds = Annotated[int, option("Number of seeds, each in its own folder.", 1)]
 Device = Annotated[str, option("auto, cpu, cuda or cuda:1.")]
-_THREADS_HELP = "CPU threads. auto measures what is fastest, or resumes with the same number."
-Threads = Annotated[str, option(_THREADS_HELP, metavar="N|auto")]
+Threads = Annotated[str, option("CPU threads. auto: fastest, or as before.", metavar="N|auto")]
 Examples = Annotated[int, option("Number of examples to measure.", 2)]
 _FID_HELP = "Images for FID and KID. Default: 10,000 on a GPU, none on a CPU."
 Fid = Annotated[int | None, option(_FID_HELP, 0, show_default=False)]
