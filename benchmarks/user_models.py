@@ -1,6 +1,6 @@
 """Training speed of user-supplied models: `lab.fit`'s engine against a plain loop, in one run.
 
-    python benchmarks/custom_models.py --seconds 3 --models 1,8
+    python benchmarks/user_models.py --seconds 3 --models 1,8
 
 Four models: an MLP, a convolutional VAE at 64x64, a ResNet VAE at 128x128 and a GRU over tokens.
 Each is trained by

@@ -468,7 +468,7 @@ def evaluated(count, **levels):
     run = SimpleNamespace(
         examples=Examples(count, **levels),
         among=None,
-        model=model,
+        vae=model,
         experiment=experiment,
         device=torch.device("cpu"),
         thorough=False,

@@ -40,6 +40,7 @@ def export(
     formats: str | Sequence[str] = DEFAULT_FORMATS,
     *,
     data_root: str | Path | None = None,
+    trust_code: bool = False,
 ) -> list[ExportedFile]:
     """Export a trained model, to be used without controlvae.
 
@@ -53,6 +54,7 @@ def export(
             writes `encoder.onnx` and `decoder.onnx`. `hub` writes `model.safetensors`,
             `config.json` and the model card `README.md`. One of these, or several.
         data_root: Data folder that is searched first.
+        trust_code: Execute the code that the folder of a user-supplied model names.
 
     Returns:
         The files that were written.
@@ -66,8 +68,13 @@ def export(
     _require_empty(folder)
     if not isinstance(run, LoadedRun):
         root = None if data_root is None else Path(data_root)
-        run = load_run(as_folder(run), root=root)
+        run = load_run(as_folder(run), root=root, trust_code=trust_code)
     parts = export_parts(run)
+    if not parts.networks and chosen != ["hub"]:
+        raise UserError(
+            f"programs need a model with encode(x) and decode(z), and {type(run.model).__name__} "
+            "returns its losses only; format hub writes its weights"
+        )
     temporary = folder.absolute().parent / f"{PART}{uuid.uuid4().hex[:8]}-{folder.name}"
     try:
         temporary.mkdir(parents=True)

@@ -90,6 +90,7 @@ Factors = Annotated[str | None, option("Table of factors.", metavar="FILE[:A,B]"
 Thorough = Annotated[
     bool, flag("--thorough", "Measure as many examples on a CPU as on a GPU. Takes minutes.")
 ]
+REPLAY_HELP = "Replay the weight of a run open-loop. Of several seeds, their mean."
 _OUT_HELP = "File to write. Default: in the run's figures, or the terminal."
 Out = Annotated[Path | None, option(_OUT_HELP)]
 

@@ -1,5 +1,6 @@
 """User-supplied models behind the interface of the built-in ones."""
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -57,6 +58,12 @@ class CustomVAE:
         if isinstance(likelihood, Gaussian) and likelihood.learnt:
             learn_variance(module, likelihood.variance)
 
+    def with_module(self, module: nn.Module) -> "CustomVAE":
+        """Return the same way to read another module, such as a copy."""
+        other = copy.copy(self)
+        other.module = module
+        return other
+
     @property
     def latents(self) -> int:
         """Number of values of z."""
@@ -113,16 +120,25 @@ class CustomVAE:
                 "this needs a model with encode(x) and decode(z); "
                 f"{type(self.module).__name__} returns its losses only"
             )
+        posterior = self.posterior(x)
+        return Posterior(posterior.mean.flatten(1), posterior.log_variance.flatten(1))
+
+    def posterior(self, x: Tensor) -> Posterior:
+        """Return q(z|x) with latents in the model's own shape.
+
+        Raises:
+            UserError: If the posterior is not Gaussian.
+        """
         encoded = as_posterior(self._call_encode(x))
         if not isinstance(encoded, Posterior):
             raise UserError(
                 f"this needs a Gaussian posterior, but encode returned a {type(encoded).__name__}"
             )
-        return Posterior(encoded.mean.flatten(1), encoded.log_variance.flatten(1))
+        return encoded
 
     def decode(self, z: Tensor) -> Any:
         """Return what the model's `decode` returns for flat latents, (batch, latents)."""
-        return self._call_decode(z.view(len(z), *self.latent_shape))
+        return self._call_decode(z.reshape(-1, *self.latent_shape))
 
     def decode_mean(self, z: Tensor) -> Tensor:
         """Return the mean of p(x|z): probabilities, pixels, or the most likely classes."""

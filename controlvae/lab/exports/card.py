@@ -23,7 +23,7 @@ def model_config(run: LoadedRun, parts: ExportParts) -> dict[str, Any]:
     return {
         "model_type": "controlvae",
         "architectures": [type(parts.model).__name__],
-        "latents": _latents(parts),
+        **({"latents": _latents(parts)} if parts.networks else {}),
         "inputs": {
             network.name: {
                 name: {"shape": ["batch", *value.shape[1:]], "dtype": _dtype_name(value.dtype)}
@@ -103,8 +103,7 @@ def _introduction(run: LoadedRun, parts: ExportParts) -> str:
             f"target of {target:g} nats per example for the {name}."
         )
     return (
-        f"A variational autoencoder (`{type(parts.model).__name__}`) with {_latents(parts)} "
-        f"latents, trained for {run.step:,} of {experiment.training.steps:,} steps with "
+        f"A variational autoencoder (`{type(parts.model).__name__}`){_with_latents(parts)}, trained for {run.step:,} of {experiment.training.steps:,} steps with "
         f"controlvae {__version__}. {control} "
         "`config.json` has every setting."
     )
@@ -144,9 +143,10 @@ def _measurement_table(run: LoadedRun) -> str:
 def _loading_texts(parts: ExportParts, files: Sequence[str]) -> list[str]:
     """Return a text and an example for each kind of file."""
     texts = []
-    encoder, decoder = parts.networks
-    more = ", x" if "tokens" in decoder.inputs else ""
-    result = decoder.outputs[0]
+    if parts.networks:
+        encoder, decoder = parts.networks
+        more = ", x" if "tokens" in decoder.inputs else ""
+        result = decoder.outputs[0]
     if "encoder.pt2" in files:
         texts.append(
             "With torch alone. Batches may have any size. Open only `.pt2` files that you trust: "
@@ -178,6 +178,10 @@ def _loading_texts(parts: ExportParts, files: Sequence[str]) -> list[str]:
 
 def _feed(inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, "mean" if name == "z" else "x") for name in inputs]
+
+
+def _with_latents(parts: ExportParts) -> str:
+    return f" with {_latents(parts)} latents" if parts.networks else ""
 
 
 def _latents(parts: ExportParts) -> int:

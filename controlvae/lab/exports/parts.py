@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributions import Distribution, Independent, Normal
 
 from controlvae.distributions import Posterior
 from controlvae.errors import UserError
+from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.data.text.vocabulary import PAD
 from controlvae.lab.models import DialogVAE, TextVAE, build
 from controlvae.lab.models.base import VAE
@@ -140,56 +140,38 @@ def make_parts(
     encoder = Network("encoder", Encoder(model, encode).eval(), {"x": x}, ("mean", "log_variance"))
     z = encoder.run(len(x))[0]
     decoder = Network("decoder", Decoder(model, decode).eval(), {"z": z}, ("x_mean",))
-    decoder.run(1)  # a wrong answer of `decode` is reported as such, not as a failed trace
     return ExportParts(model, [encoder, decoder], input_text, output_text)
 
 
 def custom_parts(run: LoadedRun) -> ExportParts:
-    """Return the parts of a user-supplied model with `encode(x)` and `decode(z)`."""
+    """Return the parts of a user-supplied model; without programs if it returns its losses only."""
+    vae = run.vae.with_module(copy.deepcopy(run.model).cpu().eval())
+    if vae.form != "encode":
+        return ExportParts(vae.module, [], "batches as its data set returns them", "its losses")
     x = _example_inputs(run)
     shape = ", ".join(map(str, x.shape[1:]))
     return make_parts(
-        copy.deepcopy(run.model).cpu(),
+        vae.module,
         x,
-        lambda model, x: as_moments(model.encode(x)),
-        lambda model, z: as_mean(model.decode(z)),
-        input_text=f"examples as the model was trained on them, {x.dtype} (batch, {shape})",
-        output_text="what the model's `decode` returns, or its mean if that is a distribution",
+        lambda model, x: _moments(vae.with_module(model).posterior(x)),
+        lambda model, z: vae.with_module(model).decode_mean(z),
+        input_text=f"examples as the model was trained on them, {_dtype_name(x)} (batch, {shape})",
+        output_text=_output_text(vae),
     )
 
 
-def as_moments(encoded: Any) -> Moments:
-    """Return mean and log-variance of what an encoder returned.
-
-    Args:
-        encoded: A `Posterior`, a pair (mean, log-variance), or a Normal distribution.
-
-    Raises:
-        UserError: If it is none of these.
-    """
-    if isinstance(encoded, Posterior):
-        return encoded.mean, encoded.log_variance
-    if isinstance(encoded, Independent):
-        encoded = encoded.base_dist
-    if isinstance(encoded, Normal):
-        return encoded.loc, 2 * encoded.scale.log()
-    if isinstance(encoded, tuple | list) and len(encoded) == 2:
-        return encoded[0], encoded[1]
-    raise UserError(
-        "encode(x) must return (mean, log_variance), a Posterior or a Normal distribution, "
-        f"got {type(encoded).__name__}"
-    )
+def _moments(posterior: Posterior) -> Moments:
+    return posterior.mean, posterior.log_variance
 
 
-def as_mean(decoded: Any) -> Tensor:
-    """Return a decoder's output, or its mean if it is a distribution."""
-    if isinstance(decoded, Tensor):
-        return decoded
-    if isinstance(decoded, Distribution):
-        return decoded.mean
-    raise UserError(
-        f"decode(z) must return a tensor or a distribution, got {type(decoded).__name__}"
-    )
+def _output_text(vae: CustomVAE) -> str:
+    if vae.likelihood == "categorical":
+        return "logits of the classes"
+    return "the mean of p(x|z)"
+
+
+def _dtype_name(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
 
 
 def _image_parts(run: LoadedRun) -> ExportParts:
@@ -197,7 +179,7 @@ def _image_parts(run: LoadedRun) -> ExportParts:
     return make_parts(
         _plain_model(run),
         _example_inputs(run),
-        lambda model, x: as_moments(model.encode(x)),
+        lambda model, x: _moments(model.encode(x)),
         lambda model, z: torch.sigmoid(model.decode(z)),
         input_text=f"images in [0, 1], float32 (batch, {shape})",
         output_text=f"the mean of p(x|z), images in [0, 1], float32 (batch, {shape})",
@@ -212,7 +194,7 @@ def _text_parts(run: LoadedRun) -> ExportParts:
     model, length = _plain_model(run), run.shape[0]
     assert isinstance(model, TextVAE)
     tokens = _example_inputs(run)
-    moments = Encoder(model, lambda model, x: as_moments(model.encode(x)))
+    moments = Encoder(model, lambda model, x: _moments(model.encode(x)))
     encoder = Network("encoder", moments.eval(), {"x": tokens}, ("mean", "log_variance"))
     inputs = {"z": encoder.run(len(tokens))[0], "tokens": tokens}
     decoder = Network("decoder", TokenDecoder(model).eval(), inputs, ("logits",))

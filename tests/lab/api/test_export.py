@@ -6,22 +6,23 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from command import within
+from command import controlvae, within
+from custom_models import ConditionalVAE, ConvVAE, discs, groups
 from photos import photos, save
 from safetensors.torch import load_file
 from torch import nn
 from torch.distributions import Bernoulli, Independent, Normal
 
+import controlvae as cv
 from controlvae import lab
 from controlvae.distributions import Posterior
 from controlvae.errors import RunError, UserError
 from controlvae.lab.exports import programs
-from controlvae.lab.exports.parts import as_moments, export_parts
+from controlvae.lab.exports.parts import export_parts
 from controlvae.lab.runs.data import MissingDataWarning
 from controlvae.lab.runs.folder import RunFolder
 
@@ -171,10 +172,18 @@ ANSWERS = {
 }
 
 
+def fit(model, path, data=None, **options):
+    """Train a user-supplied model for two steps."""
+    settings = {"batch": 8, "device": "cpu", "progress": False, **options}
+    data = discs(32, size=32) if data is None else data
+    return lab.fit(model, data, law=cv.Auto(3.0), steps=2, run=path, **settings)
+
+
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_user_supplied_models(answer, run, kind, tmp_path):
+def test_user_supplied_models(answer, kind, tmp_path):
     model = Custom(answer)
-    lab.export(replace(run, model=model), tmp_path / "out", [kind, "hub"])
+    run = fit(model, tmp_path / "run")
+    lab.export(run, tmp_path / "out", [kind, "hub"])
     x = run.examples.batch(torch.arange(4))
     with torch.no_grad():
         mean, log_variance = model.encoder(x.flatten(1)).chunk(2, 1)
@@ -182,34 +191,74 @@ def test_user_supplied_models(answer, run, kind, tmp_path):
         found = LOADERS[kind](tmp_path / "out", "encoder")(x)
         decoded = LOADERS[kind](tmp_path / "out", "decoder")(mean)
     torch.testing.assert_close(tuple(found), (mean, log_variance), rtol=1e-4, atol=1e-4)
-    expected = logits.sigmoid() if answer is distribution else logits
-    torch.testing.assert_close(decoded, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(decoded, logits.sigmoid(), rtol=1e-4, atol=1e-4)
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == model.state_dict().keys()
 
 
-def test_other_answers_of_an_encoder_are_refused():
-    with pytest.raises(UserError, match=r"encode\(x\) must return .* got Tensor"):
-        as_moments(torch.zeros(3, 4))
+def test_latents_keep_the_shape_that_the_model_gives_them(kind, tmp_path):
+    run = fit(ConvVAE(), tmp_path / "run", discs(32))
+    lab.export(run.folder.path, tmp_path / "out", kind)
+    x = run.examples.batch(torch.arange(3))
+    mean, log_variance = LOADERS[kind](tmp_path / "out", "encoder")(x)
+    assert mean.shape == log_variance.shape == (3, 2, 4, 4)
+    decoded = LOADERS[kind](tmp_path / "out", "decoder")(mean)
+    torch.testing.assert_close(decoded, run.reconstruct(x), rtol=1e-4, atol=1e-4)
 
 
-def test_other_answers_of_a_decoder_are_refused(run, tmp_path):
-    class Pair(Custom):
-        def decode(self, z):
-            return super().decode(z), z
+def test_only_weights_are_exported_of_a_model_that_returns_its_losses(tmp_path):
+    pairs = groups(64), torch.arange(64) % 4
+    run = fit(ConditionalVAE(), tmp_path / "run", pairs)
+    with pytest.raises(UserError, match=r"programs need a model with encode.*format hub") as error:
+        lab.export(run, tmp_path / "out")
+    assert "\n" not in str(error.value)
+    lab.export(run, tmp_path / "out", "hub")
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    assert weights.keys() == run.model.state_dict().keys()
+    assert "takes batches as its data set returns them" in (tmp_path / "out/README.md").read_text()
 
-    with pytest.raises(UserError, match=r"^decode\(z\) must return a tensor .* got tuple"):
-        lab.export(replace(run, model=Pair(ANSWERS["pair"])), tmp_path / "out")
+
+CODE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 4), nn.Linear(2, 16)
+
+    def encode(self, x):
+        return self.inner(x).chunk(2, 1)
+
+    def decode(self, z):
+        return self.outer(z)
+
+model, dataset, steps = Net, torch.rand(64, 16).round(), 4
+"""
 
 
-def test_a_model_that_fixes_its_batch_is_refused_in_one_line(run, tmp_path):
+def test_code_of_a_folder_is_executed_only_if_it_is_trusted(tmp_path):
+    (tmp_path / "net.py").write_text(CODE)
+    trained = controlvae("train", "net.py", "--run", "run", "--device", "cpu", cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    refused = controlvae("export", "run", "--out", "a", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--trust-code" in refused.stderr
+    assert not (tmp_path / "a").exists()
+    exported = controlvae("export", "run", "--out", "b", "--trust-code", cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    assert load_torch(tmp_path / "b", "encoder")(torch.zeros(3, 16))[0].shape == (3, 2)
+
+
+def test_a_model_that_fixes_its_batch_is_refused_in_one_line(tmp_path):
     class Fixed(Custom):
         def encode(self, x):
             return super().encode(x if len(x) == 2 else 2 * x)
 
+    run = fit(Fixed(ANSWERS["pair"]), tmp_path / "run")
     with pytest.raises(UserError, match="cannot export the encoder for batches of any size") as e:
-        lab.export(replace(run, model=Fixed(ANSWERS["pair"])), tmp_path / "out", "torch")
+        lab.export(run, tmp_path / "out", "torch")
     assert "\n" not in str(e.value)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("shift", [0.001, math.nan])
@@ -240,16 +289,16 @@ def test_each_program_has_its_own_weights_and_no_examples(exported, run):
     assert not decoder.example_inputs[0][0].any()
 
 
-def test_a_model_that_looks_at_a_weight_it_does_not_compute_with(run, tmp_path):
+def test_a_model_that_looks_at_a_weight_it_does_not_compute_with(tmp_path):
     class Looking(Custom):
         def decode(self, z):
             return super().decode(z.to(self.encoder.weight.device))
 
     model = Looking(ANSWERS["pair"])
-    lab.export(replace(run, model=model), tmp_path / "out", "torch")
+    lab.export(fit(model, tmp_path / "run"), tmp_path / "out", "torch")
     z = torch.randn(4, 3)
     found = load_torch(tmp_path / "out", "decoder")(z)
-    torch.testing.assert_close(found, model.decode(z), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found, model.decode(z).sigmoid(), rtol=1e-4, atol=1e-4)
 
 
 def test_weights_are_those_of_the_model_without_the_optimiser(exported, run):
@@ -259,10 +308,10 @@ def test_weights_are_those_of_the_model_without_the_optimiser(exported, run):
     assert all(weights[name].equal(state[name]) for name in state)
 
 
-def test_tied_weights_can_be_written(run, tmp_path):
+def test_tied_weights_can_be_written(tmp_path):
     model = Custom(ANSWERS["pair"])
     model.again = model.encoder
-    lab.export(replace(run, model=model), tmp_path / "out", "hub")
+    lab.export(fit(model, tmp_path / "run"), tmp_path / "out", "hub")
     model.load_state_dict(load_file(tmp_path / "out" / "model.safetensors"))
 
 

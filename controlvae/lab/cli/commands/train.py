@@ -14,12 +14,7 @@ def _train(
     sets: cli.Sets = None,
     run: Annotated[Path | None, cli.option("Run folder. Default: runs/PRESET.")] = None,
     seeds: cli.Seeds = 1,
-    replay: Annotated[
-        Path | None,
-        cli.option(
-            "Replay the weight of a run open-loop. Of several seeds, their mean.", metavar="RUN"
-        ),
-    ] = None,
+    replay: Annotated[Path | None, cli.option(cli.REPLAY_HELP, metavar="RUN")] = None,
     device: cli.Device = "auto",
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "30s",
