@@ -102,7 +102,7 @@ class CustomTask:
         return Experiment(
             name,
             about=f"{type(module).__name__} of the user",
-            data=self.data.settings or self._describe_data(batch),
+            data=self.data.settings or self._describe_data(batch, vae),
             model=describe_model(vae, self._short_location(), latents),
             objective=Elbo(likelihood=likelihood),
             control=law,
@@ -129,16 +129,18 @@ class CustomTask:
             clip=adam.clip,
         )
 
-    def _describe_data(self, batch: Any) -> CustomData:
+    def _describe_data(self, batch: Any, vae: CustomVAE) -> CustomData:
         data = self.data.data
-        x = select_input(cast_batch(batch, torch.float32), self.inputs)
+        # Other models take whole batches and show no images.
+        encodes = vae.form == "encode"
+        x = select_input(cast_batch(batch, torch.float32), self.inputs) if encodes else batch
         is_tensor = isinstance(x, Tensor)
         return CustomData(
             source=data.source,
             kind=getattr(data, "kind", "arrays"),
             examples=None if isinstance(data, StreamData) else len(data),
             shape=tuple(x.shape[1:]) if is_tensor else (),
-            pixels=pixel_range(self._many(x)) if is_tensor else (),
+            pixels=pixel_range(self._many(x)) if encodes and is_tensor else (),
         )
 
     def _many(self, x: Tensor) -> Tensor:
