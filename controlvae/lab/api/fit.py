@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment
+from controlvae.lab.custom.arguments import check_callbacks, check_names, whole_number
 from controlvae.lab.custom.definition import Definition, Model, define
 from controlvae.lab.runs.loaded import LoadedRun, load_runs
 from controlvae.lab.runs.user_code import is_code, load_definition
@@ -74,7 +76,11 @@ def fit(
     options = RunOptions.parse(
         device, time_limit, checkpoint_every, False, None, progress, logger, threads
     )
-    options = replace(options, callbacks=tuple(callbacks))
+    options = replace(options, callbacks=check_callbacks(callbacks))
+    seeds = whole_number("seeds", seeds, 1)
+    if run is not None and not isinstance(run, str | PathLike):
+        raise UserError(f"run must be the path of a new folder, got {run!r}; pass run='runs/mine'")
+    check_names(settings, define)
     defined = define(model, dataset, law=law, steps=steps, **settings)
     defined.task.in_place = True
     result = start_fit(defined, options, run=run, seeds=seeds)

@@ -8,6 +8,7 @@ from typing import Any
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.api.fit import resolve_source
 from controlvae.lab.config import Experiment
+from controlvae.lab.custom.arguments import check_callbacks
 from controlvae.lab.custom.definition import Definition
 from controlvae.lab.runs.branch import branch_runs
 from controlvae.lab.runs.checkpoint import latest_step
@@ -168,7 +169,7 @@ def resume(
         settings["in_place"] = len(folders) == 1
         for folder in folders:
             supply_code(folder, model, dataset, options.data_root, **settings)
-    options = replace(options, callbacks=tuple(callbacks), trust_code=trust_code)
+    options = replace(options, callbacks=check_callbacks(callbacks), trust_code=trust_code)
     folders = scheduler.resume_all(path, options)
     return load_runs(folders, root=options.data_root, device=options.device)
 

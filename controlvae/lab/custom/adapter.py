@@ -89,10 +89,22 @@ class CustomVAE:
         """
         if self.form == "encode":
             return self._encode_losses(select_input(batch, self.inputs), noise)
+        return as_losses(self.named_terms(batch, noise))
+
+    def named_terms(self, batch: Any, noise: Tensor | Noise) -> dict[str, Any]:
+        """Return `reconstruction`, `kl` and `other` of a model that computes its own losses.
+
+        Args:
+            batch: Batch on the model's device.
+            noise: Source of noise for `terms`.
+        """
         if self.form == "terms":
             terms: Any = self.module.terms
-            return read_terms(terms(batch, noise))
-        return self._forward_losses(batch)
+            return name_terms(terms(batch, noise))
+        output = call_forward(self.module, batch)
+        assert self.loss_names is not None
+        reconstruction, kl = (_entry(output, name) for name in self.loss_names)
+        return name_terms((reconstruction, kl))
 
     def _encode_losses(self, x: Tensor, noise: Tensor | Noise) -> Losses:
         encoded = as_posterior(self._call_encode(x))
@@ -106,12 +118,6 @@ class CustomVAE:
             kl = self._distribution_kl(encoded, z)
         reconstruction = self._nll(self._call_decode(z), x).mean()
         return Losses(reconstruction, kl.flatten(1).sum(1).mean(), group_latents(kl).mean(0))
-
-    def _forward_losses(self, batch: Any) -> Losses:
-        output = call_forward(self.module, batch)
-        assert self.loss_names is not None
-        reconstruction, kl = (_entry(output, name) for name in self.loss_names)
-        return read_terms((reconstruction, kl))
 
     def encode(self, x: Tensor) -> Posterior:
         """Return q(z|x) with flat latents, (batch, latents)."""
@@ -236,13 +242,13 @@ def as_posterior(encoded: Any) -> Posterior | Distribution:
     if pair is None or not all(isinstance(each, Tensor) for each in pair):
         raise UserError(
             "encode(x) must return (mean, log_variance) or a torch distribution, "
-            f"got {describe(encoded)}"
+            f"got {describe(encoded)}; return two tensors of the shape of z"
         )
     mean, log_variance = pair
     if mean.shape != log_variance.shape:
         raise UserError(
             "encode(x) must return a mean and a log_variance of one shape, "
-            f"got {tuple(mean.shape)} and {tuple(log_variance.shape)}"
+            f"got {tuple(mean.shape)} and {tuple(log_variance.shape)}; let both have that of z"
         )
     dtype = torch.promote_types(mean.dtype, torch.float32)
     return Posterior(mean.to(dtype), log_variance.to(dtype))
@@ -290,26 +296,40 @@ def is_pythae(module: nn.Module) -> bool:
     return any(kind.__module__.startswith("pythae.models") for kind in type(module).__mro__)
 
 
-def read_terms(terms: Any) -> Losses:
-    """Return the loss terms in what `terms` or `forward` returned.
+def name_terms(terms: Any) -> dict[str, Any]:
+    """Return the loss terms in what `terms` or `forward` returned, by name.
 
     Accepted are (reconstruction, kl), or those names as keys or attributes, with `other` for
-    further terms. Each is a value per example, (batch,), or their mean; the KL may have one value
-    per example and latent, (batch, latents).
+    further terms.
 
     Raises:
         UserError: If one of them is missing.
     """
+    names = ("reconstruction", "kl", "other")
     if isinstance(terms, tuple) and not hasattr(terms, "_fields"):
-        values = dict(zip(("reconstruction", "kl", "other"), terms, strict=False))
+        values = dict(zip(names, terms, strict=False)) if len(terms) <= len(names) else {}
     else:
-        values = {name: _entry(terms, name) for name in ("reconstruction", "kl", "other")}
-    reconstruction, kl, other = (values.get(name) for name in ("reconstruction", "kl", "other"))
-    if not isinstance(reconstruction, Tensor) or not isinstance(kl, Tensor):
+        values = {name: _entry(terms, name) for name in names}
+    if not all(isinstance(values.get(name), Tensor) for name in names[:2]):
         raise UserError(
-            "terms(batch, noise) must return reconstruction and kl, one value per example, "
-            f"got {describe(terms)}"
+            "terms(batch, noise) must return reconstruction and kl, one value per example, and "
+            f"at most one further loss, got {describe(terms)}"
         )
+    if not isinstance(values.get("other"), Tensor | float | int | None):
+        raise UserError(
+            "the third value of terms(batch, noise) is a further loss and must be a tensor, "
+            f"got {describe(values['other'])}"
+        )
+    return values
+
+
+def as_losses(values: Mapping[str, Any]) -> Losses:
+    """Return named loss terms as means over the batch.
+
+    Each is a value per example, (batch,), or their mean; the KL may have one value per example and
+    latent, (batch, latents).
+    """
+    reconstruction, kl, other = values["reconstruction"], values["kl"], values.get("other")
     if kl.dim() == 0:
         return Losses(reconstruction.mean(), kl, kl.reshape(1), _mean(other))
     per_example = kl.reshape(len(kl), -1)

@@ -108,9 +108,17 @@ def select_input(batch: Any, chosen: Any = None) -> Any:
         UserError: If the choice is not possible.
     """
     if callable(chosen):
-        return chosen(batch)
+        try:
+            return chosen(batch)
+        except Exception as error:
+            raise UserError(
+                f"inputs failed with {type(error).__name__} on a batch, which is "
+                f"{describe(batch)}; it must return what encode takes"
+            ) from error
     if chosen is not None:
         try:
+            if isinstance(batch, Tensor):
+                raise KeyError(chosen)
             return batch[chosen]
         except (KeyError, IndexError, TypeError):
             raise UserError(

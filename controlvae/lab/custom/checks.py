@@ -1,17 +1,19 @@
 """Checks of a user-supplied model on one batch, each with one line that names the cure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from controlvae.distributions import Posterior
 from controlvae.errors import UserError
 from controlvae.lab.custom.adapter import CustomVAE, Losses
-from controlvae.lab.custom.batches import count_examples, describe, map_tensors
+from controlvae.lab.custom.batches import count_examples, describe, iter_tensors, map_tensors
+from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.noise import Noise
 
 # An estimate from one sample may be negative on a batch, but not by this much.
@@ -26,11 +28,9 @@ def explain_failures(module: nn.Module, batch: Any) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), "")
         raise UserError(
             f"{type(module).__name__} failed on one batch, {describe(batch)}: "
-            f"{type(error).__name__}: {reason}{_innermost_line(error.__traceback__)}; "
-            f"{_cure(error)}"
+            f"{summarise(error)}; {_cure(error, batch)}"
         ) from error
 
 
@@ -47,18 +47,72 @@ def keep_buffers(module: nn.Module) -> Iterator[None]:
                     buffer.copy_(before[name])
 
 
-def check_posterior(mean: Tensor, x: Tensor) -> None:
-    """Raise UserError if a posterior has not one row per example."""
+def check_module(module: nn.Module) -> None:
+    """Raise UserError if a module cannot be trained, whatever its losses are."""
+    name, trained = type(module).__name__, [p for p in module.parameters() if p.requires_grad]
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise UserError(
+            f"{name} hides encode, decode and terms; pass the module inside it, model.module"
+        )
+    if any(p.is_meta for p in module.parameters()):
+        raise UserError(
+            f"{name} is on the meta device and has no values; "
+            "create it on a real device, without torch.device('meta')"
+        )
+    if not trained:
+        frozen = next(module.parameters(), None) is not None
+        raise UserError(
+            f"{name} has no parameter to train: "
+            + (
+                "requires_grad is False for all; call model.requires_grad_(True)"
+                if frozen
+                else "it has none at all; register layers as attributes, or in nn.ModuleList"
+            )
+        )
+    small = {p.dtype for p in trained} & {torch.float16, torch.bfloat16}
+    if small:
+        kind = str(small.pop()).removeprefix("torch.")
+        raise UserError(
+            f"{name} has weights in {kind}, which lose small updates; pass model.float(), and "
+            "precision='bf16' for fast products on a GPU"
+        )
+
+
+def check_posterior(posterior: Posterior | Distribution, mean: Tensor, x: Tensor) -> None:
+    """Raise UserError if a posterior has not one row per example, or is not finite.
+
+    Args:
+        posterior: What `encode` returned.
+        mean: Its mean, or a sample of it.
+        x: Batch that was encoded.
+    """
     if mean.dim() < 2 or len(mean) != len(x):
         raise UserError(
             f"encode(x) must return one row per example: got a mean of {tuple(mean.shape)} for "
             f"a batch of {len(x)}"
         )
+    values = (
+        {"z": mean}
+        if isinstance(posterior, Distribution)
+        else {
+            "mean": posterior.mean,
+            "log_variance": posterior.log_variance,
+        }
+    )
+    for name, value in values.items():
+        if not bool(torch.isfinite(value).all()):
+            raise UserError(
+                f"encode(x) returned NaN or infinity in the {name} of the first batch; check the "
+                "data's range, the initial weights, and logarithms of zero"
+            )
 
 
 def check_decoded(vae: CustomVAE, z: Tensor, x: Tensor) -> None:
     """Raise UserError if the decoder's output does not fit the data."""
     decoded = vae._call_decode(z)
+    if callable(vae.likelihood):
+        _check_per_example(vae._nll(decoded, x), len(x))
+        return
     if isinstance(decoded, Distribution):
         if decoded.batch_shape.numel() * decoded.event_shape.numel() != x.numel():
             raise UserError(
@@ -75,11 +129,51 @@ def check_decoded(vae: CustomVAE, z: Tensor, x: Tensor) -> None:
                 f"class numbers of {tuple(x.shape)}, got {shape}"
             )
         return
-    if not callable(vae.likelihood) and decoded.shape[1:].numel() != x.shape[1:].numel():
+    if len(decoded) != len(x) or decoded.shape[1:].numel() != x.shape[1:].numel():
         raise UserError(
             f"decode(z) must return as many values as the data has, {tuple(x.shape)}, "
-            f"got {tuple(decoded.shape)}"
+            f"got {tuple(decoded.shape)}; change its last layer, or crop or resize the data"
         )
+
+
+def _check_per_example(loss: Any, count: int) -> None:
+    if not isinstance(loss, Tensor) or loss.shape != (count,):
+        raise UserError(
+            f"likelihood must return one loss per example, ({count},), got {describe(loss)}; "
+            "sum over all axes but the first"
+        )
+
+
+def check_terms(terms: Any, batch: Any) -> tuple[str, ...]:
+    """Raise UserError if loss terms have not one value per example, nor are means.
+
+    Args:
+        terms: What `terms` or `forward` returned, as names and values.
+        batch: Batch that they belong to.
+
+    Returns:
+        Names of the terms that are one number, which may be a mean or a sum.
+    """
+    counts = {len(tensor) for _, tensor in iter_tensors(batch) if tensor.dim()}
+    numbers = []
+    for name, value in terms.items():
+        if not isinstance(value, Tensor):
+            continue
+        if value.numel() == 1:
+            numbers.append(name)
+            continue
+        shape = tuple(value.shape)
+        if len(counts) == 1 and shape[:1] != tuple(counts):
+            raise UserError(
+                f"the {name} must have one value per example, ({counts.pop()},), or be their "
+                f"mean, got {shape}; do not slice or transpose the batch"
+            )
+        if name != "kl" and len(shape) > 1:
+            raise UserError(
+                f"the {name} must have one value per example, ({shape[0]},), got {shape}; "
+                "sum it over all axes but the first"
+            )
+    return tuple(numbers)
 
 
 def check_losses(vae: CustomVAE, batch: Any) -> None:
@@ -100,7 +194,8 @@ def check_losses(vae: CustomVAE, batch: Any) -> None:
     if float(losses.kl.detach()) < _LOWEST_KL:
         raise UserError(f"the kl of the first batch is {losses.kl.item():.4g}; is its sign wrong?")
     if vae.form != "encode":
-        _check_not_summed(vae, batch, losses)
+        names = check_terms(_call_terms(vae, batch), batch)
+        _check_not_summed(vae, batch, losses, names)
     (losses.reconstruction + losses.kl).backward()
     trained = [p for p in vae.module.parameters() if p.requires_grad]
     has_gradient = any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in trained)
@@ -109,18 +204,33 @@ def check_losses(vae: CustomVAE, batch: Any) -> None:
         raise UserError("no parameter of the model receives a gradient from its losses")
 
 
-def _check_not_summed(vae: CustomVAE, batch: Any, losses: Losses) -> None:
+def _check_not_summed(vae: CustomVAE, batch: Any, losses: Losses, names: Sequence[str]) -> None:
     """Raise UserError if doubling the batch doubles a loss: it is a sum over examples."""
+    if not set(names) & {"reconstruction", "kl"}:
+        return
+    repeated = []
     with torch.no_grad():
-        twice = _probe(vae, map_tensors(batch, lambda t: torch.cat([t, t]) if t.dim() else t))
+        for times in (2, 4):  # a noisy mean may double once by chance
+            again = map_tensors(batch, partial(_repeat, times))
+            repeated.append(_probe(vae, again))
     for name in ("reconstruction", "kl"):
-        one, two = (float(getattr(each, name).detach()) for each in (losses, twice))
-        if abs(one) > 1e-6 and 1.8 < two / one < 2.2:
+        one, two, four = (float(getattr(each, name).detach()) for each in (losses, *repeated))
+        if name in names and abs(one) > 1e-6 and 1.8 < two / one < 2.2 and 3.4 < four / one < 4.6:
             raise UserError(
                 f"the {name} is summed over the batch: {one:.4g} for {count_examples(batch)} "
                 f"examples and {two:.4g} for the same twice; return one value per example, or "
                 "their mean"
             )
+
+
+def _repeat(times: int, tensor: Tensor) -> Tensor:
+    return torch.cat([tensor] * times) if tensor.dim() else tensor
+
+
+def _call_terms(vae: CustomVAE, batch: Any) -> dict[str, Any]:
+    device = next(vae.module.parameters()).device
+    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        return vae.named_terms(batch, Noise(device, vae.dtype))
 
 
 def _probe(vae: CustomVAE, batch: Any) -> Losses:
@@ -130,23 +240,16 @@ def _probe(vae: CustomVAE, batch: Any) -> Losses:
         return vae.losses(batch, Noise(device, vae.dtype))
 
 
-def _innermost_line(traceback: Any) -> str:
-    """Return the last place outside of torch and this package, such as ` (my_vae.py line 12)`."""
-    place = ""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "torch" not in Path(code.co_filename).parts and "controlvae" not in code.co_filename:
-            place = f" ({Path(code.co_filename).name} line {traceback.tb_lineno})"
-        traceback = traceback.tb_next
-    return place
-
-
-def _cure(error: Exception) -> str:
+def _cure(error: Exception, batch: Any) -> str:
     message = str(error)
     if "same device" in message or "on cuda" in message or "is on cpu" in message:
         return "keep constants of the model in buffers (register_buffer), which move with it"
+    if "dtype" in message or "scalar type" in message or "type" in message.split():
+        kinds = {t.dtype for _, t in iter_tensors(batch) if not t.is_floating_point()}
+        names = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        if kinds:
+            return f"the data is {names} and is passed as it is; pass floats, e.g. data.float()"
+        return "check the types that the model and the data have"
     if "shape" in message or "size" in message or "mat1" in message:
         return "check that the model fits the shape of the data"
-    if "dtype" in message or "type" in message:
-        return "check the types that the model and the data have"
     return "try model.encode or model.terms on one batch by hand"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from controlvae.errors import UserError
 from controlvae.lab.config import Adam, Experiment
 from controlvae.lab.config.experiment import Training
+from controlvae.lab.custom.arguments import check_factories, real_number, whole_number
 from controlvae.lab.custom.recognise_model import AnyLikelihood
 from controlvae.lab.custom.task import CustomTask, make_task
 from controlvae.laws import Law
@@ -44,6 +46,13 @@ class Definition:
         arguments = (self.name, self.law, self.training, self.adam, device, note)
         try:
             return self.task.describe(*arguments)
+        except UserError as error:
+            if not getattr(self.task.data.data, "whole_batches", False):
+                raise
+            raise UserError(
+                f"{error}; the DataLoader has batch_size=None, so its data set must return whole "
+                "batches: set batch_size if it returns examples"
+            ) from error
         except ValueError as error:  # settings that are valid one by one but not together
             raise UserError(str(error)) from None
 
@@ -111,10 +120,21 @@ def define(
     """
     _check_model(model)
     if not isinstance(law, Law):
-        raise UserError(f"law must be a law such as cv.Auto(18.0), got {law!r}")
+        wish = f"cv.Auto({law:g})" if isinstance(law, int | float) else "cv.Auto(18.0)"
+        raise UserError(f"law must be a law object, got {law!r}; pass e.g. law={wish}")
     if callable(dataset) and not hasattr(dataset, "__len__") and not hasattr(dataset, "__iter__"):
         dataset = dataset()
-    held_out = None if isinstance(validation, int | float) else validation
+    steps, seed = whole_number("steps", steps, 1), whole_number("seed", seed, 0)
+    batch = None if batch is None else whole_number("batch", batch, 1)
+    workers = None if workers is None else whole_number("workers", workers, 0)
+    log_every = None if log_every is None else whole_number("log_every", log_every, 1)
+    if validate_every is not None:
+        validate_every = whole_number("validate_every", validate_every, 0)
+    learning_rate = real_number("learning_rate", learning_rate)
+    clip = None if clip is None else real_number("clip", clip, "a positive number or None")
+    ema_weights = real_number("ema_weights", ema_weights, "a number in [0, 1)")
+    check_factories(optimiser, scheduler)
+    share, held_out = _read_validation(validation)
     task = make_task(
         model,
         dataset,
@@ -131,7 +151,6 @@ def define(
         location=location,
         first_seed=seed,
     )
-    share = validation if held_out is None else 1
     try:
         log_every = log_every or max(1, min(_MAX_LOG_EVERY, steps // _LOG_LINES))
         if share and validate_every is None:
@@ -149,7 +168,8 @@ def define(
         )
         adam = Adam(rate=learning_rate, clip=clip)
     except (ValueError, TypeError) as error:
-        raise UserError(str(error)) from None
+        text = str(error)
+        raise UserError(f"learning_{text}" if text.startswith("rate ") else text) from None
     return Definition(task, law, training, adam, name or _model_name(model))
 
 
@@ -159,6 +179,22 @@ def _check_model(model: Any) -> None:
             f"model must be a torch.nn.Module, or a class or function that returns one, "
             f"got {model!r}"
         )
+
+
+def _read_validation(validation: Any) -> tuple[int | float, Any]:
+    """Return the share of examples to hold out, and data for validation or None."""
+    wanted = "validation must be a number of examples, a fraction below 1, or a data set"
+    if validation is None:
+        return 0, None
+    if isinstance(validation, bool) or (
+        isinstance(validation, str | Path) and not Path(validation).exists()
+    ):
+        raise UserError(f"{wanted}, got {validation!r}; try validation=0.1")
+    if not isinstance(validation, int | float):
+        return 1, validation
+    if not (0 <= validation < 1 or (validation > 0 and validation % 1 == 0)):
+        raise UserError(f"{wanted}, got {validation!r}; try validation=0.1")
+    return validation if validation < 1 else int(validation), None
 
 
 def _model_name(model: Any) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from controlvae.lab.custom.feeds import ArrayFeed
+from controlvae.lab.custom.feeds import ArrayFeed, LoaderFeed
 from controlvae.lab.custom.graph import GraphedTrainer
 from controlvae.lab.custom.trainer import CustomTrainer
 from controlvae.lab.engines.cpu import keep_freed_memory
@@ -97,6 +97,16 @@ class CustomEngine:
     def snapshot(self, model: int) -> dict[str, Tensor]:
         """Return copies of all tensors of one model that change in training, on the host."""
         return self.trainers[model].snapshot()
+
+    def find_bad_example(self, model: int, step: int) -> str:
+        """Return words that name an example of a step with NaN or infinity, or an empty text.
+
+        Args:
+            model: Index of the model.
+            step: Number of the step, counted from zero.
+        """
+        feed = self.trainers[model].feed
+        return feed.find_bad_example(step) if isinstance(feed, LoaderFeed) else ""
 
     def set_target(self, model: int, target: float) -> None:
         """Change the target of one model."""

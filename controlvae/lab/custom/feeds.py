@@ -6,7 +6,7 @@ A feed is a function of (seed, step), so that a resumed run sees the batches of 
 import os
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from controlvae.errors import RunError, UserError
 from controlvae.lab.custom.batches import count_examples, iter_tensors, map_tensors
+from controlvae.lab.custom.failures import find_non_finite
 from controlvae.lab.custom.seeding import seeded
 from controlvae.lab.custom.sources import ArrayData, IndexedData, StreamData, UserData
 from controlvae.lab.data.batch_order import BatchOrder
@@ -69,6 +70,13 @@ def make_feed(
                 "a stream cannot be split; pass validation=DATA, a data set for validation"
             )
         return StreamFeed(data, seed, device)
+    count = len(data) if subset is None else len(subset)
+    if count < batch:
+        examples = "is only 1 example" if count == 1 else f"are only {count:,} examples"
+        raise UserError(
+            f"a batch has {batch:,} examples, but there {examples} to train on; "
+            f"make the batch {count:,} or smaller"
+        )
     order = BatchOrder(len(data), batch, seed, 0, subset)
     if isinstance(data, IndexedData):
         return LoaderFeed(data, order, device)
@@ -131,8 +139,17 @@ class _SeededBatches(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, item: tuple[int, Tensor]) -> Any:
         step, indices = item
-        with seeded(self.seed, step):
-            return self.data.fetch(indices)
+        try:
+            with seeded(self.seed, step):
+                return self.data.fetch(indices)
+        except UserError as error:  # a worker would send it as a text with a traceback
+            return _Failure(str(error))
+
+
+class _Failure(NamedTuple):
+    """Line of a batch that could not be read, in place of the batch."""
+
+    line: str
 
 
 class _StepSampler(torch.utils.data.Sampler[Any]):
@@ -180,12 +197,33 @@ class LoaderFeed:
 
     def batch(self, step: int) -> Any:
         """Return the batch of a step."""
+        try:
+            batch: Any = next(self._iterator)
+        except RuntimeError as error:  # raised by torch: a failure of the data is a `_Failure`
+            reason = str(error).partition(". ")[0].splitlines()[0]
+            raise RunError(
+                f"{self.data.source}: a worker process ended before step {step + 1:,} "
+                f"({reason}); memory may be short or a library may have crashed; "
+                "workers=0 reads in this process, and lab.resume continues the run"
+            ) from error
+        if isinstance(batch, _Failure):
+            raise UserError(batch.line)
         self._position = step + 1
-        return next(self._iterator)
+        return batch
 
     def state(self) -> dict[str, Tensor]:
         """Return nothing: the position is the step."""
         return {}
+
+    def find_bad_example(self, step: int) -> str:
+        """Return words that name an example of a step with NaN or infinity, or an empty text."""
+        indices = self.order.indices(step)
+        with seeded(self.order.seed, step):
+            bad = find_non_finite(self.data.fetch(indices))
+        if bad is None:
+            return ""
+        where = f"index {indices[bad.row]}" if bad.row < len(indices) else "a batch"
+        return f"{where} of the data contains NaN or infinity"
 
     def restore(self, step: int, state: dict[str, Tensor]) -> None:
         """Forget the position. The next `start` sets it."""

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from controlvae.errors import UserError
+from controlvae.lab.custom.failures import summarise
 from controlvae.lab.engines.base import strip_prefix
 
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -57,7 +58,13 @@ class TorchOptimiser:
     def set_rate(self, step: int) -> None:
         """Advance the scheduler to a step; steps count from zero."""
         while self.scheduler is not None and self.steps < step:
-            self.scheduler.step()
+            try:
+                self.scheduler.step()
+            except Exception as error:
+                raise UserError(
+                    f"scheduler {type(self.scheduler).__name__} failed at step {step:,}: "
+                    f"{summarise(error)}; it must reach as far as steps"
+                ) from error
             self.steps += 1
         self.steps = step
 
@@ -140,16 +147,25 @@ def _make_optimiser(
     trained = [p for p in module.parameters() if p.requires_grad]
     try:
         optimiser = make(trained, **options)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:
         options.pop("fused", None)
         try:
             optimiser = make(trained, **options)
-        except (RuntimeError, ValueError, TypeError):
-            raise UserError(f"optimiser={name_of(make)} failed: {error}") from None
+        except Exception:
+            raise UserError(
+                f"optimiser={name_of(make)} failed: {summarise(error)}; pass a function such as "
+                "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
+            ) from error
     if not isinstance(optimiser, Optimizer):
         raise UserError(
             "optimiser must be a torch.optim class, or a function from parameters to an "
             f"optimiser; {name_of(make)} returned a {type(optimiser).__name__}"
+        )
+    closure = inspect.signature(optimiser.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise UserError(
+            f"optimiser={name_of(make)} evaluates the loss several times in a step, which a "
+            "controlled weight does not allow; use e.g. torch.optim.AdamW"
         )
     inside = {id(p) for p in module.parameters()}
     if any(id(p) not in inside for group in optimiser.param_groups for p in group["params"]):
@@ -163,8 +179,11 @@ def _make_optimiser(
 def _make_scheduler(make: MakeScheduler, owner: TorchOptimiser) -> LRScheduler:
     try:
         scheduler = make(owner.optimiser)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise UserError(f"scheduler={name_of(make)} failed: {error}") from None
+    except Exception as error:
+        raise UserError(
+            f"scheduler={name_of(make)} failed: {summarise(error)}; pass a function such as "
+            "lambda optimiser: torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)"
+        ) from error
     if isinstance(scheduler, ReduceLROnPlateau) or not isinstance(scheduler, LRScheduler):
         raise UserError(
             "scheduler must be a function from the optimiser to a scheduler that is a function of "

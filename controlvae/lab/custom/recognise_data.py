@@ -171,7 +171,9 @@ def _recognise_loader(
             "leave one of them out"
         )
     if not plain or loader.batch_size is None:
-        return Recognised(StreamData(loader, name), loader.batch_size or batch or DEFAULT_BATCH)
+        stream = StreamData(loader, name)
+        stream.whole_batches = loader.batch_sampler is None
+        return Recognised(stream, loader.batch_size or batch or DEFAULT_BATCH)
     arrays = _recognise_arrays(loader.dataset) if loader.collate_fn is default_collate else None
     data: UserData = arrays or IndexedData(
         loader.dataset,

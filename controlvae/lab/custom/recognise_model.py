@@ -28,6 +28,7 @@ from controlvae.lab.custom.batches import (
 from controlvae.lab.custom.checks import (
     check_decoded,
     check_losses,
+    check_module,
     check_posterior,
     explain_failures,
     keep_buffers,
@@ -70,7 +71,7 @@ def recognise_model(
             vae = CustomVAE(module, form, *_infer_likelihood(vae, x, likelihood, note), inputs)
             posterior = as_posterior(vae._call_encode(x))
             mean = posterior.mean if isinstance(posterior, Posterior) else posterior.sample()
-            check_posterior(mean, x)
+            check_posterior(posterior, mean, x)
             vae.latent_shape = tuple(mean.shape[1:])
             vae.has_gaussian_posterior = isinstance(posterior, Posterior)
             check_decoded(vae, mean, x)
@@ -124,15 +125,7 @@ def code_location(model: Any) -> str:
 def _find_form(module: nn.Module) -> ModelForm:
     if not isinstance(module, nn.Module):
         raise UserError(f"model must be a torch.nn.Module, got {describe(module)}")
-    if any(p.is_meta for p in module.parameters()):
-        raise UserError(
-            f"{type(module).__name__} is on the meta device and has no values; "
-            "create it on a real device, e.g. with model.to_empty(device='cpu')"
-        )
-    if not any(p.requires_grad for p in module.parameters()):
-        raise UserError(
-            f"{type(module).__name__} has no parameter to train: requires_grad is False for all"
-        )
+    check_module(module)
     if callable(getattr(module, "terms", None)):
         return "terms"
     if is_pythae(module):
@@ -161,7 +154,10 @@ def _find_losses(module: nn.Module, output: Any) -> tuple[str, str]:
 def _input_tensor(batch: Any, inputs: Any) -> Tensor:
     x = select_input(batch, inputs)
     if not isinstance(x, Tensor):
-        raise UserError(f"encode(x) takes a tensor, but the data gives {describe(x)}")
+        raise UserError(
+            f"encode(x) takes a tensor, but the data gives {describe(x)}; "
+            "encode text as token ids, or choose another part of a batch with inputs="
+        )
     return x
 
 
@@ -184,12 +180,6 @@ def _infer_likelihood(
         note(f"likelihood: {likelihood}, because {reason}; pass likelihood= to choose another")
     _check_likelihood(likelihood)
     if likelihood == "bernoulli":
-        if float(x.min()) < 0 or float(x.max()) > 1:
-            raise UserError(
-                "likelihood='bernoulli' needs data in [0, 1], got values from "
-                f"{float(x.min()):.3g} to {float(x.max()):.3g}; rescale the data or pass "
-                "likelihood='squared-error' or lab.Gaussian(learnt=True)"
-            )
         if decoded.min() >= 0 and decoded.max() <= 1:
             note("decode(z) returns probabilities: all of its values lie in [0, 1]")
             return likelihood, "probabilities"
@@ -200,12 +190,14 @@ def _infer_likelihood(
 def _check_likelihood(likelihood: Any) -> None:
     try:
         check_likelihood(likelihood)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    if likelihood in ("tokens", "own"):
+    except ValueError:
+        known = False
+    else:
+        known = likelihood not in ("tokens", "own")  # those of built-in models
+    if not known:
         raise UserError(
-            f"likelihood={likelihood!r} is for built-in models; use 'categorical' for class "
-            "numbers and tokens, or a function of the decoder's output and x"
+            "likelihood must be bernoulli, squared-error, categorical (class numbers and tokens), "
+            f"lab.Gaussian(...) or a function of the decoder's output and x, got {likelihood!r}"
         )
 
 

@@ -18,10 +18,12 @@ from controlvae.lab.custom.batches import (
     iter_tensors,
     map_tensors,
 )
+from controlvae.lab.custom.failures import find_non_finite, summarise
 from controlvae.lab.custom.seeding import seeded
 
 _BATCH_BITS = 32  # an epoch has fewer batches than 2 to this power
 Collate = Callable[[list[Any]], Any]
+Inspect = Callable[[Any], None]
 
 
 class ArrayData:
@@ -41,13 +43,11 @@ class ArrayData:
         self.tensors, self.source = as_tensors(tensors), source
         self.count = count_examples(self.tensors)
         _require_examples(self.count, source)
-        for path, tensor in iter_tensors(self.tensors):
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                rows = torch.isfinite(tensor.flatten(1) if tensor.dim() > 1 else tensor[:, None])
-                first = int((~rows.all(1)).nonzero()[0, 0])
-                raise UserError(
-                    f"data{path}[{first}] contains NaN or infinity; fill or drop such examples"
-                )
+        bad = find_non_finite(self.tensors)
+        if bad is not None:
+            raise UserError(
+                f"data{bad.path}[{bad.row}] contains NaN or infinity; fill or drop such examples"
+            )
 
     def __len__(self) -> int:
         return self.count
@@ -91,19 +91,61 @@ class IndexedData:
     ) -> None:
         self.dataset, self.source, self.workers = dataset, source, workers
         self.collate = collate or default_collate
+        self.inspect: Inspect = _accept  # raises UserError if a batch is not usable
         _require_examples(len(dataset), source)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def fetch(self, indices: Tensor) -> Any:
-        """Return the examples at these indices on the host."""
+        """Return the examples at these indices on the host.
+
+        Raises:
+            UserError: If the data set raises, or its examples do not fit into one batch.
+        """
         numbers = indices.tolist()
+        examples = self._read(numbers)
+        try:
+            batch = as_tensors(self.collate(examples))
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(self._explain_collate(numbers, examples, error)) from error
+        self.inspect(batch)
+        return batch
+
+    def _read(self, numbers: list[int]) -> list[Any]:
         if hasattr(self.dataset, "__getitems__"):
-            examples = self.dataset.__getitems__(numbers)
-        else:
-            examples = [self.dataset[number] for number in numbers]
-        return as_tensors(self.collate(examples))
+            try:
+                return list(self.dataset.__getitems__(numbers))
+            except Exception as error:
+                if not hasattr(self.dataset, "__getitem__"):
+                    raise UserError(f"{self.source}: {summarise(error)}") from error
+        return [self._read_one(number) for number in numbers]
+
+    def _read_one(self, number: int) -> Any:
+        try:
+            return self.dataset[number]
+        except Exception as error:
+            raise UserError(
+                f"{self.source}: reading index {number} failed with {summarise(error)}; "
+                "repair or leave out this example"
+            ) from error
+
+    def _explain_collate(self, numbers: list[int], examples: list[Any], error: Exception) -> str:
+        """Return a line that names two examples of different structure, if there are some."""
+        found = [describe(example) for example in examples]
+        other = next((place for place, text in enumerate(found) if text != found[0]), None)
+        if other is None:
+            return (
+                f"{self.source}: examples such as {found[0]} cannot be put into a batch "
+                f"({summarise(error)}); return tensors, or pass a DataLoader with a collate_fn"
+            )
+        return (
+            f"{self.source}: all examples must have one shape, but index {numbers[0]} is "
+            f"{found[0]} and index {numbers[other]} is {found[other]}; crop or pad them, or pass "
+            "a DataLoader with a collate_fn"
+        )
 
     def to(self, device: torch.device) -> "IndexedData":
         """Return the data set itself: its batches go to the device one by one."""
@@ -128,6 +170,9 @@ class StreamData:
     def __init__(self, batches: Iterable[Any], source: str) -> None:
         self.batches, self.source = batches, source
         self.restarts = not isinstance(batches, Iterator)
+        self.inspect: Inspect = _accept  # raises UserError if a batch is not usable
+        self.whole_batches = False  # a loader passes on what its data set returns
+        self._first: Any = None  # batch of a stream that can be read only once
 
     def epoch(self, seed: int, number: int) -> Iterator[Any]:
         """Yield the batches of one epoch, each with random numbers of its own (seed, epoch, batch).
@@ -146,10 +191,47 @@ class StreamData:
         for position in itertools.count(1):
             # Samplers and transforms draw while the batch is fetched, in this process.
             with seeded(seed, (number << _BATCH_BITS) + position):
-                batch = next(iterator, None)
+                batch = self._read(iterator, f"batch {position:,} of epoch {number + 1:,}")
             if batch is None:
                 return
-            yield as_tensors(batch)
+            yield batch
+
+    def _read(self, iterator: Iterator[Any], name: str) -> Any:
+        """Return the next batch as finite tensors, or None at the end."""
+        try:
+            batch = next(iterator, None)
+        except Exception as error:
+            raise UserError(
+                f"{self.source}: reading {name} failed with {summarise(error)}; "
+                "repair or leave out such examples"
+            ) from error
+        batch = as_tensors(batch)
+        bad = find_non_finite(batch)
+        if bad is not None:
+            raise UserError(
+                f"{self.source}: {name} contains NaN or infinity at {bad.path}[{bad.row}]; "
+                "fill or drop such examples"
+            )
+        if batch is not None:
+            self.inspect(batch)
+        return batch
+
+    def first_batch(self) -> Any:
+        """Return the first batch of a fixed epoch, or None if the stream is empty.
+
+        That of a stream that can be read only once is put back, and kept for evaluation.
+        """
+        if self.restarts:
+            return next(self.epoch(0, 0), None)
+        if self._first is None and isinstance(self.batches, Iterator):
+            self._first = self._read(self.batches, "the first batch")
+            if self._first is not None:
+                self.batches = itertools.chain([self._first], self.batches)
+        return self._first
+
+    def _kept(self) -> list[Any]:
+        first = self.first_batch()
+        return [] if first is None else [first]
 
     def to(self, device: torch.device) -> "StreamData":
         """Return the stream itself: its batches go to the device one by one."""
@@ -162,20 +244,18 @@ class StreamData:
     def head(self, count: int) -> ArrayData:
         """Return the first examples of a fixed epoch as arrays, for evaluation.
 
+        A stream that can be read only once has its first batch.
+
         Args:
             count: Number of examples, or fewer if the epoch is shorter.
 
         Raises:
-            UserError: If the stream has ended, or cannot be started again.
+            UserError: If the stream has no example.
         """
-        if not self.restarts:
-            raise UserError(
-                f"{self.source} can be read only once, so nothing is left to evaluate; "
-                "pass validation=DATA, or a data set that can be iterated again"
-            )
+        batches = self.epoch(0, 0) if self.restarts else iter(self._kept())
         parts: list[Any] = []
         found = 0
-        for batch in self.epoch(0, 0):
+        for batch in batches:
             parts.append(batch)
             found += count_examples(batch, "a batch")
             if found >= count:
@@ -198,6 +278,10 @@ def loader_of_examples(dataset: Any, batch: int, workers: int | None) -> DataLoa
         workers: Processes that read examples.
     """
     return DataLoader(dataset, batch_size=batch, drop_last=True, num_workers=workers or 0)
+
+
+def _accept(batch: Any) -> None:
+    """Accept any batch."""
 
 
 def _require_examples(count: int, source: str) -> None:

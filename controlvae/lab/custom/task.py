@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +18,19 @@ from controlvae.lab.config import Adam, CustomData, CustomModel, CustomOptimiser
 from controlvae.lab.config.experiment import Training
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.batches import cast_batch, map_tensors, select_input
-from controlvae.lab.custom.checks import keep_buffers
+from controlvae.lab.custom.checks import check_module, keep_buffers
 from controlvae.lab.custom.examples import UserExamples, indexed_part, pixel_range
+from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.feeds import make_feed
 from controlvae.lab.custom.noise import Noise, uses_python_randomness
 from controlvae.lab.custom.optimiser import TorchOptimiser, name_of
+from controlvae.lab.custom.probes import (
+    check_factors,
+    check_unit_range,
+    check_validation,
+    read_few,
+    read_spread,
+)
 from controlvae.lab.custom.recognise_data import Recognised, recognise_data
 from controlvae.lab.custom.recognise_model import (
     AnyLikelihood,
@@ -31,14 +38,12 @@ from controlvae.lab.custom.recognise_model import (
     describe_model,
     recognise_model,
 )
-from controlvae.lab.custom.seeding import seeded
 from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.laws import Law
 
-_PROBE_EXAMPLES = 8
 Note = Callable[[str], None]
 
 
@@ -93,16 +98,28 @@ class CustomTask:
         Raises:
             UserError: If model and data do not fit the lab or each other.
         """
+        data = self.data.data
+        check_factors(self.factors, data)
+        if training.validation and self.validation is None and isinstance(data, StreamData):
+            raise UserError(
+                "a stream cannot be split; pass validation=DATA, a data set for validation"
+            )
+        spread = read_spread(data, self.data.batch)
         module = self.make_module(training.seed, device)
         batch = self.example_batch(device)
         vae = recognise_model(module.train(), batch, self.likelihood, self.inputs, note)
+        if vae.likelihood == "bernoulli":
+            check_unit_range(data, spread, self.inputs)
+        if self.validation is not None:
+            held_out = read_few(self.validation.data, self.validation.batch)
+            check_validation(vae, held_out, device)
         with torch.random.fork_rng(devices=[]), torch.no_grad(), keep_buffers(module):
             latents = len(vae.losses(cast_batch(batch, vae.dtype), Noise(device)).kl_per_latent)
         likelihood = "own" if callable(vae.likelihood) else vae.likelihood
         return Experiment(
             name,
             about=f"{type(module).__name__} of the user",
-            data=self.data.settings or self._describe_data(batch, vae),
+            data=self.data.settings or self._describe_data(spread, vae),
             model=describe_model(vae, self._short_location(), latents),
             objective=Elbo(likelihood=likelihood),
             control=law,
@@ -129,43 +146,24 @@ class CustomTask:
             clip=adam.clip,
         )
 
-    def _describe_data(self, batch: Any, vae: CustomVAE) -> CustomData:
+    def _describe_data(self, examples: Any, vae: CustomVAE) -> CustomData:
+        """Return the settings that describe the data, from examples from all over it."""
         data = self.data.data
         # Other models take whole batches and show no images.
         encodes = vae.form == "encode"
-        x = select_input(cast_batch(batch, torch.float32), self.inputs) if encodes else batch
+        x = select_input(cast_batch(examples, torch.float32), self.inputs) if encodes else examples
         is_tensor = isinstance(x, Tensor)
         return CustomData(
             source=data.source,
             kind=getattr(data, "kind", "arrays"),
             examples=None if isinstance(data, StreamData) else len(data),
             shape=tuple(x.shape[1:]) if is_tensor else (),
-            pixels=pixel_range(self._many(x)) if encodes and is_tensor else (),
+            pixels=pixel_range(x) if encodes and is_tensor else (),
         )
-
-    def _many(self, x: Tensor) -> Tensor:
-        """Return more examples where they are at hand: eight may not show the range of pixels."""
-        data = self.data.data
-        if isinstance(data, StreamData) or x.dim() != 4:
-            return x
-        count = min(len(data), 64)
-        batch = data.fetch(torch.arange(count)) if hasattr(data, "fetch") else x
-        return select_input(cast_batch(batch, torch.float32), self.inputs)
 
     def example_batch(self, device: torch.device) -> Any:
         """Return a few examples of the training data on a device."""
-        data = self.data.data
-        if isinstance(data, StreamData):
-            if not data.restarts:
-                data = _peek(data)
-            found = next(data.epoch(0, 0), None)
-            if found is None:
-                raise UserError(f"the data has no examples: {data.source} is empty")
-            batch = map_tensors(found, lambda tensor: tensor[:_PROBE_EXAMPLES])
-        else:
-            indices = torch.arange(min(len(data), _PROBE_EXAMPLES, self.data.batch))
-            with seeded(0, 0):
-                batch = data.fetch(indices) if hasattr(data, "fetch") else data.batch(indices)
+        batch = read_few(self.data.data, self.data.batch)
         return map_tensors(batch, lambda tensor: tensor.to(device))
 
     def make_module(
@@ -183,24 +181,38 @@ class CustomTask:
             UserError: If the class or function does not return a module.
         """
         if isinstance(self.model, nn.Module):
+            check_module(self.model)
             module = copy.deepcopy(self.model) if copies else self.model
             if copies and initialise:
                 self._initialise(module, seed)
-            return module.to(device) if not any(p.is_meta for p in module.parameters()) else module
+            return module.to(device)
         if not callable(self.model):
             raise UserError(f"model must be a torch.nn.Module or a function, got {self.model!r}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            try:
-                made = self.model()
-            except TypeError as error:
-                raise UserError(
-                    f"model={name_of(self.model)} must work without arguments ({error}); "
-                    "pass an instance, or a function such as lambda: VAE(latents=10)"
-                ) from None
+            made = self._call_model()
         if not isinstance(made, nn.Module):
             raise UserError(f"model={name_of(self.model)} must return a module, got {made!r}")
+        check_module(made)
         return made.to(device)
+
+    def _call_model(self) -> Any:
+        name = name_of(self.model)
+        try:
+            inspect.signature(self.model).bind()
+        except TypeError as error:
+            raise UserError(
+                f"model={name} must work without arguments ({error}); "
+                "pass an instance, or a function such as lambda: VAE(latents=10)"
+            ) from None
+        except ValueError:  # no signature is known
+            pass
+        try:
+            return self.model()
+        except Exception as error:
+            raise UserError(
+                f"model={name} failed: {summarise(error)}; it must work without arguments"
+            ) from error
 
     def _initialise(self, module: nn.Module, seed: int) -> None:
         """Initialise the layers of a copy from a seed, and remember weights that stay."""
@@ -333,14 +345,6 @@ class CustomTask:
         return UserExamples(
             data, shape, pixels, self.inputs, split=split, factors=factors, factor_names=names
         ).to(device)
-
-
-def _peek(stream: StreamData) -> StreamData:
-    """Return the first batch of a stream that can be read only once, and put it back."""
-    first = next(stream.batches, None)  # type: ignore[call-overload]
-    found = [] if first is None else [first]
-    stream.batches = itertools.chain(found, stream.batches)
-    return StreamData(found, stream.source)
 
 
 def make_task(

@@ -11,8 +11,11 @@ def pick_device(name: str | torch.device) -> torch.device:
     Raises:
         UserError: If the device is not a CPU or a CUDA GPU, or is not available.
     """
-    if isinstance(name, torch.device):
+    if isinstance(name, torch.device) and name.type in ("cpu", "cuda"):
         return name
+    if not isinstance(name, str | torch.device):
+        raise UserError(f"device must be auto, cpu, cuda or cuda:1, got {name!r}")
+    name = str(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

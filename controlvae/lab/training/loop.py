@@ -10,10 +10,15 @@ import torch
 from torch import Tensor
 
 from controlvae.errors import Diverged
-from controlvae.lab.config import Experiment
+from controlvae.lab.config import CustomModel, Experiment
 from controlvae.lab.config.digest import config_digest
 from controlvae.lab.engines.base import Engine
-from controlvae.lab.engines.measurements import first_non_finite_row, row_width, summarise_rows
+from controlvae.lab.engines.measurements import (
+    first_non_finite_row,
+    row_to_dict,
+    row_width,
+    summarise_rows,
+)
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import RunLogger
@@ -21,6 +26,7 @@ from controlvae.lab.runs.requests import clear_request, parse_target, pending_re
 from controlvae.lab.training.monitor import Monitor
 from controlvae.lab.training.validation import Validator
 
+_DIVERGED = "the loss became NaN or infinite"
 _SECONDS_BETWEEN_UPDATES = 0.2  # of the clock, of signals and of the progress bar
 
 
@@ -34,6 +40,7 @@ class Run:
     monitor: Monitor
     window: list[Tensor] = field(default_factory=list)  # rows measured since the last log line
     diverged_at: int | None = None
+    divergence: tuple[str, str] = (_DIVERGED, "")  # what happened, and the cause if it is known
     data: str = ""  # fingerprint of the training data, saved in checkpoints
     threads: int | None = None  # of the CPU, saved in checkpoints; None if never chosen
 
@@ -103,7 +110,7 @@ def train_runs(
         rows = engine.advance(chunk)
         elapsed = max(time.monotonic() - before, 1e-9)
         speed = chunk / elapsed if speed == 0 else 0.8 * speed + 0.2 * chunk / elapsed
-        records = _log_rows(runs, engine.step, rows)
+        records = _log_rows(runs, engine, rows)
         if validator is not None and (validator.due(engine.step) or engine.step == settings.steps):
             _validate(runs, engine, validator)
         messages = [line for run in runs for line in run.monitor.messages]
@@ -133,10 +140,14 @@ def divergence_message(run: Run) -> str:
     good = (
         "no checkpoint exists yet" if last is None else f"the last good checkpoint is step {last}"
     )
-    return (
-        f"{run.folder.path}: the loss became NaN or infinite at step {run.diverged_at}; {good}. "
-        "Try a smaller optimiser.rate, a smaller control.ki, or inputs scaled to [0, 1]"
-    )
+    what, cause = run.divergence
+    cure = "a smaller optimiser.rate, a smaller control.ki, or inputs scaled to [0, 1]"
+    if isinstance(run.experiment.model, CustomModel):
+        cure = "a smaller learning_rate, clip=1.0, a clamped log_variance, or data within [-1, 1]"
+    advice = f"Try {cure}"
+    if cause:
+        what, advice = f"{what}, because {cause},", "Fill or drop such examples"
+    return f"{run.folder.path}: {what} at step {run.diverged_at}; {good}. {advice}"
 
 
 class _CheckpointTimer:
@@ -192,8 +203,9 @@ def _raise_if_all_diverged(runs: Sequence[Run]) -> None:
         raise Diverged(divergence_message(runs[0]))
 
 
-def _log_rows(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, Any] | None]:
+def _log_rows(runs: Sequence[Run], engine: Engine, rows: Tensor) -> list[dict[str, Any] | None]:
     """Add measurements (steps, models, columns) to the logs. Return the new line of each run."""
+    step = engine.step
     records: list[dict[str, Any] | None] = [None] * len(runs)
     for model, run in enumerate(runs):
         if run.diverged_at is not None:
@@ -202,6 +214,8 @@ def _log_rows(runs: Sequence[Run], step: int, rows: Tensor) -> list[dict[str, An
         bad = first_non_finite_row(own_rows)
         if bad is not None:
             _mark_diverged(run, step - len(own_rows) + bad + 1)
+            values = row_to_dict(own_rows[bad], run.experiment)
+            run.divergence = _name_divergence(engine, model, step - len(own_rows) + bad, values)
             continue
         run.window.append(own_rows)
         if step % run.experiment.training.log_every == 0 or step == run.experiment.training.steps:
@@ -219,6 +233,23 @@ def _mark_diverged(run: Run, step: int) -> None:
     run.logger.event("diverged", step=step)
 
 
+def _name_divergence(
+    engine: Engine, model: int, step: int, row: dict[str, float]
+) -> tuple[str, str]:
+    """Return which term became NaN or infinite, and the example that caused it, if one did.
+
+    Args:
+        engine: Engine that took the step.
+        model: Index of the model.
+        step: Number of the step, counted from zero.
+        row: Measurements of the step.
+    """
+    bad = [name for name in ("reconstruction", "kl", "beta") if not math.isfinite(row[name])]
+    what = f"the {bad[0]} became NaN or infinite" if len(bad) == 1 else _DIVERGED
+    find_bad_example = getattr(engine, "find_bad_example", None)  # of user-supplied data
+    return what, "" if find_bad_example is None else find_bad_example(model, step)
+
+
 def _save_checkpoints(runs: Sequence[Run], engine: Engine) -> None:
     for model, run in enumerate(runs):
         if run.diverged_at is not None:
@@ -227,6 +258,7 @@ def _save_checkpoints(runs: Sequence[Run], engine: Engine) -> None:
         if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
             # The loss of this step was still finite, but its gradient was not.
             _mark_diverged(run, engine.step)
+            run.divergence = "the gradient became NaN or infinite", ""
             continue
         empty = torch.empty(0, row_width(run.experiment), dtype=torch.float64)
         tensors["window"] = torch.cat([empty, *run.window])

@@ -3,11 +3,8 @@
 import math
 import os
 import re
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +29,7 @@ from controlvae.lab.training.loop import Run, divergence_message, train_runs
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.run_threads import parse_threads, training_threads
+from controlvae.lab.training.stopping import Callbacks, catch_stop_signals
 from controlvae.lab.training.summary import describe_custom_setup, describe_end, describe_setup
 from controlvae.lab.training.trackers import (
     LoggerSpec,
@@ -122,9 +120,10 @@ def parse_duration(name: str, value: str | float, note: Callable[[str], None]) -
     Raises:
         UserError: If the text is not a duration.
     """
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and value >= 0 and not isinstance(value, bool):
         return float(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value.strip())
+    text = value.strip() if isinstance(value, str) else ""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if match is None:
         raise UserError(f"{name} takes a duration such as 90s, 9m or 1.5h, got {value!r}")
     if not match[2]:
@@ -319,7 +318,7 @@ def _train(
         with session:
             display.status(f"{parent} is finished: step {session.steps:,}. See it with: {report}")
         return result
-    with session, _catch_stop_signals(display) as stop:
+    with session, catch_stop_signals(display) as stop:
         for line in setup.description:
             display.note(line)
         name, text = setup.metadata
@@ -334,7 +333,10 @@ def _train(
             note=display.note,
         )
         with threads:
-            _show_training(runs, setup, options, stop.is_set)
+            callbacks = Callbacks(options.callbacks, stop)
+            _show_training(runs, setup, options, callbacks)
+    if callbacks.failure is not None:
+        raise callbacks.failure
     resume = resume_command or shell_command("resume", parent, *options.data_root_arguments)
     result = result._replace(step=engine.step)
     _report_end(runs, result, display, resume=resume, report=report, interrupted=stop.is_set())
@@ -342,7 +344,7 @@ def _train(
 
 
 def _show_training(
-    runs: Sequence[Run], setup: TrainingSetup, options: RunOptions, stop: Callable[[], bool]
+    runs: Sequence[Run], setup: TrainingSetup, options: RunOptions, callbacks: Callbacks
 ) -> None:
     """Train with a progress display and the requested loggers."""
     experiments = [run.experiment for run in runs]
@@ -351,7 +353,7 @@ def _show_training(
         setup.engine,
         time_limit=options.time_limit,
         checkpoint_every=options.checkpoint_every,
-        stop=stop,
+        stop=callbacks.should_stop,
         validator=setup.validator,
         save_at_start=setup.save_at_start,
     )
@@ -360,8 +362,7 @@ def _show_training(
     with loggers as write_records, display as show:
         for progress in updates:
             show(progress)
-            for callback in options.callbacks:
-                callback(progress)
+            callbacks.call(progress)
             write_records(progress.records)
 
 
@@ -402,30 +403,3 @@ def _report_end(
 def _common_path(folders: Sequence[RunFolder]) -> Path:
     """Return the run folder itself, or the nearest folder that contains all of them."""
     return Path(os.path.commonpath([folder.path for folder in folders]))
-
-
-@contextmanager
-def _catch_stop_signals(display: Display) -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C or SIGTERM sets. A second signal interrupts at once.
-
-    Python delivers signals to the main thread alone. In other threads the event is never set.
-    """
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def request_stop(number: int, _frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        print(file=sys.stderr)  # the terminal has echoed ^C
-        display.note("stopping after this step; press Ctrl-C again to leave at once")
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, request_stop) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,0 +1,75 @@
+"""Stopping training: by a signal, or by a callback of the user that fails."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from controlvae.errors import RunError
+from controlvae.lab.training.display import Display
+from controlvae.lab.training.loop import Progress
+
+
+class Callbacks:
+    """Callbacks of the user. One that fails stops training after the step is saved.
+
+    Args:
+        functions: Functions that receive `Progress` updates.
+        stop: Event that a signal sets. Ctrl-C inside a callback sets it too.
+    """
+
+    def __init__(self, functions: Sequence[Callable[[Any], None]], stop: threading.Event) -> None:
+        self.functions, self.stop = functions, stop
+        self.failure: RunError | None = None
+
+    def call(self, progress: Progress) -> None:
+        """Call every function, unless one has failed."""
+        for function in self.functions if self.failure is None else ():
+            try:
+                function(progress)
+            except KeyboardInterrupt:
+                if self.stop.is_set():  # the second one leaves at once
+                    raise
+                self.stop.set()
+            except Exception as error:
+                name = getattr(function, "__qualname__", type(function).__name__)
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                self.failure = RunError(
+                    f"callback {name} failed at step {progress.step:,} ({reason}); the run is "
+                    "saved: repair the callback, then continue with lab.resume"
+                )
+                self.failure.__cause__ = error
+                return
+
+    def should_stop(self) -> bool:
+        """Return whether training should save and stop."""
+        return self.failure is not None or self.stop.is_set()
+
+
+@contextmanager
+def catch_stop_signals(display: Display) -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C or SIGTERM sets. A second signal interrupts at once.
+
+    Python delivers signals to the main thread alone. In other threads the event is never set.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def request_stop(number: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        print(file=sys.stderr)  # the terminal has echoed ^C
+        display.note("stopping after this step; press Ctrl-C again to leave at once")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, request_stop) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
