@@ -80,6 +80,7 @@ def test_wheel_has_types_licences_and_page(archives):
     names = zipfile.ZipFile(wheel).namelist()
     assert "controlvae/py.typed" in names
     assert "controlvae/lab/dashboard/page/index.html" in names
+    assert "controlvae/lab/templates/my_vae.py" in names
     assert sum("licenses/" in name for name in names) == 2
     assert not any(name.startswith(("tests/", "docs/", "results/")) for name in names)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.export import export
     from controlvae.lab.api.fit import fit
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
+    from controlvae.lab.api.new import new
     from controlvae.lab.api.report import report
     from controlvae.lab.api.simulate import simulate_run
     from controlvae.lab.api.sweep import sweep
@@ -46,6 +47,7 @@ _HOMES = {
     "interpolate": "lab.api.media",
     "load_run": "lab.runs.loaded",
     "measure_target": "lab.api.target",
+    "new": "lab.api.new",
     "preset": "lab.config",
     "reconstruct": "lab.api.media",
     "report": "lab.api.report",
@@ -79,6 +81,7 @@ __all__ = [
     "interpolate",
     "load_run",
     "measure_target",
+    "new",
     "preset",
     "reconstruct",
     "report",

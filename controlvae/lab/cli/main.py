@@ -46,11 +46,9 @@ def _describe_error(error: Exception) -> tuple[int, str] | None:
     """Return exit status and message of an expected error, or None for a bug."""
     if isinstance(error, UserError | RunError):
         return (2 if isinstance(error, UserError) else 1), str(error)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in (
-        _LAB_PACKAGES
-    ):
-        name = (error.name or "").partition(".")[0]
-        return 2, f"the command line needs {name}: pip install 'controlvae[lab]'"
+    package = str(getattr(error, "name", "")).partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and package in _LAB_PACKAGES:
+        return 2, f"the command line needs {package}: pip install 'controlvae[lab]'"
     if isinstance(error, PermissionError):
         return 2, f"{error.filename}: {error.strerror}"
     if is_out_of_memory(error):

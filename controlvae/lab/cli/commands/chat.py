@@ -6,15 +6,14 @@ import typer
 
 from controlvae.lab.cli import options as cli
 
+_TEMPERATURE_HELP = "Temperature of the words. 0 takes the likeliest, as the paper does."
+
 
 @cli.command("chat", cli.LOOK)
 def _chat(
     run: cli.RunArgument,
     count: Annotated[int, cli.option("Responses to each line.", 1, max=100)] = 5,
-    temperature: Annotated[
-        float,
-        cli.option("Temperature of the words. 0 takes the likeliest, as the paper does.", 0.0),
-    ] = 0.0,
+    temperature: Annotated[float, cli.option(_TEMPERATURE_HELP, 0.0)] = 0.0,
     topic: Annotated[str, cli.option("Topic, one of those in the training data.")] = "",
     seed: Annotated[int, cli.option("Seed of the codes.", 0)] = 0,
     device: cli.Device = "auto",

@@ -8,16 +8,13 @@ import typer
 
 from controlvae.lab.cli import options as cli
 
+_HOST_HELP = "Interface to bind. Anything but 127.0.0.1 exposes the dashboard to the network."
+
 
 @cli.command("dashboard", cli.LOOK)
 def _dashboard(
     runs: Annotated[Path, cli.argument("Folder of the runs to show.")] = Path("runs"),
-    host: Annotated[
-        str,
-        cli.option(
-            "Interface to bind. Anything but 127.0.0.1 exposes the dashboard to the network."
-        ),
-    ] = "127.0.0.1",
+    host: Annotated[str, cli.option(_HOST_HELP)] = "127.0.0.1",
     port: Annotated[int, cli.option("Port. 0 takes a free one.", 0, max=65_535)] = 8_000,
     show: Annotated[bool, cli.flag("--open/--no-open", "Open the page in a browser.")] = True,
     device: Annotated[str, cli.option("Device that makes images.")] = "cpu",

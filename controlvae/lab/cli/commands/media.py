@@ -94,6 +94,5 @@ def _interpolate(
     from controlvae.lab.api.media import interpolate
     from controlvae.lab.cli.format import print_media
 
-    print_media(
-        interpolate(run, start, end, columns=columns, out=out, device=device, data_root=data_root)
-    )
+    files: dict[str, Any] = {"out": out, "device": device, "data_root": data_root}
+    print_media(interpolate(run, start, end, columns=columns, **files))

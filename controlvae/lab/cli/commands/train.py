@@ -1,4 +1,4 @@
-"""Commands `train`, `resume`, `branch` and `steer`."""
+"""Commands `new`, `train`, `resume`, `branch` and `steer`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,6 +6,15 @@ from typing import Annotated, Any
 import typer
 
 from controlvae.lab.cli import options as cli
+
+
+@cli.command("new", cli.TRAIN)
+def _new(name: Annotated[str, cli.argument("Name of the new file, such as my_vae.")]) -> None:
+    """Write NAME.py, a small VAE with data to start from, and print the next commands."""
+    from controlvae.lab.api.new import new, next_commands
+
+    path = new(name)
+    typer.echo("\n".join([f"wrote {path}; change it, and try it with:", *next_commands(path)]))
 
 
 @cli.command("train", cli.TRAIN)

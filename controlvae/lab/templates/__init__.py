@@ -1,0 +1,1 @@
+"""Files that `controlvae new` copies: complete programs to start from."""
