@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from controlvae.lab.custom.feeds import ArrayFeed, LoaderFeed
+from controlvae.lab.custom.feeds import ArrayFeed, LoaderFeed, StreamFeed
 from controlvae.lab.custom.graph import GraphedTrainer
 from controlvae.lab.custom.trainer import CustomTrainer
 from controlvae.lab.engines.cpu import keep_freed_memory
@@ -107,6 +107,12 @@ class CustomEngine:
         """
         feed = self.trainers[model].feed
         return feed.find_bad_example(step) if isinstance(feed, LoaderFeed) else ""
+
+    def close(self) -> None:
+        """End the worker processes that read data."""
+        for trainer in self.trainers:
+            if isinstance(trainer.feed, LoaderFeed | StreamFeed):
+                trainer.feed.close()
 
     def set_target(self, model: int, target: float) -> None:
         """Change the target of one model."""

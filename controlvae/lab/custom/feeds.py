@@ -197,15 +197,7 @@ class LoaderFeed:
 
     def batch(self, step: int) -> Any:
         """Return the batch of a step."""
-        try:
-            batch: Any = next(self._iterator)
-        except RuntimeError as error:  # raised by torch: a failure of the data is a `_Failure`
-            reason = str(error).partition(". ")[0].splitlines()[0]
-            raise RunError(
-                f"{self.data.source}: a worker process ended before step {step + 1:,} "
-                f"({reason}); memory may be short or a library may have crashed; "
-                "workers=0 reads in this process, and lab.resume continues the run"
-            ) from error
+        batch: Any = next(self._iterator)
         if isinstance(batch, _Failure):
             raise UserError(batch.line)
         self._position = step + 1
@@ -214,6 +206,10 @@ class LoaderFeed:
     def state(self) -> dict[str, Tensor]:
         """Return nothing: the position is the step."""
         return {}
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._position, self._iterator = -1, iter(())
 
     def find_bad_example(self, step: int) -> str:
         """Return words that name an example of a step with NaN or infinity, or an empty text."""
@@ -281,6 +277,10 @@ class StreamFeed:
                 " pass an object whose iter() starts from the beginning"
             )
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        self._iterator = None
+
+    def close(self) -> None:
+        """End the worker processes of the loader."""
         self._iterator = None
 
     def _open(self, skip: int) -> Iterator[Any]:

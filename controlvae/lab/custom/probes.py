@@ -18,6 +18,7 @@ from controlvae.lab.custom.sources import ArrayData, IndexedData, StreamData, Us
 from controlvae.lab.data.dataset import Dataset
 
 _PROBE_EXAMPLES = 8
+_ROUNDING = 1e-3  # of images that were resized
 _SPREAD_EXAMPLES = 64  # from all over the data
 
 
@@ -103,7 +104,7 @@ def require_unit_range(inputs: Any, batch: Any) -> None:
     if x.dtype in (torch.uint8, torch.bool) or not x.numel():
         return
     low, high = (float(value) for value in torch.aminmax(x))
-    if low < 0 or high > 1:
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
         raise UserError(
             f"likelihood='bernoulli' needs data in [0, 1], got values from {low:.3g} to "
             f"{high:.3g}; rescale the data or pass likelihood='squared-error' or "

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,11 +24,12 @@ from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.user_code import check_same_model, find_task
 from controlvae.lab.training.display import Display, make_display
+from controlvae.lab.training.durations import parse_duration
 from controlvae.lab.training.loop import Run, divergence_message, train_runs
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.run_threads import parse_threads, training_threads
-from controlvae.lab.training.stopping import Callbacks, catch_stop_signals
+from controlvae.lab.training.stopping import Callbacks, catch_stop_signals, end_workers
 from controlvae.lab.training.summary import describe_custom_setup, describe_end, describe_setup
 from controlvae.lab.training.trackers import (
     LoggerSpec,
@@ -40,8 +40,6 @@ from controlvae.lab.training.trackers import (
     require_tracker_per_run,
 )
 from controlvae.lab.training.validation import CustomValidator, Validator
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -107,28 +105,6 @@ class RunOptions:
     def data_root_arguments(self) -> list[str]:
         """Arguments that let another command find the same data."""
         return [] if self.data_root is None else ["--data-root", str(self.data_root)]
-
-
-def parse_duration(name: str, value: str | float, note: Callable[[str], None]) -> float:
-    """Return a duration in seconds.
-
-    Args:
-        name: Name of the option, for messages.
-        value: Seconds, or a text such as `90s`, `9m` or `1.5h`.
-        note: Receives a message if a text has no unit.
-
-    Raises:
-        UserError: If the text is not a duration.
-    """
-    if isinstance(value, int | float) and value >= 0 and not isinstance(value, bool):
-        return float(value)
-    text = value.strip() if isinstance(value, str) else ""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if match is None:
-        raise UserError(f"{name} takes a duration such as 90s, 9m or 1.5h, got {value!r}")
-    if not match[2]:
-        note(f"{name} {value} has no unit and is taken as seconds; write {match[1]}m for minutes")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 class TrainingResult(NamedTuple):
@@ -332,7 +308,7 @@ def _train(
             time_limit=options.time_limit,
             note=display.note,
         )
-        with threads:
+        with threads, end_workers(engine):
             callbacks = Callbacks(options.callbacks, stop)
             _show_training(runs, setup, options, callbacks)
     if callbacks.failure is not None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from controlvae.errors import RunError
+from controlvae.lab.engines.base import Engine
 from controlvae.lab.training.display import Display
 from controlvae.lab.training.loop import Progress
 
@@ -46,6 +47,34 @@ class Callbacks:
     def should_stop(self) -> bool:
         """Return whether training should save and stop."""
         return self.failure is not None or self.stop.is_set()
+
+
+@contextmanager
+def end_workers(engine: Engine) -> Iterator[None]:
+    """End the worker processes that read data, whatever ends training.
+
+    They would keep the lock of the run folder. If one of them dies, torch raises an exception from
+    a signal handler, wherever the training process is at that moment.
+
+    Args:
+        engine: Engine whose data is read by workers.
+
+    Raises:
+        RunError: If a worker died.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        reason = next(iter(str(error).splitlines()), "")
+        if "DataLoader worker" not in reason:
+            raise
+        error.__traceback__ = None  # its frames keep the loader, which raises again
+        raise RunError(
+            f"a process that reads data has ended ({reason.partition('. ')[0]}); memory may be "
+            "short, or a library may have crashed: lab.resume with workers=0 reads in this process"
+        ) from None
+    finally:
+        getattr(engine, "close", lambda: None)()
 
 
 @contextmanager
