@@ -28,6 +28,7 @@ from controlvae.lab.engines.fast_layers import optimise_layers
 from controlvae.lab.models import DialogVAE, Model, build
 from controlvae.lab.models.base import VAE
 from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.curve_svg import Curve, draw_curves
 from controlvae.lab.runs.data import MissingDataWarning, load_run_data
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.log import Log
@@ -166,7 +167,7 @@ class LoadedRun:
         return f"LoadedRun({path!r}, {name!r}, step {self.step:,} of {steps:,}, {self.device})"
 
     def _repr_html_(self) -> str:
-        """Return a small table for notebooks."""
+        """Return the training curve and a small table for notebooks."""
         last, metrics = self.folder.last_record() or {}, self.metrics or {}
         rows = {
             "run": self.folder.path,
@@ -182,7 +183,9 @@ class LoadedRun:
             rows["ELBO"] = f"{metrics['elbo']:.2f} nats"
         cells = ((name, html.escape(str(value))) for name, value in rows.items())
         lines = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in cells)
-        return f"<table>{''.join(lines)}</table>"
+        curve = Curve.of(self.experiment, self.log)
+        svg = draw_curves([curve], 0, self.experiment.training.steps) if last else ""
+        return f"<div>{svg}<table>{''.join(lines)}</table></div>"
 
 
 def load_run(

@@ -133,7 +133,11 @@ def make_display(progress: bool | Callable[[Any], None] | Display) -> Display:
         return progress
     if callable(progress):
         return CallbackDisplay(progress)
-    return ConsoleDisplay() if progress else Display()
+    if not progress:
+        return Display()
+    from controlvae.lab.training.notebook import NotebookDisplay, in_notebook
+
+    return NotebookDisplay() if in_notebook() else ConsoleDisplay()
 
 
 def describe_progress(progress: Progress, experiments: Sequence[Experiment]) -> str:
