@@ -178,11 +178,13 @@ class LoaderFeed:
         self.data, self.order, self.device = data, order, device
         self.workers = _choose_workers(data, order, device)
         self._position, self._iterator = -1, iter(())
+        self._reader: Iterator[Any] = iter(())
 
     def start(self, first: int, steps: int) -> None:
         """Start the loader at a step, unless it is there already. See `Feed`."""
         if first == self._position:
             return
+        self.close()
         loader: DataLoader[Any] = DataLoader(
             _SeededBatches(self.data, self.order.seed),
             batch_size=None,
@@ -192,12 +194,17 @@ class LoaderFeed:
             prefetch_factor=2 if self.workers else None,
         )
         with seeded(self.order.seed, 0):  # a loader draws a base seed for its workers
-            self._iterator = _ahead(iter(loader), self.device)
+            self._reader = iter(loader)
+        self._iterator = _ahead(self._reader, self.device)
         self._position = first
 
     def batch(self, step: int) -> Any:
         """Return the batch of a step."""
-        batch: Any = next(self._iterator)
+        try:
+            batch: Any = next(self._iterator)
+        except (EOFError, OSError) as error:  # of a connection: the data's own are a `_Failure`
+            name = type(error).__name__
+            raise RuntimeError(f"DataLoader worker stopped sending batches: {name}") from None
         if isinstance(batch, _Failure):
             raise UserError(batch.line)
         self._position = step + 1
@@ -208,8 +215,10 @@ class LoaderFeed:
         return {}
 
     def close(self) -> None:
-        """End the worker processes."""
+        """End the worker processes, even if an exception keeps a reference to their loader."""
+        reader, self._reader = self._reader, iter(())
         self._position, self._iterator = -1, iter(())
+        getattr(reader, "_shutdown_workers", lambda: None)()
 
     def find_bad_example(self, step: int) -> str:
         """Return words that name an example of a step with NaN or infinity, or an empty text."""

@@ -62,19 +62,21 @@ def end_workers(engine: Engine) -> Iterator[None]:
     Raises:
         RunError: If a worker died.
     """
+    close = getattr(engine, "close", lambda: None)
     try:
-        yield
+        try:
+            yield
+        finally:
+            close()
     except RuntimeError as error:
         reason = next(iter(str(error).splitlines()), "")
         if "DataLoader worker" not in reason:
             raise
-        error.__traceback__ = None  # its frames keep the loader, which raises again
+        close()  # the first time, the signal may have come in between
         raise RunError(
             f"a process that reads data has ended ({reason.partition('. ')[0]}); memory may be "
             "short, or a library may have crashed: lab.resume with workers=0 reads in this process"
-        ) from None
-    finally:
-        getattr(engine, "close", lambda: None)()
+        ) from error
 
 
 @contextmanager
