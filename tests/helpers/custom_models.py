@@ -1,5 +1,7 @@
 """User-supplied models and data for the tests of `lab.fit`."""
 
+import os
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -188,3 +190,20 @@ class Batches:
 
     def __iter__(self):
         return iter(self.batches)
+
+
+class Faulty(Dataset):
+    """Data with an example that cannot be read. With `dies`, the worker that reads it ends."""
+
+    def __init__(self, bad=None, dies=False):
+        self.rows, self.bad, self.dies = groups(128), bad, dies
+
+    def __len__(self):
+        return 1000  # more than are tried before training
+
+    def __getitem__(self, index):
+        if index == self.bad and not self.dies:
+            raise OSError(f"{index}.png is broken\nand has no end")
+        if index == self.bad and torch.utils.data.get_worker_info() is not None:
+            os._exit(3)
+        return self.rows[index % 128]
