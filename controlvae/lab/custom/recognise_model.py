@@ -41,6 +41,7 @@ _EXPECTED = (
     "give it encode(x), which returns (mean, log_variance), and decode(z); or terms(batch, noise), "
     "which returns reconstruction and kl per example; or a forward that returns loss and kl"
 )
+_FAR_CODE = 100.0  # standard deviations of the prior
 
 
 def recognise_model(
@@ -180,11 +181,27 @@ def _infer_likelihood(
         note(f"likelihood: {likelihood}, because {reason}; pass likelihood= to choose another")
     _check_likelihood(likelihood)
     if likelihood == "bernoulli":
-        if decoded.min() >= 0 and decoded.max() <= 1:
+        gaussian = isinstance(posterior, Posterior)  # for which any tensor is a valid code
+        if _are_probabilities(decoded) and (not gaussian or _stays_in_range(vae, z)):
             note("decode(z) returns probabilities: all of its values lie in [0, 1]")
             return likelihood, "probabilities"
         return likelihood, "logits"
     return likelihood, "logits" if likelihood == "categorical" else "mean"
+
+
+def _are_probabilities(decoded: Tensor) -> bool:
+    return bool(decoded.min() >= 0 and decoded.max() <= 1)
+
+
+@torch.no_grad()
+def _stays_in_range(vae: CustomVAE, mean: Tensor) -> bool:
+    """Return whether the decoder's values lie in [0, 1] for codes far from 0, too.
+
+    Logits of a new network are small and may all lie in [0, 1] by chance. Far from 0 they do not,
+    while the outputs of a sigmoid do.
+    """
+    codes = torch.linspace(-_FAR_CODE, _FAR_CODE, mean.numel()).to(mean).view_as(mean)
+    return _are_probabilities(vae._call_decode(codes))
 
 
 def _check_likelihood(likelihood: Any) -> None:

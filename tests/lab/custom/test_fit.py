@@ -129,6 +129,22 @@ def test_a_folder_of_images_trains(tmp_path):
     assert run.examples.holds_images
 
 
+class SmallLogits(PlainVAE):
+    """A model whose logits all lie in [0, 1] before training."""
+
+    def decode(self, z):
+        return 0.5 + 0.01 * super().decode(z)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "output"),
+    [(SmallLogits, groups(), "logits"), (ConvVAE, discs(), "probabilities")],
+)
+def test_small_logits_are_not_taken_for_probabilities(model, data, output, tmp_path):
+    run = fit(model, data, tmp_path / "run", steps=2, likelihood="bernoulli")
+    assert run.experiment.model.output == output
+
+
 def test_the_kl_reaches_its_target(tmp_path):
     run = fit(PlainVAE, groups(), tmp_path / "run", steps=1500, batch=64)
     assert np.mean(run.log["kl"][-20:]) == pytest.approx(3.0, rel=0.03)
