@@ -3,7 +3,7 @@
     python benchmarks/failure_causes_report.py results/disentangling --packed packed/runs.json.gz
     python benchmarks/failure_causes_report.py results/disentangling
 
-The first command writes `failure-causes.csv` and `failure-causes-logs.json.gz`. Both commands draw
+The first command adds runs to `failure-causes.csv` and `failure-causes-logs.json.gz`. Both draw
 `failure-causes.png` and `.svg` from these files and `fresh-seeds.csv`, and print the numbers of
 `failure-causes.md`. Needs scipy (`pip install scipy`), which controlvae does not depend on.
 """
@@ -76,17 +76,23 @@ def main() -> None:
 def write_files(packed: list[dict[str, Any]], table: Path, logs: Path) -> None:
     """Write a row per run, and its log at every `LOG_INTERVAL` steps.
 
+    Other runs that the files hold already are kept.
+
     Args:
         packed: Content of `runs.json.gz`.
         table: CSV file to write.
         logs: Compressed JSON file to write.
     """
-    packed.sort(key=lambda run: (list(CANDIDATES).index(run["preset"]), run["seed"]))
-    rows = [make_row(run) for run in packed]
+    rows = {(row["candidate"], row["seed"]): row for row in map(make_row, packed)}
+    if table.exists():
+        with table.open() as file:
+            kept = {(row["candidate"], int(row["seed"])): row for row in csv.DictReader(file)}
+        rows = kept | rows
     with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        ordered = sorted(rows, key=in_table_order)
+        writer = csv.DictWriter(file, rows[ordered[0]], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(rows[key] for key in ordered)
     thinned = [
         {
             "preset": run["preset"],
@@ -95,8 +101,16 @@ def write_files(packed: list[dict[str, Any]], table: Path, logs: Path) -> None:
         }
         for run in packed
     ]
-    content = json.dumps(thinned, separators=(",", ":")).encode()
+    courses = json.loads(gzip.decompress(logs.read_bytes())) if logs.exists() else []
+    by_run = {(run["preset"], run["seed"]): run for run in (*courses, *thinned)}
+    shown = [by_run[key] for key in sorted(by_run, key=in_table_order)]
+    content = json.dumps(shown, separators=(",", ":")).encode()
     logs.write_bytes(gzip.compress(content, mtime=0))
+
+
+def in_table_order(run: tuple[str, int]) -> tuple[int, int]:
+    """Return the place of a candidate's seed in the table, as a sort key."""
+    return list(CANDIDATES).index(run[0]), run[1]
 
 
 def make_row(run: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _EXPECTED = (
     "give it encode(x), which returns (mean, log_variance), and decode(z); or terms(batch, noise), "
     "which returns reconstruction and kl per example; or a forward that returns loss and kl"
 )
-_FAR_CODE = 100.0  # standard deviations of the prior
+_FAR_CODE = 1e4  # standard deviations of the prior
 
 
 def recognise_model(

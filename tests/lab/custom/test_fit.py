@@ -133,7 +133,7 @@ class SmallLogits(PlainVAE):
     """A model whose logits all lie in [0, 1] before training."""
 
     def decode(self, z):
-        return 0.5 + 0.01 * super().decode(z)
+        return 0.5 + 0.01 * self.decoder_net[2](z.repeat(1, 8))
 
 
 @pytest.mark.parametrize(
