@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.new import new
     from controlvae.lab.api.report import report
+    from controlvae.lab.api.search import SearchResult, search
     from controlvae.lab.api.simulate import simulate_run
     from controlvae.lab.api.sweep import sweep
     from controlvae.lab.api.target import measure_preset_target as measure_target
@@ -37,6 +38,7 @@ _HOMES = {
     "PRESETS": "lab.config",
     "Progress": "lab.training.loop",
     "RunFolder": "lab.runs.folder",
+    "SearchResult": "lab.api.search",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
     "define": "lab.custom.definition",
@@ -55,6 +57,7 @@ _HOMES = {
     "resume": "lab.api.train",
     "sample": "lab.api.media",
     "score": "lab.api.evaluate",
+    "search": "lab.api.search",
     "set_target": "lab.api.train",
     "simulate_run": "lab.api.simulate",
     "sweep": "lab.api.sweep",
@@ -71,6 +74,7 @@ __all__ = [
     "LoadedRun",
     "Progress",
     "RunFolder",
+    "SearchResult",
     "branch",
     "chat",
     "define",
@@ -89,6 +93,7 @@ __all__ = [
     "resume",
     "sample",
     "score",
+    "search",
     "set_target",
     "simulate_run",
     "sweep",

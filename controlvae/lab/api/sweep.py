@@ -12,6 +12,7 @@ from controlvae.lab.api.evaluate import evaluate_pending
 from controlvae.lab.api.fit import resolve_source, source_name
 from controlvae.lab.config import Experiment, override
 from controlvae.lab.config.data import ImageSettings, Shapes2D
+from controlvae.lab.config.overrides import split_values
 from controlvae.lab.reports.sweep import write_sweep
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
@@ -135,26 +136,6 @@ def run_sweep(
     fid_option = ["--fid", fid or 1_000] if photographs and options.device.type == "cpu" else []
     report = shell_command("report", path, *fid_option, *options.data_root_arguments)
     return SweepResult(path, runs, summary, report)
-
-
-def split_values(text: str) -> list[str]:
-    """Split `control.target=14,16.5` into its two assignments.
-
-    Commas inside parentheses or quotes belong to a value.
-    """
-    path, equals, values = text.partition("=")
-    pieces, depth, quote = [""], 0, ""
-    for character in values:
-        quote = "" if character == quote else quote or (character if character in "'\"" else "")
-        depth += (character in "([") - (character in ")]") if not quote else 0
-        if character == "," and depth == 0 and not quote:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    stripped = [piece.strip() for piece in pieces if piece.strip()]
-    if not equals or not path.strip() or not stripped:
-        raise UserError(f"--vary takes part.field=value,value,..., got {text!r}")
-    return [f"{path.strip()}={value}" for value in stripped]
 
 
 def _build_experiments(

@@ -1,4 +1,4 @@
-"""Overrides of settings, `part.field=value`, as the command line takes them with `--set`."""
+"""Overrides of settings, `part.field=value`, as `--set` and `--vary` take them."""
 
 import ast
 import difflib
@@ -73,6 +73,26 @@ def override(value: T, assignments: list[str]) -> T:
             raise UserError(f"--set takes part.field=value, got {assignment!r}")
         changes.append(_Change(path.strip().split("."), text.strip(), path.strip()))
     return _apply(value, changes, type(value)) if changes else value
+
+
+def split_values(text: str) -> list[str]:
+    """Split `control.target=14,16.5` into its two assignments.
+
+    Commas inside parentheses or quotes belong to a value.
+    """
+    path, equals, values = text.partition("=")
+    pieces, depth, quote = [""], 0, ""
+    for character in values:
+        quote = "" if character == quote else quote or (character if character in "'\"" else "")
+        depth += (character in "([") - (character in ")]") if not quote else 0
+        if character == "," and depth == 0 and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    stripped = [piece.strip() for piece in pieces if piece.strip()]
+    if not equals or not path.strip() or not stripped:
+        raise UserError(f"--vary takes part.field=value,value,..., got {text!r}")
+    return [f"{path.strip()}={value}" for value in stripped]
 
 
 class _Change(NamedTuple):

@@ -58,7 +58,7 @@ def write_report(
     content = _page_content(runs, notify)
     notify(0.9, "writing the page")
     page = (
-        _environment()
+        make_environment()
         .get_template("report.html.jinja")
         .render(
             title=_title(runs),
@@ -102,7 +102,8 @@ def _page_content(runs: Sequence[ReportRun], notify: Progress) -> dict[str, Any]
     }
 
 
-def _environment() -> Environment:
+def make_environment() -> Environment:
+    """Return the environment of the page templates, which escapes every text."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

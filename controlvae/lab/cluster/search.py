@@ -1,0 +1,440 @@
+"""The study of a search: its settings, its trials, and their claims by workers."""
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from controlvae import __version__
+from controlvae.errors import UserError
+from controlvae.lab.cluster.search_space import Dimension, Value
+from controlvae.lab.cluster.search_workers import WorkerWatch
+from controlvae.lab.config import Experiment, changed_fields, from_dict, to_dict
+from controlvae.lab.io import PART, writing
+from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.logger import in_training
+
+SETTINGS_FILE, JOURNAL_FILE, WORKERS_FOLDER = "search.json", "study.journal", "workers"
+_FORMAT = 1
+_MAX_ATTEMPTS = 3  # lost workers per trial: its settings may be what ends them
+_WARM_UP = 0.25  # share of the steps before a trial may be pruned: the KL is still on its way
+_LABELS = ("name", "about", "paper")  # of an experiment, which do not affect a trial
+
+Better = Literal["higher", "lower"]
+# "waiting" trials have lost their worker, and the next free worker resumes them.
+State = Literal[
+    "finished", "pruned", "diverged", "invalid", "failed", "running", "waiting", "withdrawn"
+]
+ENDED = ("finished", "pruned", "diverged", "invalid", "failed")
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings that all workers of a search share.
+
+    Attributes:
+        source: Name of the preset, or the place of the user's code.
+        experiment: Experiment whose settings are varied.
+        space: Dimensions of the search space by setting.
+        objective: Name of the objective.
+        better: Direction of the objective.
+        prune: Column of the validation curve by which trials are pruned, or "none".
+        fid: Images for FID and KID, if the objective needs them.
+        seed: Seed of the sampler.
+    """
+
+    source: str
+    experiment: Experiment
+    space: dict[str, Dimension]
+    objective: str
+    better: Better
+    prune: str
+    fid: int | None = None
+    seed: int = 0
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the settings as JSON data."""
+        return {
+            "format": _FORMAT,
+            "controlvae": __version__,
+            "source": self.source,
+            "objective": self.objective,
+            "better": self.better,
+            "prune": self.prune,
+            "fid": self.fid,
+            "seed": self.seed,
+            "vary": {path: str(dimension) for path, dimension in self.space.items()},
+            "experiment": to_dict(self.experiment),
+        }
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the content of a search's settings file.
+
+    Args:
+        path: Folder of the search.
+
+    Raises:
+        UserError: If there is none, or it is corrupt or of a later version.
+    """
+    file = path / SETTINGS_FILE
+    if not file.is_file():
+        raise UserError(f"{path} holds no search; start one with: controlvae search")
+    try:
+        data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if data["format"] > _FORMAT:
+            raise UserError(f"{file} is of a later controlvae; pip install --upgrade controlvae")
+        data["vary"], data["experiment"], data["objective"], data["better"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is corrupt ({error!r}); choose another --run") from None
+    return data
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial of a search.
+
+    Attributes:
+        number: Number of the trial, which names its run folder.
+        state: How far it is, or how it ended.
+        settings: Values of the varied settings.
+        value: Value of the objective, or None.
+        run: Run folder.
+        reason: Why the trial ended without a value.
+        worker: Worker that has it.
+        attempts: Workers that have had it. Stops by the user do not count.
+        seconds: Time from the last claim to the end, or None.
+    """
+
+    number: int
+    state: State
+    settings: dict[str, Value]
+    value: float | None
+    run: RunFolder
+    reason: str = ""
+    worker: str = ""
+    attempts: int = 1
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Trial that this worker has to train."""
+
+    number: int
+    settings: dict[str, Value]
+    run: RunFolder
+    trial: Any = field(repr=False)  # Optuna's
+    attempts: int = 1
+
+
+class SearchStudy:
+    """Trials in the journal of a search, which several workers read and append to.
+
+    Optuna's journal orders all claims: of two workers that claim one trial, the second is refused.
+
+    Args:
+        path: Folder of the search.
+        better: Direction of the objective.
+        space: Search space. Empty for a study that is only read.
+        seed: Seed of the sampler.
+        steps: Steps of a trial.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        better: Better,
+        space: Mapping[str, Dimension] | None = None,
+        seed: int = 0,
+        steps: int = 0,
+    ) -> None:
+        self._journal = import_journal()
+        self.path, self.better = path, better
+        warm_up = math.ceil(_WARM_UP * steps)
+        opened = self._journal.open_journal(path / JOURNAL_FILE, better, seed, warm_up)
+        self._study, self._storage = opened
+        self._distributions = self._journal.make_distributions(dict(space or {}))
+
+    def records(self) -> list[TrialRecord]:
+        """Return all trials, by number. A resumed trial keeps its first number."""
+        latest: dict[str, TrialRecord] = {}
+        for trial in self._study.get_trials(deepcopy=False):
+            record = self._as_record(trial)
+            if record.state != "withdrawn":
+                latest[record.run.path.name] = record
+        return sorted(latest.values(), key=lambda record: record.number)
+
+    def best(self) -> TrialRecord | None:
+        """Return the finished trial with the best value, the first one of equals."""
+        return best_of(self.records(), self.better)
+
+    def importances(self) -> dict[str, float]:
+        """Return the importance of each setting. Empty with too few finished trials."""
+        found: dict[str, float] = self._journal.measure_importances(self._study)
+        return found
+
+    def claim(self, trials: int, worker: str) -> Claim | None:
+        """Claim a waiting trial, or else a new one. Return None if neither is left.
+
+        Args:
+            trials: Number of trials of the whole search.
+            worker: Name of this worker.
+        """
+        records = self.records()
+        if len(records) >= trials and all(record.state != "waiting" for record in records):
+            return None
+        trial = self._study.ask(self._distributions)
+        trial.set_user_attr("worker", worker)
+        own = self._as_record(self._frozen(trial.number))
+        if self._is_surplus(trial.number, own, trials):
+            # Another worker was faster between the count and the claim.
+            self._tell(trial.number, "FAIL", withdrawn=True)
+            return None
+        return Claim(own.number, own.settings, own.run, trial, own.attempts)
+
+    def finish(self, claim: Claim, value: float) -> bool:
+        """Record the value of a trial. Return False if another worker has taken it over."""
+        return self._tell(claim.trial.number, "COMPLETE", value=value)
+
+    def end(self, claim: Claim, state: State, reason: str) -> bool:
+        """Record that a trial ended without a value. The sampler will avoid its settings.
+
+        Args:
+            claim: The trial.
+            state: How it ended.
+            reason: Why, in words.
+        """
+        return self._tell(claim.trial.number, "PRUNED", outcome=state, reason=reason)
+
+    def release(self, claim: Claim) -> None:
+        """Give a trial back, so that the next free worker resumes its run."""
+        if self._tell(claim.trial.number, "FAIL"):
+            self._enqueue(self._frozen(claim.trial.number), claim.attempts)
+
+    def release_all(self, worker: str) -> None:
+        """Give back every trial that a worker has.
+
+        Args:
+            worker: Name of the worker.
+        """
+        for trial in self._study.get_trials(deepcopy=False):
+            record = self._as_record(trial)
+            if record.state != "running" or record.worker != worker:
+                continue
+            if self._tell(trial.number, "FAIL", withdrawn=not record.settings):
+                self._enqueue(trial, record.attempts)
+
+    def requeue_lost(self, watch: WorkerWatch, worker: str) -> list[TrialRecord]:
+        """Let trials wait whose workers are gone, and return them.
+
+        A run that is locked by a process is in training, whatever else is known about its worker.
+        A trial that has lost several workers has failed.
+
+        Args:
+            watch: Observer of the other workers.
+            worker: Name of this worker.
+        """
+        running, failed = self._journal.TrialState.RUNNING, self._journal.TrialState.FAIL
+        found = []
+        for trial in self._study.get_trials(deepcopy=False):
+            record = self._as_record(trial)
+            if trial.state == running:
+                name = record.worker or f"trial {trial.number}"
+                if record.worker == worker or not watch.is_lost(name) or in_training(record.run):
+                    continue
+                if not record.settings:  # killed before it had any: a new trial takes its place
+                    self._tell(trial.number, "FAIL", withdrawn=True)
+                elif record.attempts >= _MAX_ATTEMPTS:
+                    self._tell(
+                        trial.number,
+                        "PRUNED",
+                        outcome="failed",
+                        reason=f"{record.attempts} workers ended while they had it",
+                    )
+                elif self._tell(trial.number, "FAIL"):
+                    self._enqueue(trial, record.attempts + 1)
+                    found.append(record)
+            elif trial.state == failed and record.state == "waiting" and not self._follows(trial):
+                # A worker was killed between the two entries.
+                self._enqueue(trial, record.attempts + 1)
+        return found
+
+    def report(self, claim: Claim, step: int, value: float) -> bool:
+        """Record a point of the validation curve. Return whether to prune the trial.
+
+        Args:
+            claim: The trial.
+            step: Training step.
+            value: Value whose better direction is that of the objective.
+        """
+        claim.trial.report(value, step)
+        return bool(claim.trial.should_prune())
+
+    def _as_record(self, trial: Any) -> TrialRecord:
+        attributes, states = trial.user_attrs, self._journal.TrialState
+        number = attributes.get("number", trial.number)
+        match trial.state:
+            case states.COMPLETE:
+                state = "finished" if math.isfinite(trial.value) else "diverged"
+            case states.PRUNED:
+                state = attributes.get("outcome", "pruned")
+            case states.RUNNING:
+                state = "running"
+            case _:
+                state = "withdrawn" if attributes.get("withdrawn") else "waiting"
+        began, ended = trial.datetime_start, trial.datetime_complete
+        seconds = (ended - began).total_seconds() if began and ended else None
+        return TrialRecord(
+            number,
+            state,
+            dict(trial.params) or dict(trial.system_attrs.get("fixed_params", {})),
+            trial.value if state == "finished" else None,
+            RunFolder(self.path / f"trial-{number:03d}"),
+            reason=attributes.get("reason", ""),
+            worker=attributes.get("worker", ""),
+            attempts=attributes.get("attempts", 1),
+            seconds=seconds,
+        )
+
+    def _frozen(self, number: int) -> Any:
+        return self._study.get_trials(deepcopy=False)[number]
+
+    def _follows(self, trial: Any) -> bool:
+        """Return whether another entry resumes an entry."""
+        return any(
+            other.user_attrs.get("resumes") == trial.number
+            for other in self._study.get_trials(deepcopy=False)
+        )
+
+    def _is_surplus(self, entry: int, own: TrialRecord, trials: int) -> bool:
+        """Return True for a trial beyond the number of trials, or one that is claimed already."""
+        entries = self._study.get_trials(deepcopy=False)
+        before = [self._as_record(other) for other in entries[:entry]]
+        resumed = entries[entry].user_attrs.get("resumes")
+        if resumed is not None:
+            return any(
+                other.user_attrs.get("resumes") == resumed and not other.user_attrs.get("withdrawn")
+                for other in entries[:entry]
+            )
+        known = {record.number for record in before if record.state != "withdrawn"}
+        return len(known - {own.number}) >= trials
+
+    def _enqueue(self, trial: Any, attempts: int) -> None:
+        record = self._as_record(trial)
+        if not record.settings:
+            return
+        names = {"number": record.number, "resumes": trial.number, "attempts": attempts}
+        self._study.enqueue_trial(record.settings, user_attrs=names)
+
+    def _tell(self, entry: int, state: str, value: float | None = None, **notes: Any) -> bool:
+        """Set the state of an entry. Return False if another worker has done so before."""
+        # `Study.tell` takes no notes, and they must be there when the state is.
+        storage, trial_id = self._storage, self._frozen(entry)._trial_id
+        try:
+            for key, note in notes.items():
+                storage.set_trial_user_attr(trial_id, key, note)
+            states, values = self._journal.TrialState, None if value is None else [value]
+            return bool(storage.set_trial_state_values(trial_id, getattr(states, state), values))
+        except (RuntimeError, ValueError):  # Optuna's own is a RuntimeError
+            return False
+
+
+def best_of(records: list[TrialRecord], better: Better) -> TrialRecord | None:
+    """Return the finished trial with the best value, the first one of equals."""
+    finished = [record for record in records if record.value is not None]
+    if not finished:
+        return None
+    sign = -1 if better == "higher" else 1
+    return min(finished, key=lambda record: sign * record.value)  # type: ignore[operator]
+
+
+def create_folder(path: Path, settings: SearchSettings) -> None:
+    """Create the folder of a search, or check that it holds the same search.
+
+    Args:
+        path: Folder of the search.
+        settings: Settings of the search.
+
+    Raises:
+        UserError: If the folder holds something else.
+    """
+    file = path / SETTINGS_FILE
+    if not file.is_file():
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path} is a file; choose another --run")
+        if path.is_dir() and any(not each.name.startswith(PART) for each in path.iterdir()):
+            # Another worker may have created it just now.
+            if not file.is_file():
+                raise UserError(f"{path} is not empty and holds no search; choose another --run")
+        else:
+            _create_exclusively(file, settings)
+    differences = list(_differences(read_settings(path), settings))
+    if differences:
+        raise UserError(
+            f"{path} holds another search: {'; '.join(differences)}. Choose another --run"
+        )
+    if not (path / JOURNAL_FILE).exists() and any(path.glob("trial-*")):
+        raise UserError(f"{path / JOURNAL_FILE} is gone; restore it, or choose another --run")
+
+
+def _create_exclusively(file: Path, settings: SearchSettings) -> None:
+    """Write the settings unless another worker has done so. Readers never see half a file."""
+    whole = file.with_name(f"{PART}{uuid.uuid4().hex[:8]}-settings")
+    with writing(whole) as temporary:
+        text = json.dumps(settings.as_data(), indent=2, allow_nan=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+    try:
+        os.link(whole, file)  # fails if the name is taken, on network file systems too
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        whole.rename(file)
+    with contextlib.suppress(OSError):
+        whole.unlink()
+
+
+def _differences(there: Mapping[str, Any], here: SearchSettings) -> list[str]:
+    """Describe in which settings two searches differ."""
+    own, lines = here.as_data(), []
+    for key in ("source", "objective", "better", "prune", "fid", "seed"):
+        if there.get(key) != own[key]:
+            lines.append(f"{key} is {there.get(key)} there and {own[key]} here")
+    for path in dict.fromkeys([*there["vary"], *own["vary"]]):
+        values = [part["vary"].get(path, "not varied") for part in (there, own)]
+        if values[0] != values[1]:
+            lines.append(f"{path} is {values[0]} there and {values[1]} here")
+    first = from_dict(Experiment, there["experiment"])
+    for path in changed_fields(first, here.experiment):
+        if path not in _LABELS:
+            lines.append(
+                f"{path} is {_look_up(first, path)} there and "
+                f"{_look_up(here.experiment, path)} here"
+            )
+    return lines
+
+
+def _look_up(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def import_journal() -> Any:
+    """Return the module that uses Optuna.
+
+    Raises:
+        UserError: If Optuna is not installed.
+    """
+    try:
+        return importlib.import_module("controlvae.lab.cluster.search_journal")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "optuna":
+            raise
+        raise UserError("a search needs Optuna: pip install 'controlvae[search]'") from None
