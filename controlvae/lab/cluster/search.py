@@ -280,6 +280,7 @@ class SearchStudy:
     def _as_record(self, trial: Any) -> TrialRecord:
         attributes, states = trial.user_attrs, self._journal.TrialState
         number = attributes.get("number", trial.number)
+        state: State
         match trial.state:
             case states.COMPLETE:
                 state = "finished" if math.isfinite(trial.value) else "diverged"

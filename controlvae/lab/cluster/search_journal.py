@@ -1,5 +1,6 @@
 """Optuna's journal of a search: a file that several processes append to. Imports Optuna."""
 
+import hashlib
 import json
 import os
 import warnings
@@ -75,8 +76,9 @@ class _SeededSampler(BaseSampler):
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def _sampler(self, trial: FrozenTrial) -> TPESampler:
-        mixed = (self._seed * 1_000_003 + trial.number * 7_919 + 1) % 2**32
+    def _sampler(self, trial: FrozenTrial, setting: str = "") -> TPESampler:
+        words = f"{self._seed} {trial.number} {setting}".encode()
+        mixed = int.from_bytes(hashlib.sha256(words).digest()[:4], "big")
         return TPESampler(seed=mixed, n_startup_trials=_STARTUP_TRIALS, multivariate=True)
 
     def infer_relative_search_space(
@@ -97,11 +99,8 @@ class _SeededSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         # The name is part of the seed: two settings must not move together.
-        named = TPESampler(
-            seed=(trial.number * 7_919 + self._seed + sum(param_name.encode()) * 31) % 2**32,
-            n_startup_trials=_STARTUP_TRIALS,
-        )
-        return named.sample_independent(study, trial, param_name, param_distribution)
+        sampler = self._sampler(trial, param_name)
+        return sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
 def open_journal(path: Path, better: str, seed: int, warm_up: int) -> tuple[Study, JournalStorage]:

@@ -207,12 +207,13 @@ def _explain(group: MetricGroup) -> str:
 
 def _untrained_run(experiment: Experiment, root: Path | None, task: CustomTask | None) -> LoadedRun:
     """Return a run of an experiment that has no folder."""
-    device, network, examples = torch.device("cpu"), None, None
+    device = torch.device("cpu")
+    examples: Any
+    network: Any
     if isinstance(experiment.model, CustomModel) and task is not None:
         examples = task.examples(experiment, device)
-        network: Any = task.make_vae(experiment, device, copies=True)
+        network = task.make_vae(experiment, device, copies=True)
     else:
         examples = load_dataset(experiment.data, root)
         network = build(experiment, examples)
-    shape = tuple(getattr(examples, "shape", ()))
-    return LoadedRun(RunFolder(Path()), experiment, network, examples, 0, device, root, shape=shape)
+    return LoadedRun(RunFolder(Path()), experiment, network, examples, 0, device, root)

@@ -149,7 +149,7 @@ def plot_validation_curves(
         axis.plot(steps, values, color=FAINT_COLOUR if pruned else COLOURS[5], linewidth=0.9)
         if pruned:
             axis.plot(steps[-1:], values[-1:], "x", color=QUIET_COLOUR, markersize=5)
-    if best in curves:
+    if best is not None and best in curves:
         axis.plot(*curves[best], color=COLOURS[1], linewidth=1.8, label=f"trial {best}, the best")
         axis.legend(frameon=False, fontsize=8)
     _limit_to_settled(axis, [values for _, values in curves.values()])
