@@ -261,6 +261,7 @@ class SearchStudy:
                 elif self._tell(trial.number, "FAIL"):
                     self._enqueue(trial, record.attempts + 1)
                     found.append(record)
+                watch.forget(name)
             elif trial.state == failed and record.state == "waiting" and not self._follows(trial):
                 # A worker was killed between the two entries.
                 self._enqueue(trial, record.attempts + 1)

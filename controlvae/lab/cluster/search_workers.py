@@ -110,6 +110,16 @@ class WorkerWatch:
             return False
         return now - since > self._lost_after
 
+    def forget(self, name: str) -> None:
+        """Delete the file of a lost worker.
+
+        Args:
+            name: Name of the worker.
+        """
+        self._seen.pop(name, None)
+        with contextlib.suppress(OSError):
+            (self._folder / name).unlink()
+
 
 def _holds_lock(path: Path) -> bool | None:
     """Return whether a process holds the lock of a file, or None where there are no locks."""

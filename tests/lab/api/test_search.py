@@ -85,7 +85,7 @@ def test_pruned_and_diverged_trials_count_and_are_avoided(tmp_path):
 
 
 def test_a_killed_search_is_resumed_from_its_checkpoint(tmp_path):
-    steps = ["training.steps=900", "training.log_every=10"]
+    steps = ["training.steps=600", "training.log_every=10"]
     words = ["search", "shapes2d-quick", *SETS, *sets(*steps), "--vary", "control.target=6:7"]
     words += ["--trials", "2", "--run", tmp_path / "s", "--device", "cpu", "--prune", "none"]
     words += ["--checkpoint-every", "0.05s"]
@@ -111,7 +111,7 @@ def test_a_killed_search_is_resumed_from_its_checkpoint(tmp_path):
     assert folder.log_file.read_bytes() == plain.folder.log_file.read_bytes()
     rows = list(csv.DictReader((tmp_path / "s" / "search.csv").open()))
     assert [row["state"] for row in rows] == ["finished", "finished"]
-    assert not list((tmp_path / "s" / "workers").glob("*-*")) or len(rows) == 2
+    assert not list((tmp_path / "s" / "workers").iterdir())  # that of the killed one is gone too
 
 
 def test_ctrl_c_and_a_time_limit_leave_the_trial_to_the_next_call(tmp_path):
