@@ -61,7 +61,9 @@ def plot_slices(
     rows = -(-len(settings) // columns)
     size = (2.6 * columns + 0.8, 2.5 * rows)
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flat
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
+    for axis in axes[len(settings) :]:  # places of the grid that are left
+        figure.delaxes(axis)
     for axis, (name, own) in zip(axes, settings.items(), strict=False):
         places, ticks = _places(own)
         axis.scatter(
@@ -73,8 +75,6 @@ def plot_slices(
             axis.set_xticks(range(len(ticks)), ticks, fontsize=8, rotation=30)
         elif name in logarithmic:
             axis.set_xscale("log")
-    for axis in list(axes):  # places of the grid that are left
-        axis.set_visible(False)
     for axis in figure.axes[::columns]:
         axis.set_ylabel(label)
     return figure
@@ -85,14 +85,18 @@ def plot_parallel(
     values: Sequence[float],
     label: str,
     logarithmic: Sequence[str],
+    better: str,
 ) -> Figure:
     """Plot every finished trial as a line through its settings, coloured by the objective.
+
+    The worst quarter has one colour.
 
     Args:
         settings: Values of each setting, by its name.
         values: Values of the objective.
         label: Name and unit of the objective.
         logarithmic: Names of the settings that are drawn in the logarithm.
+        better: Direction of the objective, "higher" or "lower".
     """
     figure = Figure(figsize=(max(4.5, 1.5 * len(settings) + 2.4), 3.2), layout="constrained")
     axis = figure.subplots()
@@ -103,7 +107,9 @@ def plot_parallel(
         for height, text in ends:
             axis.text(place - 0.04, height, text, ha="right", va="center", fontsize=7)
     lines = np.array(scaled)
-    norm = mpl.colors.Normalize(min(values), max(values))
+    # A few hopeless trials must not take all of the colours.
+    low, high = np.quantile(values, [0.25, 1.0] if better == "higher" else [0.0, 0.75])
+    norm = mpl.colors.Normalize(low, high, clip=True)
     colours = mpl.colormaps[_COLOURS]
     for line, value in zip(lines.T, values, strict=True):
         axis.plot(range(len(settings)), line, color=colours(norm(value)), linewidth=1, alpha=0.8)
@@ -113,7 +119,10 @@ def plot_parallel(
     axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
     for place in range(len(settings)):
         axis.axvline(place, color=FAINT_COLOUR, linewidth=0.8)
-    figure.colorbar(mpl.cm.ScalarMappable(norm, colours), ax=axis, label=label)
+    extend = "min" if better == "higher" else "max"
+    figure.colorbar(
+        mpl.cm.ScalarMappable(norm, colours), ax=axis, label=label, extend=extend, aspect=30
+    )
     return figure
 
 

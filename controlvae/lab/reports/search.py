@@ -53,11 +53,16 @@ class SearchView:
         return sorted(finished, key=lambda record: sign * (record.value or 0.0))
 
     @property
+    def examples(self) -> str:
+        """Examples that the objective is measured on, for a sentence."""
+        return "measured on held-out examples, " if self.data["objective"] in CURVES else ""
+
+    @property
     def label(self) -> str:
         """Name and unit of the objective."""
         name = self.data["objective"]
         if name in CURVES:
-            return f"{name} of held-out examples (nats per example)"
+            return f"{name} (nats per example)"
         if name.startswith("function "):
             return str(name)
         metric = find_metric(find_objective(name).paths[0])
@@ -138,7 +143,7 @@ def describe_search(path: Path, source: str, overrides: list[str]) -> list[str]:
         overrides: Settings that were changed in every trial.
     """
     view = read_search(path)
-    lines = [f"{view.label}, {view.better} is better; {_count_states(view.records)}"]
+    lines = [f"{view.label}, {view.examples}{view.better} is better; {_count_states(view.records)}"]
     names, objective = short_names(view.data["vary"]), view.data["objective"]
     rows = [
         [str(r.number), f"{r.value:.5g}", *(format_value(r.settings[name]) for name in names)]
@@ -215,8 +220,12 @@ def _figures(view: SearchView) -> list[FigureView]:
     if len(finished) > 1:
         slices = plots.plot_slices(settings, values, view.label, logarithmic)
         figures.append(embedder.embed(slices, "Objective against each setting; later is darker."))
-        parallel = plots.plot_parallel(settings, values, view.label, logarithmic)
-        figures.append(embedder.embed(parallel, "Every finished trial as a line."))
+        parallel = plots.plot_parallel(settings, values, view.label, logarithmic, view.better)
+        figures.append(
+            embedder.embed(
+                parallel, "Every finished trial as a line. The worst quarter has one colour."
+            )
+        )
     return figures + _curve_figures(view, embedder)
 
 
