@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlvae.errors import Diverged, RunError, UserError, is_out_of_memory
-from controlvae.lab.cluster.search import Claim, SearchSettings, SearchStudy, State
+from controlvae.lab.cluster.search import Claim, LostClaimError, SearchStudy, State
+from controlvae.lab.cluster.search_settings import SearchSettings
 from controlvae.lab.cluster.search_space import describe_values, make_assignments
 from controlvae.lab.config import Experiment, override
 from controlvae.lab.custom.task import remember_task
@@ -179,6 +180,8 @@ def _train(
     except RunError as error:
         if isinstance(error.__cause__, _Prune):
             return TrialOutcome(state="pruned", reason=str(error.__cause__))
+        if isinstance(error.__cause__, LostClaimError):
+            return TrialOutcome()
         raise
     return None if result is None or result.finished else TrialOutcome()
 

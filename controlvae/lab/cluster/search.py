@@ -1,99 +1,26 @@
-"""The study of a search: its settings, its trials, and their claims by workers."""
+"""The study of a search: its trials, and their claims by workers."""
 
-import contextlib
 import importlib
-import json
 import math
-import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from controlvae import __version__
 from controlvae.errors import UserError
+from controlvae.lab.cluster.search_settings import JOURNAL_FILE, Better
 from controlvae.lab.cluster.search_space import Dimension, Value
 from controlvae.lab.cluster.search_workers import WorkerWatch
-from controlvae.lab.config import Experiment, changed_fields, from_dict, to_dict
-from controlvae.lab.io import PART, writing
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
 
-SETTINGS_FILE, JOURNAL_FILE, WORKERS_FOLDER = "search.json", "study.journal", "workers"
-_FORMAT = 1
 _MAX_ATTEMPTS = 3  # lost workers per trial: its settings may be what ends them
-_WARM_UP = 0.25  # share of the steps before a trial may be pruned: the KL is still on its way
-_LABELS = ("name", "about", "paper")  # of an experiment, which do not affect a trial
 
-Better = Literal["higher", "lower"]
 # "waiting" trials have lost their worker, and the next free worker resumes them.
 State = Literal[
     "finished", "pruned", "diverged", "invalid", "failed", "running", "waiting", "withdrawn"
 ]
 ENDED = ("finished", "pruned", "diverged", "invalid", "failed")
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """Settings that all workers of a search share.
-
-    Attributes:
-        source: Name of the preset, or the place of the user's code.
-        experiment: Experiment whose settings are varied.
-        space: Dimensions of the search space by setting.
-        objective: Name of the objective.
-        better: Direction of the objective.
-        prune: Column of the validation curve by which trials are pruned, or "none".
-        fid: Images for FID and KID, if the objective needs them.
-        seed: Seed of the sampler.
-    """
-
-    source: str
-    experiment: Experiment
-    space: dict[str, Dimension]
-    objective: str
-    better: Better
-    prune: str
-    fid: int | None = None
-    seed: int = 0
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the settings as JSON data."""
-        return {
-            "format": _FORMAT,
-            "controlvae": __version__,
-            "source": self.source,
-            "objective": self.objective,
-            "better": self.better,
-            "prune": self.prune,
-            "fid": self.fid,
-            "seed": self.seed,
-            "vary": {path: str(dimension) for path, dimension in self.space.items()},
-            "experiment": to_dict(self.experiment),
-        }
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Return the content of a search's settings file.
-
-    Args:
-        path: Folder of the search.
-
-    Raises:
-        UserError: If there is none, or it is corrupt or of a later version.
-    """
-    file = path / SETTINGS_FILE
-    if not file.is_file():
-        raise UserError(f"{path} holds no search; start one with: controlvae search")
-    try:
-        data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if data["format"] > _FORMAT:
-            raise UserError(f"{file} is of a later controlvae; pip install --upgrade controlvae")
-        data["vary"], data["experiment"], data["objective"], data["better"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is corrupt ({error!r}); choose another --run") from None
-    return data
 
 
 @dataclass(frozen=True)
@@ -121,6 +48,10 @@ class TrialRecord:
     worker: str = ""
     attempts: int = 1
     seconds: float | None = None
+
+
+class LostClaimError(Exception):
+    """Trial that another worker has taken over, because this one was silent for too long."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +88,7 @@ class SearchStudy:
     ) -> None:
         self._journal = import_journal()
         self.path, self.better = path, better
-        warm_up = math.ceil(_WARM_UP * steps)
-        opened = self._journal.open_journal(path / JOURNAL_FILE, better, seed, warm_up)
+        opened = self._journal.open_journal(path / JOURNAL_FILE, better, seed, steps)
         self._study, self._storage = opened
         self._distributions = self._journal.make_distributions(dict(space or {}))
 
@@ -274,8 +204,14 @@ class SearchStudy:
             claim: The trial.
             step: Training step.
             value: Value whose better direction is that of the objective.
+
+        Raises:
+            LostClaimError: If another worker has taken the trial over.
         """
-        claim.trial.report(value, step)
+        try:
+            claim.trial.report(value, step)
+        except RuntimeError as error:  # the trial has ended for Optuna
+            raise LostClaimError from error
         return bool(claim.trial.should_prune())
 
     def _as_record(self, trial: Any) -> TrialRecord:
@@ -355,77 +291,6 @@ def best_of(records: list[TrialRecord], better: Better) -> TrialRecord | None:
         return None
     sign = -1 if better == "higher" else 1
     return min(finished, key=lambda record: sign * record.value)  # type: ignore[operator]
-
-
-def create_folder(path: Path, settings: SearchSettings) -> None:
-    """Create the folder of a search, or check that it holds the same search.
-
-    Args:
-        path: Folder of the search.
-        settings: Settings of the search.
-
-    Raises:
-        UserError: If the folder holds something else.
-    """
-    file = path / SETTINGS_FILE
-    if not file.is_file():
-        if path.exists() and not path.is_dir():
-            raise UserError(f"{path} is a file; choose another --run")
-        if path.is_dir() and any(not each.name.startswith(PART) for each in path.iterdir()):
-            # Another worker may have created it just now.
-            if not file.is_file():
-                raise UserError(f"{path} is not empty and holds no search; choose another --run")
-        else:
-            _create_exclusively(file, settings)
-    differences = list(_differences(read_settings(path), settings))
-    if differences:
-        raise UserError(
-            f"{path} holds another search: {'; '.join(differences)}. Choose another --run"
-        )
-    if not (path / JOURNAL_FILE).exists() and any(path.glob("trial-*")):
-        raise UserError(f"{path / JOURNAL_FILE} is gone; restore it, or choose another --run")
-
-
-def _create_exclusively(file: Path, settings: SearchSettings) -> None:
-    """Write the settings unless another worker has done so. Readers never see half a file."""
-    whole = file.with_name(f"{PART}{uuid.uuid4().hex[:8]}-settings")
-    with writing(whole) as temporary:
-        text = json.dumps(settings.as_data(), indent=2, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
-    try:
-        os.link(whole, file)  # fails if the name is taken, on network file systems too
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        whole.rename(file)
-    with contextlib.suppress(OSError):
-        whole.unlink()
-
-
-def _differences(there: Mapping[str, Any], here: SearchSettings) -> list[str]:
-    """Describe in which settings two searches differ."""
-    own, lines = here.as_data(), []
-    for key in ("source", "objective", "better", "prune", "fid", "seed"):
-        if there.get(key) != own[key]:
-            lines.append(f"{key} is {there.get(key)} there and {own[key]} here")
-    for path in dict.fromkeys([*there["vary"], *own["vary"]]):
-        values = [part["vary"].get(path, "not varied") for part in (there, own)]
-        if values[0] != values[1]:
-            lines.append(f"{path} is {values[0]} there and {values[1]} here")
-    first = from_dict(Experiment, there["experiment"])
-    for path in changed_fields(first, here.experiment):
-        if path not in _LABELS:
-            lines.append(
-                f"{path} is {_look_up(first, path)} there and "
-                f"{_look_up(here.experiment, path)} here"
-            )
-    return lines
-
-
-def _look_up(value: Any, path: str) -> Any:
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 def import_journal() -> Any:

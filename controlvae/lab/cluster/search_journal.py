@@ -15,6 +15,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.pruners import BasePruner, PercentilePruner
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -25,6 +26,7 @@ from controlvae.errors import UserError
 from controlvae.lab.cluster.search_space import Choice, Dimension
 
 _STUDY = "search"
+_KEPT_PERCENT = 200 / 3
 _STARTUP_TRIALS = 10  # random ones, before the sampler has enough to go by; Optuna's own number
 _MIN_TOP_TRIALS = 5  # for PED-ANOVA, as its authors advise
 
@@ -103,14 +105,14 @@ class _SeededSampler(BaseSampler):
         return sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
-def open_journal(path: Path, better: str, seed: int, warm_up: int) -> tuple[Study, JournalStorage]:
+def open_journal(path: Path, better: str, seed: int, steps: int) -> tuple[Study, JournalStorage]:
     """Open the study in a journal file and its storage. Create the file if it is missing.
 
     Args:
         path: The file.
         better: Direction of the objective, "higher" or "lower".
         seed: Seed of the sampler.
-        warm_up: Steps of a trial before it may be pruned.
+        steps: Steps of a trial.
 
     Raises:
         UserError: If the file is not readable as a journal.
@@ -126,7 +128,7 @@ def open_journal(path: Path, better: str, seed: int, warm_up: int) -> tuple[Stud
                 direction="maximize" if better == "higher" else "minimize",
                 load_if_exists=True,
                 sampler=_SeededSampler(seed),
-                pruner=optuna.pruners.MedianPruner(n_warmup_steps=warm_up),
+                pruner=_make_pruner(steps),
             )
             return study, storage
     except OSError as error:
@@ -136,6 +138,18 @@ def open_journal(path: Path, better: str, seed: int, warm_up: int) -> tuple[Stud
             f"{path} is corrupt{_name_corrupt_line(path)}; restore the file, or choose another "
             "--run. The runs next to it are intact"
         ) from None
+
+
+def _make_pruner(steps: int) -> BasePruner:
+    """Return a pruner that stops trials in the worst third of all that came as far.
+
+    It looks four times, from a third of the steps on: before that the KL is on its way to its
+    target. The median at every validation, which is Optuna's default, stopped 14 of 20 trials.
+    """
+    sixth = max(1, steps // 6)
+    return PercentilePruner(
+        _KEPT_PERCENT, n_startup_trials=5, n_warmup_steps=2 * sixth, interval_steps=sixth
+    )
 
 
 def _name_corrupt_line(path: Path) -> str:

@@ -156,7 +156,7 @@ def check_measurable(
     root: Path | None,
     task: CustomTask | None = None,
 ) -> None:
-    """Raise UserError if data and model of an experiment cannot give an objective.
+    """Raise UserError if data and model of an experiment are missing or cannot give an objective.
 
     An untrained model is built, and the groups of metrics are asked whether they apply to it.
 
@@ -166,15 +166,16 @@ def check_measurable(
         root: Data folder that is searched first.
         task: User-supplied model and data.
     """
-    if objective.is_curve:
-        if task is not None and task.validation is None and isinstance(task.data.data, StreamData):
-            raise UserError(
-                f"--objective {objective.name} needs validation examples, and a stream cannot be "
-                "split; pass validation=DATA to lab.define"
-            )
-        return
+    lacks_split = (
+        task is not None and task.validation is None and isinstance(task.data.data, StreamData)
+    )
+    if lacks_split and experiment.training.validate_every > 0:
+        raise UserError(
+            f"--objective {objective.name} or --prune needs validation examples, and a stream "
+            "cannot be split; pass validation=DATA to lab.define"
+        )
     run = _untrained_run(experiment, root, task)
-    if objective.function is not None:
+    if not objective.paths:
         return
     evaluation = Evaluation(run, run, 2, 0, 0)
     groups = [group for path in objective.paths for group in _GROUPS if _holds(group, path)]

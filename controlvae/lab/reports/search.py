@@ -7,7 +7,8 @@ from typing import Any
 
 from controlvae import __version__
 from controlvae.errors import UserError, shell_command
-from controlvae.lab.cluster import search as cluster
+from controlvae.lab.cluster.search import SearchStudy, TrialRecord
+from controlvae.lab.cluster.search_settings import JOURNAL_FILE, Better, read_settings
 from controlvae.lab.cluster.search_space import (
     describe_values,
     format_value,
@@ -36,17 +37,17 @@ class SearchView:
 
     path: Path
     data: dict[str, Any]  # search.json
-    records: list[cluster.TrialRecord]
+    records: list[TrialRecord]
     importances: dict[str, float]
 
     @property
-    def better(self) -> cluster.Better:
+    def better(self) -> Better:
         """Direction of the objective."""
-        better: cluster.Better = self.data["better"]
+        better: Better = self.data["better"]
         return better
 
     @property
-    def ranked(self) -> list[cluster.TrialRecord]:
+    def ranked(self) -> list[TrialRecord]:
         """Finished trials, best first."""
         finished = [record for record in self.records if record.value is not None]
         sign = -1 if self.better == "higher" else 1
@@ -78,10 +79,10 @@ def read_search(path: Path) -> SearchView:
     Raises:
         UserError: If it holds no search, or one that cannot be read.
     """
-    data = cluster.read_settings(path)
-    if not (path / cluster.JOURNAL_FILE).is_file():
-        raise UserError(f"{path / cluster.JOURNAL_FILE} is missing")
-    study = cluster.SearchStudy(path, data["better"])
+    data = read_settings(path)
+    if not (path / JOURNAL_FILE).is_file():
+        raise UserError(f"{path / JOURNAL_FILE} is missing")
+    study = SearchStudy(path, data["better"])
     return SearchView(path, data, study.records(), study.importances())
 
 
@@ -173,19 +174,19 @@ def _headline(view: SearchView) -> str:
     )
 
 
-def _count_states(records: list[cluster.TrialRecord]) -> str:
+def _count_states(records: list[TrialRecord]) -> str:
     states = [record.state for record in records]
     counts = (f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
     return f"{len(records)} trials: {', '.join(counts)}" if records else "no trial"
 
 
-def _trial_table(view: SearchView, records: list[cluster.TrialRecord], title: str) -> TableView:
+def _trial_table(view: SearchView, records: list[TrialRecord], title: str) -> TableView:
     names = short_names(view.data["vary"])
     heads = ["trial", "state", view.data["objective"], *names.values(), "KL", "steps"]
     return TableView(title, heads, [_trial_row(record, list(names)) for record in records])
 
 
-def _trial_row(record: cluster.TrialRecord, names: list[str]) -> list[str]:
+def _trial_row(record: TrialRecord, names: list[str]) -> list[str]:
     last = record.run.last_record() or {}
     return [
         str(record.number),
