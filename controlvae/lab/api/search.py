@@ -16,7 +16,8 @@ from controlvae.lab.api.search_processes import (
     worker_command,
 )
 from controlvae.lab.api.search_worker import work_on_trials
-from controlvae.lab.cluster.search import SearchStudy, TrialRecord, best_of, import_journal
+from controlvae.lab.cluster.search import SearchStudy, import_journal
+from controlvae.lab.cluster.search_records import TrialRecord, best_of
 from controlvae.lab.cluster.search_settings import Better, SearchSettings, create_folder
 from controlvae.lab.cluster.search_space import SpaceSource, parse_space
 from controlvae.lab.config import Experiment

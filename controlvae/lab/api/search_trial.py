@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlvae.errors import Diverged, RunError, UserError, is_out_of_memory
-from controlvae.lab.cluster.search import Claim, LostClaimError, SearchStudy, State
+from controlvae.lab.cluster.search import Claim, LostClaimError, SearchStudy
+from controlvae.lab.cluster.search_records import State
 from controlvae.lab.cluster.search_settings import SearchSettings
 from controlvae.lab.cluster.search_space import describe_values, make_assignments
 from controlvae.lab.config import Experiment, override

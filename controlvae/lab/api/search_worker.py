@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from controlvae.errors import Interrupted, UserError
 from controlvae.lab.api.search_trial import TrialDisplay, TrialOutcome, run_trial
-from controlvae.lab.cluster.search import ENDED, Claim, SearchStudy
+from controlvae.lab.cluster.search import Claim, SearchStudy
+from controlvae.lab.cluster.search_records import ENDED
 from controlvae.lab.cluster.search_settings import WORKERS_FOLDER, SearchSettings
 from controlvae.lab.cluster.search_space import describe_values
 from controlvae.lab.cluster.search_workers import Worker, WorkerWatch

@@ -5,9 +5,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from controlvae.errors import UserError
+from controlvae.lab.cluster.search_records import State, TrialRecord, best_of
 from controlvae.lab.cluster.search_settings import JOURNAL_FILE, Better
 from controlvae.lab.cluster.search_space import Dimension, Value
 from controlvae.lab.cluster.search_workers import WorkerWatch
@@ -15,39 +16,6 @@ from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
 
 _MAX_ATTEMPTS = 3  # lost workers per trial: its settings may be what ends them
-
-# "waiting" trials have lost their worker, and the next free worker resumes them.
-State = Literal[
-    "finished", "pruned", "diverged", "invalid", "failed", "running", "waiting", "withdrawn"
-]
-ENDED = ("finished", "pruned", "diverged", "invalid", "failed")
-
-
-@dataclass(frozen=True)
-class TrialRecord:
-    """One trial of a search.
-
-    Attributes:
-        number: Number of the trial, which names its run folder.
-        state: How far it is, or how it ended.
-        settings: Values of the varied settings.
-        value: Value of the objective, or None.
-        run: Run folder.
-        reason: Why the trial ended without a value.
-        worker: Worker that has it.
-        attempts: Workers that have had it. Stops by the user do not count.
-        seconds: Time from the last claim to the end, or None.
-    """
-
-    number: int
-    state: State
-    settings: dict[str, Value]
-    value: float | None
-    run: RunFolder
-    reason: str = ""
-    worker: str = ""
-    attempts: int = 1
-    seconds: float | None = None
 
 
 class LostClaimError(Exception):
@@ -95,8 +63,7 @@ class SearchStudy:
     def records(self) -> list[TrialRecord]:
         """Return all trials, by number. A resumed trial keeps its first number."""
         latest: dict[str, TrialRecord] = {}
-        for trial in self._study.get_trials(deepcopy=False):
-            record = self._as_record(trial)
+        for _, record in self._entries():
             if record.state != "withdrawn":
                 latest[record.run.path.name] = record
         return sorted(latest.values(), key=lambda record: record.number)
@@ -122,7 +89,7 @@ class SearchStudy:
             return None
         trial = self._study.ask(self._distributions)
         trial.set_user_attr("worker", worker)
-        own = self._as_record(self._frozen(trial.number))
+        own = self._entries()[trial.number][1]
         if self._is_surplus(trial.number, own, trials):
             # Another worker was faster between the count and the claim.
             self._tell(trial.number, "FAIL", withdrawn=True)
@@ -146,7 +113,7 @@ class SearchStudy:
     def release(self, claim: Claim) -> None:
         """Give a trial back, so that the next free worker resumes its run."""
         if self._tell(claim.trial.number, "FAIL"):
-            self._enqueue(self._frozen(claim.trial.number), claim.attempts)
+            self._enqueue(claim.trial.number, claim.attempts)
 
     def release_all(self, worker: str) -> None:
         """Give back every trial that a worker has.
@@ -154,12 +121,11 @@ class SearchStudy:
         Args:
             worker: Name of the worker.
         """
-        for trial in self._study.get_trials(deepcopy=False):
-            record = self._as_record(trial)
+        for trial, record in self._entries():
             if record.state != "running" or record.worker != worker:
                 continue
             if self._tell(trial.number, "FAIL", withdrawn=not record.settings):
-                self._enqueue(trial, record.attempts)
+                self._enqueue(trial.number, record.attempts)
 
     def requeue_lost(self, watch: WorkerWatch, worker: str) -> list[TrialRecord]:
         """Let trials wait whose workers are gone, and return them.
@@ -173,8 +139,7 @@ class SearchStudy:
         """
         running, failed = self._journal.TrialState.RUNNING, self._journal.TrialState.FAIL
         found = []
-        for trial in self._study.get_trials(deepcopy=False):
-            record = self._as_record(trial)
+        for trial, record in self._entries():
             if trial.state == running:
                 name = record.worker or f"trial {trial.number}"
                 if record.worker == worker or not watch.is_lost(name) or in_training(record.run):
@@ -189,12 +154,16 @@ class SearchStudy:
                         reason=f"{record.attempts} workers ended while they had it",
                     )
                 elif self._tell(trial.number, "FAIL"):
-                    self._enqueue(trial, record.attempts + 1)
+                    self._enqueue(trial.number, record.attempts + 1)
                     found.append(record)
                 watch.forget(name)
-            elif trial.state == failed and record.state == "waiting" and not self._follows(trial):
+            elif (
+                trial.state == failed
+                and record.state == "waiting"
+                and not self._is_resumed(trial.number)
+            ):
                 # A worker was killed between the two entries.
-                self._enqueue(trial, record.attempts + 1)
+                self._enqueue(trial.number, record.attempts + 1)
         return found
 
     def report(self, claim: Claim, step: int, value: float) -> bool:
@@ -214,9 +183,17 @@ class SearchStudy:
             raise LostClaimError from error
         return bool(claim.trial.should_prune())
 
-    def _as_record(self, trial: Any) -> TrialRecord:
+    def _entries(self) -> list[tuple[Any, TrialRecord]]:
+        """Return all entries of the journal with their records. A resumed trial has several."""
+        entries, count = [], 0
+        for trial in self._study.get_trials(deepcopy=False):
+            number = trial.user_attrs.get("number", count)
+            count += "number" not in trial.user_attrs
+            entries.append((trial, self._as_record(trial, number)))
+        return entries
+
+    def _as_record(self, trial: Any, number: int) -> TrialRecord:
         attributes, states = trial.user_attrs, self._journal.TrialState
-        number = attributes.get("number", trial.number)
         state: State
         match trial.state:
             case states.COMPLETE:
@@ -241,40 +218,35 @@ class SearchStudy:
             seconds=seconds,
         )
 
-    def _frozen(self, number: int) -> Any:
-        return self._study.get_trials(deepcopy=False)[number]
-
-    def _follows(self, trial: Any) -> bool:
+    def _is_resumed(self, entry: int) -> bool:
         """Return whether another entry resumes an entry."""
-        return any(
-            other.user_attrs.get("resumes") == trial.number
-            for other in self._study.get_trials(deepcopy=False)
-        )
+        entries = self._study.get_trials(deepcopy=False)
+        return any(other.user_attrs.get("resumes") == entry for other in entries)
 
     def _is_surplus(self, entry: int, own: TrialRecord, trials: int) -> bool:
         """Return True for a trial beyond the number of trials, or one that is claimed already."""
-        entries = self._study.get_trials(deepcopy=False)
-        before = [self._as_record(other) for other in entries[:entry]]
-        resumed = entries[entry].user_attrs.get("resumes")
+        entries = self._entries()
+        before, resumed = entries[:entry], entries[entry][0].user_attrs.get("resumes")
         if resumed is not None:
             return any(
-                other.user_attrs.get("resumes") == resumed and not other.user_attrs.get("withdrawn")
-                for other in entries[:entry]
+                other.user_attrs.get("resumes") == resumed and record.state != "withdrawn"
+                for other, record in before
             )
-        known = {record.number for record in before if record.state != "withdrawn"}
+        known = {record.number for _, record in before if record.state != "withdrawn"}
         return len(known - {own.number}) >= trials
 
-    def _enqueue(self, trial: Any, attempts: int) -> None:
-        record = self._as_record(trial)
+    def _enqueue(self, entry: int, attempts: int) -> None:
+        record = self._entries()[entry][1]
         if not record.settings:
             return
-        names = {"number": record.number, "resumes": trial.number, "attempts": attempts}
+        names = {"number": record.number, "resumes": entry, "attempts": attempts}
         self._study.enqueue_trial(record.settings, user_attrs=names)
 
     def _tell(self, entry: int, state: str, value: float | None = None, **notes: Any) -> bool:
         """Set the state of an entry. Return False if another worker has done so before."""
         # `Study.tell` takes no notes, and they must be there when the state is.
-        storage, trial_id = self._storage, self._frozen(entry)._trial_id
+        storage, entries = self._storage, self._study.get_trials(deepcopy=False)
+        trial_id = entries[entry]._trial_id
         try:
             for key, note in notes.items():
                 storage.set_trial_user_attr(trial_id, key, note)
@@ -282,15 +254,6 @@ class SearchStudy:
             return bool(storage.set_trial_state_values(trial_id, getattr(states, state), values))
         except (RuntimeError, ValueError):  # Optuna's own is a RuntimeError
             return False
-
-
-def best_of(records: list[TrialRecord], better: Better) -> TrialRecord | None:
-    """Return the finished trial with the best value, the first one of equals."""
-    finished = [record for record in records if record.value is not None]
-    if not finished:
-        return None
-    sign = -1 if better == "higher" else 1
-    return min(finished, key=lambda record: sign * record.value)  # type: ignore[operator]
 
 
 def import_journal() -> Any:

@@ -72,26 +72,29 @@ def _end_of_last_line(file: Any) -> int:
 class _SeededSampler(BaseSampler):
     """Tree-structured Parzen estimator whose noise is a function of the seed and the trial.
 
-    Several workers never draw the same numbers, and a search that is resumed draws as before.
+    Several workers never draw the same numbers. Trials are counted without those that resume
+    another, so a search that was stopped proposes the same as one that was not.
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def _sampler(self, trial: FrozenTrial, setting: str = "") -> TPESampler:
-        words = f"{self._seed} {trial.number} {setting}".encode()
+    def _sampler(self, study: Study, trial: FrozenTrial, setting: str = "") -> TPESampler:
+        before = study.get_trials(deepcopy=False)[: trial.number]
+        place = sum("resumes" not in other.user_attrs for other in before)
+        words = f"{self._seed} {place} {setting}".encode()
         mixed = int.from_bytes(hashlib.sha256(words).digest()[:4], "big")
         return TPESampler(seed=mixed, n_startup_trials=_STARTUP_TRIALS, multivariate=True)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        return self._sampler(trial).infer_relative_search_space(study, trial)
+        return self._sampler(study, trial).infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self._sampler(trial).sample_relative(study, trial, search_space)
+        return self._sampler(study, trial).sample_relative(study, trial, search_space)
 
     def sample_independent(
         self,
@@ -101,7 +104,7 @@ class _SeededSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         # The name is part of the seed: two settings must not move together.
-        sampler = self._sampler(trial, param_name)
+        sampler = self._sampler(study, trial, param_name)
         return sampler.sample_independent(study, trial, param_name, param_distribution)
 
 

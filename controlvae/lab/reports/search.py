@@ -7,7 +7,8 @@ from typing import Any
 
 from controlvae import __version__
 from controlvae.errors import UserError, shell_command
-from controlvae.lab.cluster.search import SearchStudy, TrialRecord
+from controlvae.lab.cluster.search import SearchStudy
+from controlvae.lab.cluster.search_records import TrialRecord
 from controlvae.lab.cluster.search_settings import JOURNAL_FILE, Better, read_settings
 from controlvae.lab.cluster.search_space import (
     describe_values,

@@ -76,9 +76,13 @@ def test_proposals_depend_on_the_seed_and_the_trial_alone(tmp_path):
         for _ in range(15):  # beyond the random start
             study = study_in(tmp_path / name, seed)  # opened again, as after a stop
             claim = study.claim(15, "w")
+            if name == "b":  # stopped and resumed
+                study.release(claim)
+                claim = study_in(tmp_path / name, seed).claim(15, "w")
             study.finish(claim, -abs(claim.settings["control.target"] - 11))
             found.append(claim.settings)
         draws.append(found)
+        assert [r.number for r in study.records()] == list(range(15))
     assert draws[0] == draws[1]
     assert draws[0][0] != draws[2][0]
     targets = [draw["control.target"] for draw in draws[0]]
@@ -116,7 +120,7 @@ def test_a_worker_killed_between_two_entries_loses_no_trial(folder):
     study._tell(claim.trial.number, "FAIL")  # and no entry follows
     observers = [study_in(folder), study_in(folder)]
     for observer in observers:
-        observer._enqueue(observer._frozen(claim.trial.number), 2)  # both saw the gap
+        observer._enqueue(claim.trial.number, 2)  # both saw the gap
     claims = [observer.claim(2, "me") for observer in observers]
     claims += [study.claim(2, "me") for _ in range(3)]
     numbers = [each.number for each in claims if each is not None]
