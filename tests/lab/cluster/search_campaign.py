@@ -20,6 +20,7 @@ from pathlib import Path
 
 from controlvae import lab
 from controlvae.lab.cluster.search import SearchStudy
+from controlvae.lab.cluster.search_settings import JOURNAL_FILE
 from controlvae.lab.runs.folder import look_up
 
 SETTINGS = {
@@ -45,6 +46,8 @@ def start_worker(path: Path, trials: int, number: int) -> subprocess.Popen[bytes
 
 def may_be_killed(path: Path, process: subprocess.Popen[bytes]) -> bool:
     """Return whether the trial of a worker can lose one more."""
+    if not (path / "search" / JOURNAL_FILE).exists():
+        return True
     records = SearchStudy(path / "search", "higher").records()
     own = [r for r in records if f"-{process.pid}-" in r.worker and r.state == "running"]
     return all(record.attempts < 3 for record in own)
