@@ -19,6 +19,7 @@ from controlvae.lab.config.experiment import Training
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.batches import cast_batch, map_tensors, select_input
 from controlvae.lab.custom.checks import check_module, keep_buffers
+from controlvae.lab.custom.compilation import LossFunction, saves_time
 from controlvae.lab.custom.examples import UserExamples, indexed_part, pixel_range
 from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.feeds import make_feed
@@ -63,6 +64,7 @@ class CustomTask:
         factors: Ground-truth factors, (count, factors), or None.
         location: File and name of the user's code, for `controlvae resume --trust-code`.
         capture: Capture steps as CUDA graphs on a GPU.
+        compile: Compile the model's loss terms. None does if it saves time.
         first_seed: Seed that keeps the weights a module was passed with. Other seeds initialise
             them again.
         in_place: Train a module itself, if it is the only one, instead of a copy.
@@ -78,6 +80,7 @@ class CustomTask:
     factors: Any = None
     location: str = ""
     capture: bool = True
+    compile: bool | None = None
     first_seed: int = 1
     in_place: bool = False
     _reinitialised: set[str] = field(default_factory=set)
@@ -268,6 +271,9 @@ class CustomTask:
         """
         copies = len(experiments) > 1 or not self.in_place
         data = self.data.data.to(device)
+        compiles = self.compile
+        if compiles is None:
+            compiles = saves_time(experiments, device)
         trainers = []
         for experiment in experiments:
             initialise = experiment.training.seed != self.first_seed
@@ -282,7 +288,10 @@ class CustomTask:
             if uses_channels_last(vae.module, device):  # before the optimiser copies the layout
                 vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             optimiser = self._make_optimiser(experiment, vae.module, device)
-            trainers.append(CustomTrainer(experiment, vae, feed, optimiser, in_python))
+            loss_function = LossFunction(vae, compiles, note)
+            trainers.append(
+                CustomTrainer(experiment, vae, feed, optimiser, in_python, loss_function)
+            )
         if self._reinitialised:
             names = ", ".join(sorted(self._reinitialised)[:3])
             note(

@@ -9,6 +9,7 @@ from controlvae.controller import Controller
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.batches import cast_batch, map_tensors
+from controlvae.lab.custom.compilation import LossFunction
 from controlvae.lab.custom.feeds import ArrayFeed, Feed, StreamFeed
 from controlvae.lab.custom.noise import Noise, StepSeeds
 from controlvae.lab.custom.optimiser import TorchOptimiser
@@ -28,6 +29,7 @@ class CustomTrainer:
         feed: Batches of the run.
         optimiser: Optimiser of the model.
         python_randomness: Seed Python's and NumPy's generators for each step too.
+        loss_function: Computes the loss terms. The default is the model's own, uncompiled.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class CustomTrainer:
         feed: Feed,
         optimiser: NetworkOptimiser | TorchOptimiser,
         python_randomness: bool = False,
+        loss_function: LossFunction | None = None,
     ) -> None:
         self.experiment, self.vae, self.feed, self.optimiser = experiment, vae, feed, optimiser
+        self.loss_function = loss_function or LossFunction(vae)
         self.device = next(vae.module.parameters()).device
         self.control = Controller(
             experiment.control,
@@ -92,7 +96,7 @@ class CustomTrainer:
         Returns:
             The step's row of measurements, (columns,).
         """
-        losses = self.vae.losses(batch, noise)
+        losses = self.loss_function(batch, noise)
         divergence = Divergence(losses.kl, losses.kl_per_latent)
         terms = self.experiment.objective.terms(ObjectiveInputs(divergence))
         by_reconstruction = self.experiment.control.controls_reconstruction
