@@ -2,10 +2,11 @@
 
     python tests/lab/cluster/search_campaign.py --trials 12 --workers 2 --kills 12
 
-Workers are processes of `controlvae search` on one folder. One of them is killed with SIGKILL at a
-random moment and another is started in its place. At the end every trial has to have a value, its
-log has to equal that of an unbroken run byte for byte, and no step may have been trained by two
-processes at once. A trial that has lost two workers is spared, since the third loss ends it.
+Workers are processes of `controlvae search` on one folder. One that has a trial is killed with
+SIGKILL at a random moment, in training or evaluation, and another is started in its place. At the
+end every trial has to have a value, its log has to equal that of an unbroken run byte for byte, and
+no step may have been trained by two processes at once. A trial that has lost two workers is spared,
+since the third loss ends it.
 """
 
 import argparse
@@ -45,12 +46,12 @@ def start_worker(path: Path, trials: int, number: int) -> subprocess.Popen[bytes
 
 
 def may_be_killed(path: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the trial of a worker can lose one more."""
+    """Return whether a worker has a trial, and the trial can lose one more."""
     if not (path / "search" / JOURNAL_FILE).exists():
-        return True
+        return False
     records = SearchStudy(path / "search", "higher").records()
     own = [r for r in records if f"-{process.pid}-" in r.worker and r.state == "running"]
-    return all(record.attempts < 3 for record in own)
+    return bool(own) and all(record.attempts < 3 for record in own)
 
 
 def run_campaign(path: Path, trials: int, workers: int, kills: int, seed: int) -> int:
@@ -59,7 +60,7 @@ def run_campaign(path: Path, trials: int, workers: int, kills: int, seed: int) -
     processes = [start_worker(path, trials, n) for n in range(workers)]
     try:
         while any(process.poll() is None for process in processes):
-            time.sleep(chance.uniform(6.0, 14.0))
+            time.sleep(chance.uniform(1.0, 6.0))
             running = [n for n, process in enumerate(processes) if process.poll() is None]
             if not running or done >= kills:
                 continue
