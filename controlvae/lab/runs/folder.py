@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -71,6 +72,11 @@ class RunFolder:
     def lock_file(self) -> Path:
         """File that the training process locks."""
         return self.path / "lock"
+
+    @property
+    def claims(self) -> Path:
+        """Claims of the processes that train the run, for machines that share the folder."""
+        return self.path / "claims"
 
     @property
     def request_file(self) -> Path:
@@ -138,6 +144,7 @@ class RunFolder:
         with contextlib.suppress(OSError):
             for file in files:  # experiment.json last: it is a run as long as it has one
                 file.unlink(missing_ok=True)
+            shutil.rmtree(self.claims, ignore_errors=True)
             for folder in (self.path, self.path.parent):
                 folder.rmdir()
 

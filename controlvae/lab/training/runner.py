@@ -29,7 +29,12 @@ from controlvae.lab.training.loop import Run, divergence_message, train_runs
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.run_threads import parse_threads, training_threads
-from controlvae.lab.training.stopping import Callbacks, catch_stop_signals, end_workers
+from controlvae.lab.training.stopping import (
+    Callbacks,
+    StopRequest,
+    catch_stop_signals,
+    end_workers,
+)
 from controlvae.lab.training.summary import describe_custom_setup, describe_end, describe_setup
 from controlvae.lab.training.trackers import (
     LoggerSpec,
@@ -56,6 +61,7 @@ class RunOptions:
     trust_code: bool = False  # import the code that a run folder names
     callbacks: tuple[Callable[[Any], None], ...] = ()  # receive `Progress` updates
     threads: int | None = None  # of a CPU; None chooses them
+    stop: StopRequest | None = None  # instead of Ctrl-C and SIGTERM
 
     @classmethod
     def parse(
@@ -160,7 +166,9 @@ def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
             raise UserError(
                 f"cannot create the run folder {folder.path}: {error.strerror}"
             ) from None
-    runs = [Run.open(folder, setup.fingerprint) for folder in plan.folders]
+    runs = _open_all(plan.folders)
+    for run in runs:
+        run.data = setup.fingerprint
     for run, experiment in zip(runs, plan.experiments, strict=True):
         if run.experiment != experiment:
             raise UserError(
@@ -198,10 +206,12 @@ def resume_runs(
         report = shell_command("report", parent, *options.data_root_arguments)
         options.display.status(f"every run in {parent} has ended. See them with: {report}")
         return None
-    runs = [Run.open(folder) for folder in folders]  # locks them
+    runs = _open_all(folders)
     try:
         setup = _prepare([run.experiment for run in runs], options, folders)
     except BaseException:
+        for run in runs:
+            run.logger.close()
         for folder in folders if withdraw else ():
             if not folder.events():
                 folder.withdraw()
@@ -228,6 +238,19 @@ def resume_step(folder: RunFolder) -> int | None:
         return step
     finished = folder.events()[-1]["event"] == "finished"
     return step if finished and 0 < step < folder.experiment().training.steps else None
+
+
+def _open_all(folders: Sequence[RunFolder]) -> list[Run]:
+    """Lock all of these run folders, or none."""
+    runs: list[Run] = []
+    try:
+        for folder in folders:
+            runs.append(Run.open(folder))
+    except BaseException:
+        for run in runs:
+            run.logger.close()
+        raise
+    return runs
 
 
 def _prepare(
@@ -294,7 +317,8 @@ def _train(
         with session:
             display.status(f"{parent} is finished: step {session.steps:,}. See it with: {report}")
         return result
-    with session, catch_stop_signals(display) as stop:
+    caught = options.stop.during_training() if options.stop else catch_stop_signals(display)
+    with session, caught as stop:
         for line in setup.description:
             display.note(line)
         name, text = setup.metadata

@@ -49,6 +49,28 @@ class Callbacks:
         return self.failure is not None or self.stop.is_set()
 
 
+class StopRequest:
+    """Request to save and stop that comes from outside, such as from a batch system.
+
+    Attributes:
+        event: Set it to stop a training. Training saves after the current step.
+        is_training: True while training looks at the event. Anything else may be stopped at once.
+    """
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.is_training = False
+
+    @contextmanager
+    def during_training(self) -> Iterator[threading.Event]:
+        """Yield the event, and note that training looks at it."""
+        self.is_training = True
+        try:
+            yield self.event
+        finally:
+            self.is_training = False
+
+
 @contextmanager
 def end_workers(engine: Engine) -> Iterator[None]:
     """End the worker processes that read data, whatever ends training.
