@@ -1,0 +1,1 @@
+"""Many runs on one machine or on a cluster: plans, jobs, their state, and cancelling them."""
