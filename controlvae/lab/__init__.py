@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.sweep import sweep
     from controlvae.lab.api.target import measure_preset_target as measure_target
     from controlvae.lab.api.train import branch, resume, set_target, train
+    from controlvae.lab.cluster.local import Local
+    from controlvae.lab.cluster.slurm import Slurm
     from controlvae.lab.config import PRESETS, Experiment, Gaussian, preset
     from controlvae.lab.custom.definition import define
     from controlvae.lab.runs.folder import RunFolder, find_runs
@@ -34,9 +36,11 @@ _HOMES = {
     "Experiment": "lab.config",
     "Gaussian": "lab.config",
     "LoadedRun": "lab.runs.loaded",
+    "Local": "lab.cluster.local",
     "PRESETS": "lab.config",
     "Progress": "lab.training.loop",
     "RunFolder": "lab.runs.folder",
+    "Slurm": "lab.cluster.slurm",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
     "define": "lab.custom.definition",
@@ -69,8 +73,10 @@ __all__ = [
     "Experiment",
     "Gaussian",
     "LoadedRun",
+    "Local",
     "Progress",
     "RunFolder",
+    "Slurm",
     "branch",
     "chat",
     "define",

@@ -7,6 +7,14 @@ from typing import Any
 
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.api.fit import resolve_source
+from controlvae.lab.cluster.base import Cluster
+from controlvae.lab.cluster.submit import (
+    JobOptions,
+    Submission,
+    make_job_options,
+    plan_runs,
+    train_runs_anywhere,
+)
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.arguments import check_callbacks
 from controlvae.lab.custom.definition import Definition
@@ -19,8 +27,9 @@ from controlvae.lab.runs.user_code import supply_code
 from controlvae.lab.training import runner, scheduler
 from controlvae.lab.training.display import ConsoleDisplay
 from controlvae.lab.training.resolve import Overrides, as_assignments
-from controlvae.lab.training.run_setup import plan_training
+from controlvae.lab.training.run_setup import Plan, plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
+from controlvae.lab.training.scheduler import create_folders
 from controlvae.lab.training.trackers import LoggerSpec
 
 
@@ -39,7 +48,9 @@ def train(
     progress: bool | Callable[[Any], None] = True,
     threads: str | int = "auto",
     logger: LoggerSpec = None,
-) -> LoadedRun | list[LoadedRun]:
+    cluster: Cluster | None = None,
+    dry_run: bool = False,
+) -> LoadedRun | list[LoadedRun] | Submission:
     """Train a preset or an experiment.
 
     Args:
@@ -58,19 +69,26 @@ def train(
         threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
         logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
             function of a run folder, an object with `write(record)` and `close()`, or a list.
+        cluster: `lab.Slurm(...)` or `lab.Local(...)` trains in jobs. The default is this process.
+        dry_run: Show the plan of the jobs, and do nothing.
 
     Returns:
-        The trained run, or a list of runs if there are several seeds.
+        The trained run, or a list of runs if there are several seeds. A dry run, or jobs that are
+        not waited for, return what was planned or submitted.
 
     Raises:
         UserError: If a name, value, file or data set is wrong or missing.
         RunError: If training fails, for example because the loss diverges.
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
+    jobs, device = make_job_options(cluster, device, dry_run)
     options = RunOptions.parse(
         device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
     )
-    result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
+    chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay, "jobs": jobs}
+    result = start_training(preset, overrides, options=options, **chosen)
+    if isinstance(result, Submission):
+        return result
     return load_runs(result.folders, root=options.data_root, device=options.device)
 
 
@@ -83,7 +101,8 @@ def start_training(
     seeds: int = 1,
     replay: str | Path | None = None,
     command: str | None = None,
-) -> TrainingResult:
+    jobs: JobOptions | None = None,
+) -> TrainingResult | Submission:
     """Train a preset or an experiment without loading the result.
 
     Args:
@@ -94,6 +113,7 @@ def start_training(
         seeds: Number of seeds.
         replay: Run whose recorded weight is replayed open-loop.
         command: Shell command that repeats the training, for `experiment.json`.
+        jobs: How runs become jobs, or None to train in this process.
     """
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, got {seeds}")
@@ -106,9 +126,32 @@ def start_training(
         replay=None if replay is None else Path(replay),
         root=options.data_root,
         note=options.display.note,
+        may_exist=jobs is not None,
     )
     command = command or _train_command(preset, as_assignments(overrides), seeds)
-    return runner.start_runs(plan, options, command)
+    if jobs is None:
+        return runner.start_runs(plan, options, command)
+    path = plan.reserved or Path(run or "")
+    return _train_in_jobs(plan, path, options, command, jobs)
+
+
+def _train_in_jobs(
+    plan: Plan, path: Path, options: RunOptions, command: str, jobs: JobOptions
+) -> TrainingResult | Submission:
+    """Train planned runs in jobs. A folder that was reserved for nothing is deleted."""
+
+    def create() -> list[RunFolder]:
+        return create_folders(plan, command, code=options.code)
+
+    try:
+        left = train_runs_anywhere(plan_runs([plan]), create, path, options, jobs)
+    finally:
+        if plan.reserved is not None and not any(plan.reserved.iterdir()):
+            plan.reserved.rmdir()
+    if left is not None:
+        return left
+    steps = plan.experiments[0].training.steps
+    return TrainingResult(plan.folders, steps, steps)
 
 
 def resume(

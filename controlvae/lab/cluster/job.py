@@ -79,7 +79,7 @@ class TrainingJob:
         self, record: JobRecord, training: "_Training", statuses: list[int], output: int
     ) -> str:
         lines = last_lines(record.output_file, start=output) or [_describe(statuses)]
-        if not any(status == 1 or status == _WRONG for status in statuses):
+        if not {1, _WRONG} & set(statuses):
             lines.append(_describe(statuses))  # killed, so its last line is no explanation
         retries = record.spec().retries
         if _WRONG in statuses or self.failures >= retries:

@@ -137,14 +137,14 @@ class _Pool:
                 continue
             self.running.remove(entry)
             self.free.append(cards)
-            last = next(iter(record.events()[-1:]), {"event": "started"})
+            last: dict[str, Any] = next(iter(record.events()[-1:]), {"event": "started"})
             # submitit itself starts a requeued job again six times.
             if last["event"] in ("requeued", "retrying"):
                 again.append(record)
                 continue
             if last["event"] == "started":  # the supervising process was killed
-                last = {"event": "failed", "lines": ["the job was killed"]}
-                record.log(**last)
+                record.log("failed", lines=["the job was killed"])
+                last = {"event": "failed"}
             self.say(f"{record.name} {last['event']}")
         return again
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def _interpolate(points: Sequence[tuple[int, float]], models: int) -> float:
         return first[1] * models / first[0]
     if models <= first[0]:
         return first[1]
-    for low, high in zip(points, points[1:], strict=False):
+    for low, high in pairwise(points):
         if models <= high[0] or high is last:
             slope = (high[1] - low[1]) / (high[0] - low[0])
             return low[1] + slope * (models - low[0])

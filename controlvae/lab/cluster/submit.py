@@ -1,6 +1,6 @@
 """Training of planned runs: in this process, or as jobs of a cluster."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +9,8 @@ from typing import NamedTuple
 from controlvae.errors import RunError, UserError, shell_command
 from controlvae.lab.cluster.base import Cluster
 from controlvae.lab.cluster.device_speed import speed_finder
-from controlvae.lab.cluster.plan import Plan, PlannedRun, make_plan
+from controlvae.lab.cluster.local import Local
+from controlvae.lab.cluster.plan import JobPlan, PlannedRun, make_plan
 from controlvae.lab.cluster.preflight import installed_versions
 from controlvae.lab.cluster.records import (
     FOLDER,
@@ -23,6 +24,7 @@ from controlvae.lab.cluster.slurm import job_output
 from controlvae.lab.cluster.status import JobState, job_states
 from controlvae.lab.runs.claim import Claim, RunInUseError
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.runner import RunOptions, resume_step
 from controlvae.lab.training.scheduler import train_all
 
@@ -44,6 +46,35 @@ class JobOptions:
     evaluate: tuple[str, ...] | None = None
 
 
+def make_job_options(
+    cluster: Cluster | None, device: str, dry_run: bool = False
+) -> tuple[JobOptions | None, str]:
+    """Return how runs become jobs, and the device of the process that submits them.
+
+    Args:
+        cluster: Where jobs run, or None to train in this process.
+        device: Device that the user asks for.
+        dry_run: Show the plan, and do nothing.
+    """
+    if cluster is None and not dry_run:
+        return None, device
+    # A login node may have no GPU, so only the jobs look for one.
+    return JobOptions(cluster or Local(), device, dry_run), "cpu"
+
+
+def plan_runs(plans: Iterable[Plan]) -> list[PlannedRun]:
+    """Return the runs of several plans.
+
+    Args:
+        plans: Experiments and their folders.
+    """
+    return [
+        PlannedRun(experiment, folder)
+        for plan in plans
+        for experiment, folder in zip(plan.experiments, plan.folders, strict=True)
+    ]
+
+
 class Submission(NamedTuple):
     """Jobs that have been planned or submitted, and have not ended.
 
@@ -55,7 +86,7 @@ class Submission(NamedTuple):
     """
 
     path: Path
-    plan: Plan | None
+    plan: JobPlan | None
     submitted: list[str]
     lines: list[str]
 
@@ -140,7 +171,7 @@ def _active_jobs(path: Path) -> list[JobState]:
     return [state for state in job_states(records) if state.is_active]
 
 
-def _plan(waiting: Sequence[PlannedRun], options: RunOptions, jobs: JobOptions) -> Plan:
+def _plan(waiting: Sequence[PlannedRun], options: RunOptions, jobs: JobOptions) -> JobPlan:
     cluster = jobs.cluster
     gpus = cluster.job_gpus(jobs.device)
     limit = None if cluster.minutes is None else 60.0 * cluster.minutes
@@ -156,7 +187,7 @@ def _plan(waiting: Sequence[PlannedRun], options: RunOptions, jobs: JobOptions) 
 
 
 def _submit(
-    plan: Plan,
+    plan: JobPlan,
     create: Callable[[], list[RunFolder]],
     path: Path,
     options: RunOptions,
@@ -222,7 +253,7 @@ def remove_empty_folders(path: Path) -> None:
 
 
 def _spec(
-    plan: Plan,
+    plan: JobPlan,
     packs: Sequence[Sequence[PlannedRun]],
     root: Path,
     options: RunOptions,

@@ -30,6 +30,7 @@ def plan_training(
     replay: Path | None = None,
     root: Path | None = None,
     note: Callable[[str], None] = lambda line: None,
+    may_exist: bool = False,
 ) -> Plan:
     """Plan one run per seed. Only a folder with a default name is created.
 
@@ -41,6 +42,7 @@ def plan_training(
         replay: Run, or folder of seeds, whose recorded weight is replayed open-loop.
         root: Data folder that is searched first.
         note: Receives messages for the user.
+        may_exist: Accept run folders that exist already.
 
     Raises:
         UserError: If a name, value or folder is not usable.
@@ -68,7 +70,8 @@ def plan_training(
         return plan_seeds(experiment, reserved, seeds)._replace(reserved=reserved)
     planned = plan_seeds(experiment, run, seeds)
     for folder in planned.folders:
-        folder.require_empty()
+        if not (may_exist and folder.experiment_file.is_file()):
+            folder.require_empty()
     return planned
 
 

@@ -4,7 +4,7 @@ import importlib
 
 from controlvae.lab.cli.options import app
 
-_MODULES = ("presets", "train", "bench", "tune", "reproduce", "evaluate", "dashboard")
+_MODULES = ("presets", "train", "cluster", "bench", "tune", "reproduce", "evaluate", "dashboard")
 for _name in (*_MODULES, "media", "chat"):  # the order in `--help`
     importlib.import_module(f"controlvae.lab.cli.commands.{_name}")
 

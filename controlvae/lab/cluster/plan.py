@@ -4,6 +4,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from controlvae.lab.cluster.base import Slots
 from controlvae.lab.cluster.speed import MAX_MODELS, Speed
@@ -49,7 +50,7 @@ class PlannedGroup:
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobPlan:
     """Jobs to submit.
 
     Attributes:
@@ -130,7 +131,7 @@ def make_plan(
     per_job: int | None,
     measure: Callable[[Experiment], Speed | None],
     limit: float | None = None,
-) -> Plan:
+) -> JobPlan:
     """Group runs, and choose how many of each group train side by side.
 
     Among the sizes that fit in memory, this takes the one that ends first on the slots there are,
@@ -157,12 +158,10 @@ def make_plan(
         mine = max(1, round(cards * share))
         size = per_job or _choose_size(members, speed, mine, gpus, slots)
         planned.append(PlannedGroup(tuple(members), _split(members, size), speed))
-    return Plan(tuple(planned), gpus, slots, limit)
+    return JobPlan(tuple(planned), gpus, slots, limit)
 
 
-def _share(
-    groups: dict[str, list[PlannedRun]], speeds: dict[str, Speed | None], key: str
-) -> float:
+def _share(groups: dict[str, list[PlannedRun]], speeds: dict[str, Speed | None], key: str) -> float:
     """Return the share of a group in the work of all groups."""
 
     def work(name: str) -> float:
@@ -190,21 +189,15 @@ def _choose_size(
         time = members[0].steps_left * speed.seconds_per_step(size)
         choices.append((math.ceil(packs / cards) * time, packs * time, size))
     best = min(end for end, _, _ in choices)
-    _, _, size = min(
-        (busy, end, size) for end, busy, size in choices if end <= _TOLERANCE * best
-    )
+    _, _, size = min((busy, end, size) for end, busy, size in choices if end <= _TOLERANCE * best)
     return size
 
 
-def _split(
-    members: Sequence[PlannedRun], size: int
-) -> tuple[tuple[PlannedRun, ...], ...]:
+def _split(members: Sequence[PlannedRun], size: int) -> tuple[tuple[PlannedRun, ...], ...]:
     """Split runs into packs of nearly equal size."""
     count = math.ceil(len(members) / size)
     bounds = [round(len(members) * number / count) for number in range(count + 1)]
-    return tuple(
-        tuple(members[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)
-    )
+    return tuple(tuple(members[start:end]) for start, end in pairwise(bounds))
 
 
 def _describe_group(group: PlannedGroup) -> str:
