@@ -11,7 +11,8 @@
 set -euo pipefail
 
 CORES=${CORES:-2}          # of the node, as Slurm counts them: jobs may share the real ones
-KILL_WAIT=${KILL_WAIT:-5}  # seconds between SIGTERM and SIGKILL
+KILL_WAIT=${KILL_WAIT:-10}  # seconds between SIGTERM and SIGKILL
+# NODE_PREFIX is put before slurmd, for tests in which the node sees other files.
 
 skip() {
     echo "skipped: $*" >&2
@@ -54,7 +55,7 @@ SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$folder/munge.socket
+AuthInfo=socket=$folder/munge.socket,cred_expire=5
 SlurmctldPort=${ports[0]}
 SlurmdPort=${ports[1]}
 SlurmctldPidFile=$folder/slurmctld.pid
@@ -100,7 +101,8 @@ start() {
         --log-file="$folder/munged.log" --pid-file="$folder/munged.pid" \
         --seed-file="$folder/munged.seed" || skip "munged does not start: $folder/munged.log"
     slurmctld -c || give_up "$folder" "slurmctld does not start: $folder/slurmctld.log"
-    slurmd -c || give_up "$folder" "slurmd does not start: $folder/slurmd.log"
+    # shellcheck disable=SC2086  # NODE_PREFIX is a program with arguments, such as unshare
+    ${NODE_PREFIX:-} slurmd -c || give_up "$folder" "slurmd does not start: $folder/slurmd.log"
     for _ in $(seq 60); do
         if sinfo --noheader --format=%T 2>/dev/null | grep -q idle; then
             echo "export SLURM_CONF=$folder/slurm.conf"
