@@ -28,9 +28,9 @@ def race(folder, machine, kill_share=0.0):
     """
     name = f"{machine} boot-of-{machine}"
     with (
-        mock.patch.object(logger, "_lock_file", lambda lock, run: False),
-        mock.patch.object(claim, "this_machine", lambda: name),
-        mock.patch.object(claim_files, "this_machine", lambda: name),
+        mock.patch.object(logger, "_lock_file", return_value=False),
+        mock.patch.object(claim, "this_machine", return_value=name),
+        mock.patch.object(claim_files, "this_machine", return_value=name),
     ):
         runs = [RunFolder(folder / f"run-{number}") for number in range(RUNS)]
         while waiting := [run for run in runs if not run.has_ended()]:

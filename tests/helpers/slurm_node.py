@@ -32,7 +32,9 @@ class Node:
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(folder / "slurm.conf"),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(":"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(
+                ":"
+            ),
             "OMP_NUM_THREADS": "1",
             "CONTROLVAE_CACHE": str(work / "cache"),
         }

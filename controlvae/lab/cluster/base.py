@@ -2,6 +2,8 @@
 
 import math
 import re
+import shlex
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,6 +83,11 @@ class Cluster(ABC):
             raise UserError(f"--time must be at least 1m, got {self.time!r}")
         return math.ceil(total / 60)
 
+    @property
+    def signal_seconds(self) -> int:
+        """Seconds between the signal to save and the time limit."""
+        return min(90, 30 * (self.minutes or 60))
+
     @abstractmethod
     def require_ready(self, folder: Path, note: Callable[[str], None]) -> None:
         """Raise UserError if jobs cannot run here, before anything is written.
@@ -134,6 +141,21 @@ def import_submitit() -> Any:
 def submitit_folder(root: Path) -> Path:
     """Return the folder of submitit's own files."""
     return root / FOLDER / SUBMITIT
+
+
+def launch_command() -> str:
+    """Return the shell command that starts Python in a job.
+
+    Until the job handles it, SIGUSR2 would kill the process. It is ignored for the milliseconds
+    until it can be blocked, and delivered when the job unblocks it.
+    """
+    ignore = 'trap "" USR2; exec "$0" "$@"'
+    block = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    python = sys.executable
+    return shlex.join(["/bin/sh", "-c", ignore, python, "-I", "-S", "-c", block, python])
 
 
 def make_job(record: JobRecord) -> TrainingJob:

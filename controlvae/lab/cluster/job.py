@@ -47,10 +47,13 @@ class TrainingJob:
         before = _saved_steps(record)
         output = record.output_file.stat().st_size if record.output_file.exists() else 0
         record.log("started", host=socket.gethostname(), process=os.getpid(), step=before)
-        training = _Training(record, len(spec.packs))
+        training = _Training(record, len(spec.packs), spec.limit)
         statuses = training.wait()
         after = _saved_steps(record)
-        self.idle_starts = 0 if after > before else self.idle_starts + 1
+        if after > before:
+            self.idle_starts = 0
+        elif spec.limit is None or training.seconds() > spec.limit / 2:
+            self.idle_starts += 1  # a signal that came much too early is no fault of the job
         if not any(statuses):
             record.log("ended", step=after)
             return "ended"
@@ -101,8 +104,9 @@ class TrainingJob:
 class _Training:
     """Training processes of one start, and the signals that the job has received."""
 
-    def __init__(self, record: JobRecord, packs: int) -> None:
-        self.record, self.signals = record, set[int]()
+    def __init__(self, record: JobRecord, packs: int, limit: float | None) -> None:
+        self.record, self.limit, self.signals = record, limit, set[int]()
+        self.began = time.monotonic()
         self.cancelled = False
         self.submitit_handler: Callable[[int, Any], Any] = signal.getsignal(  # type: ignore[assignment]
             signal.SIGUSR2
@@ -121,6 +125,11 @@ class _Training:
                 )
                 for pack in range(packs)
             ]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})  # see `launch_command`
+
+    def seconds(self) -> float:
+        """Return the time since the start."""
+        return time.monotonic() - self.began
 
     def wait(self) -> list[int]:
         """Wait for all processes, and return their exit statuses."""
@@ -128,6 +137,9 @@ class _Training:
             if not self.cancelled and self.record.is_cancelled():
                 self.cancelled = True
                 self._forward(signal.SIGTERM)
+            late = self.limit is not None and self.seconds() > self.limit
+            if late and signal.SIGUSR2 not in self.signals:
+                self._forward(signal.SIGUSR2)  # the signal of the cluster was lost
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         return [process.returncode for process in self.processes]
 

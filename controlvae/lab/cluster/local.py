@@ -13,6 +13,7 @@ from controlvae.lab.cluster.base import (
     Cluster,
     Slots,
     import_submitit,
+    launch_command,
     make_job,
     submitit_folder,
 )
@@ -111,11 +112,11 @@ class _Pool:
             return
         cards, minutes = self.free.pop(), self.cluster.minutes
         executor = import_submitit().LocalExecutor(
-            submitit_folder(record.root), max_num_timeout=MAX_REQUEUES
+            submitit_folder(record.root), max_num_timeout=MAX_REQUEUES, python=launch_command()
         )
         executor.update_parameters(
             timeout_min=minutes or _NO_LIMIT,
-            signal_delay_s=min(30, 20 * (minutes or 60)),
+            signal_delay_s=self.cluster.signal_seconds,
             gpus_per_node=len(cards),
             visible_gpus=cards,
         )

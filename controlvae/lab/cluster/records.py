@@ -36,6 +36,7 @@ class JobSpec:
         checkpoint_every: Seconds between checkpoints.
         retries: How often a failed job starts again.
         seconds: Expected time.
+        limit: Seconds after which the job saves and requeues itself, or None.
         data_root: Data folder that is searched first.
         threads: Number of CPU threads, or None to choose it.
         trust_code: The user has named the code of these runs.
@@ -48,6 +49,7 @@ class JobSpec:
     checkpoint_every: float = 30.0
     retries: int = 0
     seconds: float | None = None
+    limit: float | None = None
     data_root: str | None = None
     threads: int | None = None
     trust_code: bool = False

@@ -18,6 +18,7 @@ from controlvae.lab.cluster.base import (
     Cluster,
     Slots,
     import_submitit,
+    launch_command,
     make_job,
     submitit_folder,
 )
@@ -53,6 +54,11 @@ class Slurm(Cluster):
 
     name = "slurm"
 
+    @property
+    def signal_seconds(self) -> int:
+        """Seconds between the signal to save and the time limit."""
+        return min(self.signal_delay, super().signal_seconds)
+
     def require_ready(self, folder: Path, note: Callable[[str], None]) -> None:
         """Raise UserError if Slurm, the partition, the folder or the packages are not right."""
         import_submitit()
@@ -85,7 +91,9 @@ class Slurm(Cluster):
     def submit(self, root: Path, records: Sequence[JobRecord], gpus: int) -> None:
         """Submit an array of jobs."""
         submitit = import_submitit()
-        executor = submitit.SlurmExecutor(submitit_folder(root), max_num_timeout=MAX_REQUEUES)
+        executor = submitit.SlurmExecutor(
+            submitit_folder(root), max_num_timeout=MAX_REQUEUES, python=launch_command()
+        )
         more = {"requeue": True, **self.sbatch}
         settings: dict[str, Any] = {
             "job_name": f"controlvae-{root.absolute().name}",
@@ -94,7 +102,7 @@ class Slurm(Cluster):
             "cpus_per_task": self.cpus,
             "gpus_per_node": gpus or None,
             "array_parallelism": self.array_limit or len(records),
-            "signal_delay_s": min(self.signal_delay, 30 * (self.minutes or 60)),
+            "signal_delay_s": self.signal_seconds,
             "additional_parameters": more,
         }
         settings = {name: value for name, value in settings.items() if value is not None}

@@ -267,6 +267,7 @@ def _spec(
         checkpoint_every=options.checkpoint_every,
         retries=jobs.cluster.retries,
         seconds=plan.job_seconds(packs),
+        limit=None if plan.limit is None else plan.limit - jobs.cluster.signal_seconds,
         data_root=None if data is None else str(data.absolute()),
         threads=options.threads or (None if plan.gpus else cpus or 1),
         trust_code=bool(options.code),

@@ -98,6 +98,7 @@ def work(record: JobRecord, gpu: int) -> int:
 
     for number in SIGNALS:
         signal.signal(number, request_stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})  # see `launch_command`
     try:
         spec = record.spec()
         require_same_versions(spec.versions)

@@ -114,11 +114,11 @@ def test_an_owner_that_slept_too_long_stops_before_it_writes(tmp_path, short_lea
     run.create(override(preset("shapes2d-quick"), []), "")
     log = RunLogger(run)
     log.record({"step": 1})
-    with mock.patch.object(claim, "_uptime", lambda: time.monotonic() + 1e6):
+    with mock.patch.object(claim, "_uptime", return_value=1e9):
         log.record({"step": 2})  # nobody came: it claims the run again
         claimed_elsewhere(run.claims)
     with (
-        mock.patch.object(claim, "_uptime", lambda: time.monotonic() + 2e6),
+        mock.patch.object(claim, "_uptime", return_value=2e9),
         pytest.raises(RunError, match="taken over"),
     ):
         log.record({"step": 3})
