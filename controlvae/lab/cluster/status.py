@@ -102,12 +102,17 @@ def run_states(path: Path) -> list[RunState]:
     Raises:
         UserError: If there is no run.
     """
-    folders = find_runs(path)
-    jobs: dict[Path, JobState] = {}
-    for state in job_states([*_records_above(path), *find_records(path)]):
-        jobs.update(dict.fromkeys(state.paths, state))  # the newest job of a run counts
+    folders, jobs = find_runs(path), jobs_by_run(path)
     now = server_time(path)
     return [_run_state(folder, jobs.get(folder.path.resolve()), now) for folder in folders]
+
+
+def jobs_by_run(path: Path) -> dict[Path, JobState]:
+    """Return the newest job of each run at or below a path, by the folder of the run."""
+    jobs: dict[Path, JobState] = {}
+    for state in job_states([*_records_above(path), *find_records(path)]):
+        jobs.update(dict.fromkeys(state.paths, state))
+    return jobs
 
 
 def describe_states(path: Path) -> tuple[list[str], list[list[str]], list[str]]:
