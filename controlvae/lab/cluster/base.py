@@ -17,7 +17,7 @@ from controlvae.lab.training.durations import parse_duration
 
 INSTALL = "pip install 'controlvae[cluster]'"
 MAX_REQUEUES = 10_000  # time limits are normal; a job that makes no progress gives up by itself
-_SLURM_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)")
+_SLURM_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d\d)")  # such as 1-00:00:00 or 5:00
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,8 @@ class Cluster(ABC):
         """Time limit in whole minutes, or None."""
         if self.time is None:
             return None
-        match = _SLURM_TIME.fullmatch(str(self.time).strip())
-        if match:
-            days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-            total = ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
-        else:
+        total = parse_slurm_time(str(self.time))
+        if total is None:
             total = parse_duration("--time", self.time, lambda line: None)
         if total < 60:
             raise UserError(f"--time must be at least 1m, got {self.time!r}")
@@ -127,6 +124,15 @@ class Cluster(ABC):
             records: Jobs.
             say: Receives a line when something has changed.
         """
+
+
+def parse_slurm_time(text: str) -> float | None:
+    """Return the seconds of a time as Slurm writes it, or None if the text is something else."""
+    match = _SLURM_TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 
 def import_submitit() -> Any:

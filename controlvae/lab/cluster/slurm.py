@@ -20,6 +20,7 @@ from controlvae.lab.cluster.base import (
     import_submitit,
     launch_command,
     make_job,
+    parse_slurm_time,
     submitit_folder,
 )
 from controlvae.lab.cluster.preflight import token_file
@@ -62,7 +63,12 @@ class Slurm(Cluster):
     def require_ready(self, folder: Path, note: Callable[[str], None]) -> None:
         """Raise UserError if Slurm, the partition, the folder or the packages are not right."""
         import_submitit()
-        self._partitions()
+        name, allowed = self.partition_name(), self._partitions()[0]["limit"]
+        if allowed is not None and 60.0 * (self.minutes or 0) > allowed:
+            raise UserError(
+                f"--time {self.time} is more than partition {name} allows; use --time "
+                f"{allowed / 60:.0f}m or less: jobs that need more are requeued and resume"
+            )
         with token_file(folder) as token:
             self._check_node(token, note)
 
@@ -82,11 +88,14 @@ class Slurm(Cluster):
         for row in rows:
             per_node = row["gpus"] // gpus if gpus else row["cpus"] // (self.cpus or 1)
             total += row["nodes"] * per_node
+        if total == 0:
+            asked = f"{gpus} GPUs" if gpus else f"{self.cpus} cores"
+            raise UserError(f"no node of partition {rows[0]['name']} has {asked}")
         unit = f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else f"{self.cpus or 1} core(s)"
         words = f"partition {rows[0]['name']} has room for {total} jobs of {unit}"
         if self.array_limit is not None and self.array_limit < total:
             return Slots(self.array_limit, f"--array-limit {self.array_limit}")
-        return Slots(max(1, total), words)
+        return Slots(total, words)
 
     def submit(self, root: Path, records: Sequence[JobRecord], gpus: int) -> None:
         """Submit an array of jobs."""
@@ -190,7 +199,7 @@ class Slurm(Cluster):
         Raises:
             UserError: If there is no Slurm, it does not answer, or it has no such partition.
         """
-        lines = ask_slurm("sinfo", "--noheader", "--format=%P|%D|%c|%G")
+        lines = ask_slurm("sinfo", "--noheader", "--format=%P|%D|%c|%G|%l")
         rows = [_parse_partition(line) for line in lines]
         known = list(dict.fromkeys(row["name"] for row in rows))
         default = next((row["name"] for row in rows if row["default"]), None)
@@ -290,7 +299,7 @@ def job_output(record: JobRecord) -> list[str]:
 
 
 def _parse_partition(line: str) -> dict[str, Any]:
-    name, nodes, cpus, gres = line.strip().split("|", 3)
+    name, nodes, cpus, gres, limit = line.strip().split("|", 4)
     gpus, gpu_type = 0, ""
     for resource in gres.split(","):  # such as gpu:h200:8(S:0-1)
         kind, *rest = resource.partition("(")[0].split(":")
@@ -304,6 +313,7 @@ def _parse_partition(line: str) -> dict[str, Any]:
         "cpus": int(cpus.rstrip("+")),
         "gpus": gpus,
         "gpu_type": gpu_type,
+        "limit": parse_slurm_time(limit),  # None: infinite
     }
 
 
