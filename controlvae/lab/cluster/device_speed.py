@@ -30,10 +30,10 @@ def speed_finder(
 
     def find(experiment: Experiment) -> Speed | None:
         name = _device_name(cluster, options, gpus)
-        found = find_speed(experiment, name) if name else None
+        found = find_speed(experiment, name)
         if found is None:
             found = _measure(experiment, cluster, options, gpus)
-            if found is not None and name:
+            if found is not None:
                 keep_speed(experiment, name, found)
         return found
 
@@ -43,7 +43,8 @@ def speed_finder(
 def _device_name(cluster: Cluster, options: RunOptions, gpus: int) -> str:
     """Return the name of a job's device, as far as it is known before a job runs."""
     if isinstance(cluster, Slurm):
-        return cluster.gpu_type() if gpus else f"partition {cluster.partition_name()}"
+        place = f"partition {cluster.partition_name()}"
+        return (cluster.gpu_type() or f"GPU of {place}") if gpus else place
     return device_name(torch.device("cuda" if gpus else "cpu"))
 
 

@@ -57,7 +57,7 @@ class TrainingJob:
         if not any(statuses):
             record.log("ended", step=after)
             return "ended"
-        if training.cancelled:
+        if training.cancelled or record.is_cancelled():
             record.log("cancelled", step=after)
             return "cancelled"
         if training.requeue_requested():

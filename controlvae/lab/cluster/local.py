@@ -1,5 +1,6 @@
 """Jobs on this machine: as many at a time as it has GPUs or cores for."""
 
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -91,9 +92,12 @@ class _Pool:
 
     def __init__(self, cluster: Local, gpus: int, say: Callable[[str], None]) -> None:
         self.cluster, self.gpus, self.say = cluster, gpus, say
-        count = cluster.slots(gpus).count or 1
-        # Each slot has its own GPUs.
-        self.free = [list(range(gpus * slot, gpus * (slot + 1))) for slot in range(count)]
+        count, cards = cluster.slots(gpus).count or 1, _cards()
+        # Each slot has its own GPUs. More slots than GPUs share them.
+        self.free = [
+            [cards[(gpus * slot + number) % len(cards)] for number in range(gpus)]
+            for slot in range(count)
+        ]
         self.running: list[tuple[JobRecord, Any, list[int]]] = []
 
     def run(self, waiting: list[JobRecord]) -> None:
@@ -155,6 +159,14 @@ class _Pool:
         deadline = time.monotonic() + _SECONDS_TO_SAVE
         while any(not job.done() for _, job, _ in self.running) and time.monotonic() < deadline:
             time.sleep(0.1)
+
+
+def _cards() -> list[int]:
+    """Return the numbers of the GPUs that this process may use."""
+    words = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if all(word.strip().isdigit() for word in words):
+        return [int(word) for word in words]
+    return list(range(_gpu_count()))
 
 
 def _gpu_count() -> int:

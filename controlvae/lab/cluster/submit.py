@@ -174,6 +174,8 @@ def _active_jobs(path: Path) -> list[JobState]:
 def _plan(waiting: Sequence[PlannedRun], options: RunOptions, jobs: JobOptions) -> JobPlan:
     cluster = jobs.cluster
     gpus = cluster.job_gpus(jobs.device)
+    if jobs.device == "cuda" and gpus == 0:
+        raise UserError(f"--device cuda, but --cluster {cluster.name} has no GPU for a job")
     limit = None if cluster.minutes is None else 60.0 * cluster.minutes
     measure = speed_finder(cluster, options, gpus)
     return make_plan(
