@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from slurm_node import TINY, MissingSlurmError, slurm_node, wait_until
 
 TARGETS = (12, 14, 16, 18, 20, 22)
-STEPS = 6000
+STEPS = 3000
 SWEEP = [
     *("sweep", "shapes2d-quick", "--vary", f"control.target={','.join(map(str, TARGETS))}"),
     *(*TINY, "--set", f"training.steps={STEPS}", "--checkpoint-every", "2s"),

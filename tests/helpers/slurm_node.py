@@ -48,7 +48,7 @@ class Node:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=3600,
         )
         assert not check or done.returncode == 0, (words, done.stdout, done.stderr)
         return done

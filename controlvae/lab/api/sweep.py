@@ -1,8 +1,9 @@
 """Sweeps: one preset at several values of a setting and several seeds, side by side."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from controlvae.lab.config.data import ImageSettings, Shapes2D
 from controlvae.lab.reports.sweep import write_sweep
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
-from controlvae.lab.training.run_setup import plan_seeds
+from controlvae.lab.training.run_setup import Plan, plan_seeds
 from controlvae.lab.training.runner import RunOptions
 from controlvae.lab.training.scheduler import create_folders
 from controlvae.laws import Constant
@@ -145,12 +146,7 @@ def run_sweep(
     }
     runs = {label: plan.folders for label, plan in plans.items()}
     folders = [folder for group in runs.values() for folder in group]
-
-    def create() -> list[RunFolder]:
-        for plan in plans.values():
-            create_folders(plan, command, code=options.code)
-        return folders
-
+    create = partial(_create_all, plans.values(), command, options.code)
     if jobs is not None and (evaluate or fid):
         jobs = replace(jobs, evaluate=("--fid", str(fid)) if fid else ())
     left = train_runs_anywhere(plan_runs(plans.values()), create, path, options, jobs)
@@ -164,6 +160,10 @@ def run_sweep(
     fid_option = ["--fid", fid or 1_000] if photographs and options.device.type == "cpu" else []
     report = shell_command("report", path, *fid_option, *options.data_root_arguments)
     return SweepResult(path, runs, summary, report)
+
+
+def _create_all(plans: Iterable[Plan], command: str, code: str) -> list[RunFolder]:
+    return [folder for plan in plans for folder in create_folders(plan, command, code=code)]
 
 
 def split_values(text: str) -> list[str]:

@@ -80,7 +80,7 @@ class JobRecord:
 
     @property
     def output_file(self) -> Path:
-        """What the training processes print."""
+        """Output of the training processes."""
         return self._file(".log")
 
     @property
