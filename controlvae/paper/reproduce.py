@@ -97,23 +97,25 @@ def reproduce(
     jobs, device = make_job_options(cluster, device, dry_run)
     options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
     result, path, assignments = paper_result(name), Path(runs), as_assignments(overrides)
-    if path.is_file():
-        raise UserError(f"{path} is a file; --runs takes a folder")
     selected, added = _selected_presets(result, only), _added_methods(result, methods)
     _check_arguments(name, path, only, assignments, train, bool(added))
     added = {method: found[:seeds] for method, found in added.items()}
-    if train:
-        if jobs is not None:
-            jobs = replace(jobs, evaluate=() if fid is None else ("--fid", str(fid)))
-        left = _train(selected, assignments, path, seeds or _DEFAULT_SEEDS, options, jobs)
-        if left is not None:
-            return left
+    if jobs is not None:
+        jobs = replace(jobs, evaluate=() if fid is None else ("--fid", str(fid)))
+    if train and (left := _train(selected, assignments, path, seeds, options, jobs)) is not None:
+        return left
     found = _collect_runs(result, added, path, seeds)
     folders = [folder for members in found.values() for folder in members]
-    where = (options.device, options.data_root, options.display)
-    evaluate_pending(folders, *where, fid=fid, iwae=_uses_metric(result, "iwae"))
+    _evaluate(folders, options, fid, iwae=_uses_metric(result, "iwae"))
     result = replace(result, rows=(*result.rows, *(Row(method, None) for method in added)))
     return _write_result(result, found, added, path, options)
+
+
+def _evaluate(
+    folders: Sequence[RunFolder], options: RunOptions, fid: int | None, iwae: bool
+) -> None:
+    where = (options.device, options.data_root, options.display)
+    evaluate_pending(folders, *where, fid=fid, iwae=iwae)
 
 
 def _collect_runs(
@@ -151,6 +153,8 @@ def _check_arguments(
     name: str, path: Path, only: Sequence[str], assignments: list[str], train: bool, added: bool
 ) -> None:
     """Raise UserError if arguments contradict each other."""
+    if path.is_file():
+        raise UserError(f"{path} is a file; --runs takes a folder")
     if assignments and not train:
         raise UserError("--set changes what is trained, but --no-train trains nothing")
     if only and not train:
@@ -171,7 +175,7 @@ def _train(
     presets: Sequence[str],
     assignments: list[str],
     path: Path,
-    seeds: int,
+    seeds: int | None,
     options: RunOptions,
     jobs: JobOptions | None,
 ) -> Submission | None:
@@ -180,13 +184,14 @@ def _train(
     All overrides are validated first, so a wrong one creates nothing.
     """
     plans: dict[str, Plan] = {}
+    count = seeds or _DEFAULT_SEEDS
     for name in presets:
         try:
             experiment = override(preset(name), assignments)
         except UserError as error:
             hint = "; --only PRESET trains some of the methods" if len(presets) > 1 else ""
             raise UserError(f"{name}: {error}{hint}") from None
-        plans[name] = plan_seeds(experiment, preset_folder(path, name), seeds, always_nested=True)
+        plans[name] = plan_seeds(experiment, preset_folder(path, name), count, always_nested=True)
     changes = [word for text in assignments for word in ("--set", text)]
 
     def create() -> list[RunFolder]:
@@ -194,7 +199,7 @@ def _train(
             folder
             for name, plan in plans.items()
             for folder in create_folders(
-                plan, shell_command("train", name, *changes, "--seeds", seeds), "--runs"
+                plan, shell_command("train", name, *changes, "--seeds", count), "--runs"
             )
         ]
 

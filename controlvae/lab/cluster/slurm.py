@@ -3,11 +3,10 @@
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,20 @@ from controlvae.lab.cluster.base import (
     import_submitit,
     launch_command,
     make_job,
-    parse_slurm_time,
     submitit_folder,
 )
 from controlvae.lab.cluster.preflight import token_file
-from controlvae.lab.cluster.records import JobRecord, last_lines
+from controlvae.lab.cluster.records import JobRecord
+from controlvae.lab.cluster.slurm_commands import (
+    ANSWER_SECONDS,
+    ask_slurm,
+    parse_partition,
+    read_queue,
+)
 from controlvae.lab.cluster.speed import Speed, from_record
 from controlvae.lab.config import Experiment
 from controlvae.lab.config.serialization import to_dict
 
-_ANSWER_SECONDS = 30  # of Slurm's commands
 _MEASURE_SECONDS = 300  # kernels of a GPU are compiled first
 _CHECK_SECONDS = 60  # for a node to become free and to answer
 _SECONDS_BETWEEN_LOOKS = 5.0
@@ -175,7 +178,7 @@ class Slurm(Cluster):
         """Run a command on a node that becomes free soon."""
         minutes = math.ceil(seconds / 60) + 1
         start = ["srun", "--quiet", "--ntasks=1", "--nodes=1", f"--time={minutes}"]
-        start += ["--job-name=controlvae", f"--immediate={_ANSWER_SECONDS}"]
+        start += ["--job-name=controlvae", f"--immediate={ANSWER_SECONDS}"]
         start += [f"--partition={self.partition}"] if self.partition else []
         # A folder that the node lacks is no reason to stop before the check.
         start += ["--chdir=/", *words]
@@ -200,7 +203,7 @@ class Slurm(Cluster):
             UserError: If there is no Slurm, it does not answer, or it has no such partition.
         """
         lines = ask_slurm("sinfo", "--noheader", "--format=%P|%D|%c|%G|%l")
-        rows = [_parse_partition(line) for line in lines]
+        rows = [parse_partition(line) for line in lines]
         known = list(dict.fromkeys(row["name"] for row in rows))
         default = next((row["name"] for row in rows if row["default"]), None)
         wanted = self.partition or default
@@ -231,90 +234,6 @@ class Slurm(Cluster):
                 "in a folder that all nodes mount"
             )
         note(f"the folder and the packages were not checked on a node ({reason[-120:]})")
-
-
-def ask_slurm(*words: str) -> list[str]:
-    """Run a command of Slurm and return the lines that it prints.
-
-    Raises:
-        UserError: If there is no Slurm on this machine, or it does not answer.
-    """
-    if shutil.which(words[0]) is None:
-        raise UserError(
-            f"no Slurm on this machine: {words[0]} is not in PATH; submit from a login node, or "
-            "use --cluster local"
-        )
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"Slurm does not answer: {words[0]} took {_ANSWER_SECONDS} s") from None
-    if done.returncode:
-        reason = next(iter(done.stderr.strip().splitlines()[-1:]), f"status {done.returncode}")
-        raise UserError(f"Slurm does not answer: {reason}")
-    return [line for line in done.stdout.splitlines() if line.strip()]
-
-
-def read_queue() -> dict[str, str] | None:
-    """Return the states of the user's jobs by job number, or None if Slurm does not answer.
-
-    Elements of arrays have numbers such as `12_3`. Jobs that have ended are missing.
-    """
-    try:
-        lines = ask_slurm("squeue", "--noheader", "--array", "--me", "--format=%i|%T|%r")
-    except UserError:
-        return None
-    queue = {}
-    for line in lines:
-        number, state, reason = line.split("|", 2)
-        queue[number.strip()] = _QUEUE_STATES.get(state, state.lower())
-        if state == "PENDING" and "Held" in reason:
-            queue[number.strip()] = "held"
-    return queue
-
-
-_QUEUE_STATES = {
-    "PENDING": "queued",
-    "REQUEUED": "queued",
-    "REQUEUE_HOLD": "held",
-    "CONFIGURING": "queued",
-    "RUNNING": "running",
-    "COMPLETING": "ending",
-    "SUSPENDED": "suspended",
-    "PREEMPTED": "queued",
-}
-
-
-def cancel_jobs(numbers: Iterable[str]) -> None:
-    """Cancel jobs. Training saves before it ends."""
-    if chosen := list(numbers):
-        ask_slurm("scancel", *chosen)
-
-
-def job_output(record: JobRecord) -> list[str]:
-    """Return the last lines that Slurm or submitit printed for a job."""
-    number = record.submission().get("job")
-    return last_lines(submitit_folder(record.root) / f"{number}_0_log.err")
-
-
-def _parse_partition(line: str) -> dict[str, Any]:
-    name, nodes, cpus, gres, limit = line.strip().split("|", 4)
-    gpus, gpu_type = 0, ""
-    for resource in gres.split(","):  # such as gpu:h200:8(S:0-1)
-        kind, *rest = resource.partition("(")[0].split(":")
-        if kind == "gpu":
-            gpus += int(rest[-1]) if rest and rest[-1].isdigit() else 1
-            gpu_type = rest[0] if rest and not rest[0].isdigit() else gpu_type
-    return {
-        "name": name.rstrip("*"),
-        "default": name.endswith("*"),
-        "nodes": int(nodes),
-        "cpus": int(cpus.rstrip("+")),
-        "gpus": gpus,
-        "gpu_type": gpu_type,
-        "limit": parse_slurm_time(limit),  # None: infinite
-    }
 
 
 def _python_path() -> list[str]:

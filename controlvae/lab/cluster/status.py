@@ -9,7 +9,7 @@ from pathlib import Path
 from controlvae.errors import UserError
 from controlvae.lab.cluster.plan import format_time
 from controlvae.lab.cluster.records import FOLDER, POOL, JobRecord, find_records
-from controlvae.lab.cluster.slurm import cancel_jobs, job_output, read_queue
+from controlvae.lab.cluster.slurm_commands import cancel_jobs, job_output, read_queue
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.claim_files import (
     ClaimRecord,

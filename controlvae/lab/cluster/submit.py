@@ -20,7 +20,7 @@ from controlvae.lab.cluster.records import (
     find_records,
     remove_empty_folder,
 )
-from controlvae.lab.cluster.slurm import job_output
+from controlvae.lab.cluster.slurm_commands import job_output
 from controlvae.lab.cluster.status import JobState, job_states
 from controlvae.lab.runs.claim import Claim, RunInUseError
 from controlvae.lab.runs.folder import RunFolder

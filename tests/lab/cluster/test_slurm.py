@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import distribution
 
 import pytest
+from command import within
 from slurm_node import TINY, MissingSlurmError, slurm_node, wait_until
 
 SWEEP = ["sweep", "shapes2d-quick", "--vary", "control.target=14,18", *TINY]
@@ -86,8 +87,10 @@ def test_cancel_empties_the_queue_and_saves_the_runs(node):
         ),
     ],
 )
-def test_what_slurm_refuses_is_one_line_and_leaves_nothing_behind(node, words, said):
-    done = node.controlvae(*SWEEP, "--run", node.work / "refused", *JOBS[:2], *words, check=False)
+def test_what_slurm_refuses_is_one_line_and_leaves_nothing_behind(node, words, said, monkeypatch):
+    for name in ("SLURM_CONF", "CONTROLVAE_CACHE", "PYTHONPATH"):
+        monkeypatch.setenv(name, node.environment[name])
+    done = within(*SWEEP, "--run", node.work / "refused", *JOBS[:2], *words, cwd=node.work)
     assert done.returncode == 2
     assert said in done.stderr.splitlines()[-1]
     assert not (node.work / "refused").exists()
