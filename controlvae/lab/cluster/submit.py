@@ -25,6 +25,7 @@ from controlvae.lab.cluster.status import JobState, job_states
 from controlvae.lab.runs.claim import Claim, RunInUseError
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.training.run_setup import Plan
+from controlvae.lab.training.run_threads import recorded_threads
 from controlvae.lab.training.runner import RunOptions, resume_step
 from controlvae.lab.training.scheduler import train_all
 
@@ -261,7 +262,10 @@ def _spec(
     options: RunOptions,
     jobs: JobOptions,
 ) -> JobSpec:
-    cpus, data = jobs.cluster.cpus, options.data_root
+    threads, data = options.threads, options.data_root
+    # A run keeps the number that it began with: the last bits of its results depend on it.
+    if threads is None and not plan.gpus and recorded_threads(packs[0][0].folder) is None:
+        threads = jobs.cluster.cpus or 1
     names = [[str(run.folder.path.absolute().relative_to(root)) for run in pack] for pack in packs]
     return JobSpec(
         packs=names,
@@ -271,7 +275,7 @@ def _spec(
         seconds=plan.job_seconds(packs),
         limit=None if plan.limit is None else plan.limit - jobs.cluster.signal_seconds,
         data_root=None if data is None else str(data.absolute()),
-        threads=options.threads or (None if plan.gpus else cpus or 1),
+        threads=threads,
         trust_code=bool(options.code),
         evaluate=None if jobs.evaluate is None else list(jobs.evaluate),
         versions=installed_versions(),
