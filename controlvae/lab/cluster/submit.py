@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from controlvae.errors import RunError, UserError, shell_command
 from controlvae.lab.cluster.base import Cluster
@@ -178,15 +178,9 @@ def _plan(waiting: Sequence[PlannedRun], options: RunOptions, jobs: JobOptions) 
     if jobs.device == "cuda" and gpus == 0:
         raise UserError(f"--device cuda, but --cluster {cluster.name} has no GPU for a job")
     limit = None if cluster.minutes is None else 60.0 * cluster.minutes
+    chosen: dict[str, Any] = {"gpus": gpus, "per_job": cluster.per_job, "limit": limit}
     measure = speed_finder(cluster, options, gpus)
-    return make_plan(
-        waiting,
-        slots=cluster.slots(gpus),
-        gpus=gpus,
-        per_job=cluster.per_job,
-        measure=measure,
-        limit=limit,
-    )
+    return make_plan(waiting, slots=cluster.slots(gpus), measure=measure, **chosen)
 
 
 def _submit(
@@ -220,7 +214,7 @@ def _submit(
             if folder.path.resolve() not in busy:
                 folder.withdraw()
         if not existed:
-            remove_empty_folders(path)
+            _delete_if_without_files(path)
         raise
     return records
 
@@ -247,7 +241,7 @@ def _busy_paths(active: Sequence[JobState]) -> set[Path]:
     return {path for state in active for path in state.paths}
 
 
-def remove_empty_folders(path: Path) -> None:
+def _delete_if_without_files(path: Path) -> None:
     """Delete a folder and its inner folders if there is no file in them."""
     if path.is_dir() and not any(inner.is_file() for inner in path.rglob("*")):
         for inner in sorted(path.rglob("*"), reverse=True):

@@ -21,6 +21,7 @@ from controlvae.lab.engines.device import pick_device
 from controlvae.lab.engines.select import check_compatible, make_engine
 from controlvae.lab.io import write_text
 from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.claim import RunInUseError
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.user_code import check_same_model, find_task
 from controlvae.lab.training.display import Display, make_display
@@ -208,6 +209,8 @@ def resume_runs(
         return None
     runs = _open_all(folders)
     try:
+        if len(runs) > 1 and any(run.folder.has_ended() for run in runs):
+            raise RunInUseError(f"another process has just trained runs in {parent}; try again")
         setup = _prepare([run.experiment for run in runs], options, folders)
     except BaseException:
         for run in runs:
