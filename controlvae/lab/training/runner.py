@@ -207,9 +207,10 @@ def resume_runs(
         report = shell_command("report", parent, *options.data_root_arguments)
         options.display.status(f"every run in {parent} has ended. See them with: {report}")
         return None
+    ended = [folder.has_ended() for folder in folders]
     runs = _open_all(folders)
     try:
-        if len(runs) > 1 and any(run.folder.has_ended() for run in runs):
+        if [run.folder.has_ended() for run in runs] != ended:
             raise RunInUseError(f"another process has just trained runs in {parent}; try again")
         setup = _prepare([run.experiment for run in runs], options, folders)
     except BaseException:
