@@ -44,6 +44,7 @@ LAB = [
     "config",
     "data",
     "models",
+    "ranks",
     "engines",
     "custom",
     "runs",

@@ -1,5 +1,6 @@
 """One network with its Adam state: backward pass, optimiser step, snapshots."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,7 @@ class NetworkOptimiser:
             for name, value in module.named_parameters()
             if value.requires_grad
         }
+        self.after_backward: Callable[[], None] = _do_nothing  # such as adding up gradients
 
     def set_rate(self, step: int) -> None:
         """Set a scheduled learning rate for a step; steps count from zero."""
@@ -55,6 +57,7 @@ class NetworkOptimiser:
         for parameter in self.module.parameters():
             parameter.grad = None
         loss.backward()
+        self.after_backward()
         if self.adam.clip is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.adam.clip)
         values: list[Tensor] = []
@@ -96,6 +99,10 @@ class NetworkOptimiser:
         for name, each in self.trainable.items():
             for kind, value in each.state.items():
                 value.copy_(tensors[f"adam.{kind}.{name}"])
+
+
+def _do_nothing() -> None:
+    """Do nothing after the backward pass of one process."""
 
 
 def _initial_state(value: nn.Parameter, device: torch.device) -> dict[str, Tensor]:
