@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError, shell_command
-from controlvae.lab.api.fit import resolve_source
+from controlvae.lab.api.fit import recall_code, resolve_source
+from controlvae.lab.api.start import TrainingRequest, start_request
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.arguments import check_callbacks
 from controlvae.lab.custom.definition import Definition
+from controlvae.lab.ranks.launch import launch_function, should_launch
 from controlvae.lab.runs.branch import branch_runs
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
@@ -18,8 +20,8 @@ from controlvae.lab.runs.requests import request_target
 from controlvae.lab.runs.user_code import supply_code
 from controlvae.lab.training import runner, scheduler
 from controlvae.lab.training.display import ConsoleDisplay
+from controlvae.lab.training.rank_jobs import leading
 from controlvae.lab.training.resolve import Overrides, as_assignments
-from controlvae.lab.training.run_setup import plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
 from controlvae.lab.training.trackers import LoggerSpec
 
@@ -39,6 +41,7 @@ def train(
     progress: bool | Callable[[Any], None] = True,
     threads: str | int = "auto",
     logger: LoggerSpec = None,
+    devices: int | None = None,
 ) -> LoadedRun | list[LoadedRun]:
     """Train a preset or an experiment.
 
@@ -58,6 +61,8 @@ def train(
         threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
         logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
             function of a run folder, an object with `write(record)` and `close()`, or a list.
+        devices: Processes that train each model together, one per GPU. Under torchrun, leave it
+            out.
 
     Returns:
         The trained run, or a list of runs if there are several seeds.
@@ -67,11 +72,30 @@ def train(
         RunError: If training fails, for example because the loss diverges.
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
+    chosen: dict[str, Any] = {"overrides": overrides, "run": run, "seeds": seeds, "replay": replay}
+    if should_launch(devices):
+        assert devices is not None
+        parts = (device, time_limit, checkpoint_every, tensorboard, data_root, progress)
+        sent = {"preset": preset, "parts": (*parts, logger, threads), **chosen}
+        paths = launch_function(_train_on_rank, sent, devices)
+        if isinstance(preset, Definition):
+            recall_code(paths, preset)
+        folders = [RunFolder(Path(path)) for path in paths]
+        return load_runs(folders, root=None if data_root is None else Path(data_root))
     options = RunOptions.parse(
         device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
     )
-    result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
+    result = start_training(preset, options=options, **chosen)
     return load_runs(result.folders, root=options.data_root, device=options.device)
+
+
+def _train_on_rank(
+    preset: str | Experiment | Definition, parts: tuple[Any, ...], **chosen: Any
+) -> list[str]:
+    """Train on one of several processes. Return the paths of the run folders."""
+    options = RunOptions.parse(*parts)
+    result = start_training(preset, options=options, **chosen)
+    return [str(folder.path) for folder in result.folders]
 
 
 def start_training(
@@ -97,18 +121,12 @@ def start_training(
     """
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, got {seeds}")
-    source, options = resolve_source(preset, options)
-    plan = plan_training(
-        source,
-        overrides,
-        run=None if run is None else Path(run),
-        seeds=seeds,
-        replay=None if replay is None else Path(replay),
-        root=options.data_root,
-        note=options.display.note,
-    )
+    options = options.join_ranks(options.sharded)
     command = command or _train_command(preset, as_assignments(overrides), seeds)
-    return runner.start_runs(plan, options, command)
+    request = TrainingRequest(
+        lambda: resolve_source(preset, options), overrides, run, seeds, replay, command
+    )
+    return start_request(request, options)
 
 
 def resume(
@@ -126,6 +144,7 @@ def resume(
     trust_code: bool = False,
     threads: str | int = "auto",
     logger: LoggerSpec = None,
+    sharded: bool = False,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
@@ -147,6 +166,7 @@ def resume(
         threads: Number of CPU threads. `auto` is the number that the run was started with.
         logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
             function of a run folder, an object with `write(record)` and `close()`, or a list.
+        sharded: Shard the model over the ranks of torchrun with FSDP2.
         **settings: Further arguments of `lab.fit` that are code: `likelihood` if it is a function,
             `inputs`, `optimiser`, `scheduler`, `validation` if it is data, `workers` and `cache`.
 
@@ -170,8 +190,23 @@ def resume(
         for folder in folders:
             supply_code(folder, model, dataset, options.data_root, **settings)
     options = replace(options, callbacks=check_callbacks(callbacks), trust_code=trust_code)
-    folders = scheduler.resume_all(path, options)
+    folders = resume_folders(path, options, sharded)
     return load_runs(folders, root=options.data_root, device=options.device)
+
+
+def resume_folders(path: Path, options: RunOptions, sharded: bool = False) -> list[RunFolder]:
+    """Resume the run at a path, or all runs below it, on all ranks of the job.
+
+    Args:
+        path: Run folder, or folder of runs.
+        options: How to execute the runs.
+        sharded: Shard user-supplied models over the ranks.
+    """
+    options = options.join_ranks(sharded)
+    if not options.group.leads:
+        return runner.follow_runs(options).folders
+    with leading(options.group):
+        return scheduler.resume_all(path, options)
 
 
 def branch(

@@ -1,13 +1,14 @@
 """Tasks: the user's model, data and functions that an experiment's settings only name."""
 
 import copy
+import hashlib
 import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config import Adam, CustomData, CustomModel, CustomOptimiser, Elbo, Experiment
 from controlvae.lab.config.experiment import Training
 from controlvae.lab.custom.adapter import CustomVAE
-from controlvae.lab.custom.batches import cast_batch, map_tensors, select_input
+from controlvae.lab.custom.batches import cast_batch, iter_tensors, map_tensors, select_input
 from controlvae.lab.custom.checks import check_module, keep_buffers
 from controlvae.lab.custom.examples import UserExamples, indexed_part, pixel_range
 from controlvae.lab.custom.failures import summarise
@@ -42,6 +43,11 @@ from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation
 from controlvae.lab.engines.optimiser import NetworkOptimiser
+from controlvae.lab.ranks.batch_norm import share_batch_norm
+from controlvae.lab.ranks.gradients import LossModule, broadcast_state, find_unused
+from controlvae.lab.ranks.group import ALONE, RankGroup, agree, digest_of, require_same
+from controlvae.lab.ranks.sharding import find_units, shard_model
+from controlvae.lab.ranks.share import BatchShare
 from controlvae.laws import Law
 
 Note = Callable[[str], None]
@@ -126,6 +132,11 @@ class CustomTask:
             optimiser=self._describe_optimiser(adam),
             training=training,
         )
+
+    @property
+    def code_name(self) -> str:
+        """Name of the model's code, as the experiment describes it."""
+        return self._short_location()
 
     def _short_location(self) -> str:
         """Return where the model is defined, without folders: they may differ between machines."""
@@ -257,7 +268,12 @@ class CustomTask:
         return vae
 
     def make_trainers(
-        self, experiments: Sequence[Experiment], device: torch.device, note: Note
+        self,
+        experiments: Sequence[Experiment],
+        device: torch.device,
+        note: Note,
+        group: RankGroup = ALONE,
+        sharded: bool = False,
     ) -> list[CustomTrainer]:
         """Return one trainer per experiment.
 
@@ -265,24 +281,31 @@ class CustomTask:
             experiments: Experiments that describe this task, equal except for seed and control.
             device: Device to train on.
             note: Receives messages for the user.
+            group: Ranks that train the models together.
+            sharded: Shard weights, gradients and moments over the ranks with FSDP2.
         """
-        copies = len(experiments) > 1 or not self.in_place
+        copies = len(experiments) > 1 or not self.in_place or sharded
         data = self.data.data.to(device)
         trainers = []
         for experiment in experiments:
-            initialise = experiment.training.seed != self.first_seed
-            vae = self.make_vae(experiment, device, copies=copies, initialise=initialise)
-            batch = cast_batch(self.example_batch(device), vae.dtype)
-            with torch.random.fork_rng(devices=[]), torch.no_grad(), keep_buffers(vae.module):
-                compute_losses = partial(vae.losses, batch, Noise(device, vae.dtype))
-                in_python = uses_python_randomness(compute_losses)
-            training = experiment.training
-            subset = self.training_indices(experiment)
-            feed = make_feed(data, training.batch, training.seed, device, subset)
+            with agree(group):
+                initialise = experiment.training.seed != self.first_seed
+                vae = self.make_vae(experiment, device, copies=copies, initialise=initialise)
+                batch = cast_batch(self.example_batch(device), vae.dtype)
+                with torch.random.fork_rng(devices=[]), torch.no_grad(), keep_buffers(vae.module):
+                    compute_losses = partial(vae.losses, batch, Noise(device, vae.dtype))
+                    in_python = uses_python_randomness(compute_losses)
+                training, share = experiment.training, BatchShare(group.rank, group.size)
+                subset = self.training_indices(experiment)
+                feed = make_feed(data, training.batch, training.seed, device, subset, share)
             if uses_channels_last(vae.module, device):  # before the optimiser copies the layout
                 vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            joined = None if group.is_alone else _join_ranks(vae, batch, share, group, sharded)
             optimiser = self._make_optimiser(experiment, vae.module, device)
-            trainers.append(CustomTrainer(experiment, vae, feed, optimiser, in_python))
+            trainer = CustomTrainer(experiment, vae, feed, optimiser, in_python, share)
+            if joined is not None:
+                trainer.connect_ranks(joined.wrapped, joined.unused)
+            trainers.append(trainer)
         if self._reinitialised:
             names = ", ".join(sorted(self._reinitialised)[:3])
             note(
@@ -299,6 +322,15 @@ class CustomTask:
             return NetworkOptimiser(module, settings, device)
         make = self.optimiser or torch.optim.Adam
         return TorchOptimiser(module, make, settings.rate, self.scheduler, settings.clip)
+
+    def data_digest(self) -> str:
+        """Return a digest of the number of examples and of some from all over the data."""
+        data = self.data.data
+        digest = hashlib.sha256(data.fingerprint().encode())
+        for path, tensor in iter_tensors(read_spread(data, self.data.batch)):
+            digest.update(f"{path} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
     def training_indices(self, experiment: Experiment) -> Tensor | None:
         """Return the indices to train on, or None if no training examples are held out."""
@@ -345,6 +377,45 @@ class CustomTask:
         return UserExamples(
             data, shape, pixels, self.inputs, split=split, factors=factors, factor_names=names
         ).to(device)
+
+
+class _Joined(NamedTuple):
+    """Model that several ranks train."""
+
+    wrapped: LossModule | None  # sharded by FSDP2
+    unused: bool  # some parameters may have no gradient in a step
+
+
+def _join_ranks(
+    vae: CustomVAE, batch: Any, share: BatchShare, group: RankGroup, sharded: bool
+) -> _Joined:
+    """Give the model of every rank the weights of rank 0, and its batch norms all rows.
+
+    Args:
+        vae: Model of this rank.
+        batch: A few examples.
+        share: Share of this rank in each batch.
+        group: Ranks that train the model.
+        sharded: Shard the weights over the ranks.
+
+    Raises:
+        UserError: If the models have other weights by name, shape or type.
+    """
+
+    def loss() -> Tensor:
+        found = vae.losses(batch, Noise(share_device, vae.dtype))
+        return found.reconstruction + found.other + found.kl
+
+    shapes = [(n, tuple(v.shape), str(v.dtype)) for n, v in vae.module.state_dict().items()]
+    require_same(group, {"shapes of weights": digest_of(shapes)})
+    share_device = next(vae.module.parameters()).device
+    with torch.random.fork_rng(devices=[]), keep_buffers(vae.module):
+        unused = find_unused(vae.module, loss)
+        units = find_units(vae.module, loss) if sharded else []
+    broadcast_state(vae.module)
+    share_batch_norm(vae.module, share)
+    wrapped = shard_model(vae.module, units) if sharded else None
+    return _Joined(wrapped, unused)
 
 
 def make_task(

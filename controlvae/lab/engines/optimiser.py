@@ -9,6 +9,7 @@ from torch.optim.adam import adam as adam_step
 
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.optimiser import Adam
+from controlvae.lab.ranks.sharding import is_sharded, load_whole_state, shard_like
 from controlvae.laws import Schedule
 
 
@@ -31,7 +32,8 @@ class NetworkOptimiser:
 
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
         self.module, self.adam = module.to(device), adam
-        self.fused = device.type in ("cpu", "cuda")
+        sharded = any(is_sharded(value) for value in module.parameters())
+        self.fused = device.type in ("cpu", "cuda") and not sharded
         self.rate: float | Tensor = adam.at(1.0)
         if isinstance(adam.rate, Schedule) and device.type == "cuda":
             self.rate = torch.tensor(self.rate, device=device)  # read in place by a captured step
@@ -95,10 +97,10 @@ class NetworkOptimiser:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Load a snapshot in place."""
-        self.module.load_state_dict(strip_prefix(tensors, "model."))
+        load_whole_state(self.module, strip_prefix(tensors, "model."))
         for name, each in self.trainable.items():
             for kind, value in each.state.items():
-                value.copy_(tensors[f"adam.{kind}.{name}"])
+                value.copy_(shard_like(tensors[f"adam.{kind}.{name}"], value))
 
 
 def _do_nothing() -> None:

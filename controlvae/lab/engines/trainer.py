@@ -168,7 +168,9 @@ class ModelTrainer:
         )
         loss = reconstruction + terms.uncontrolled + beta * terms.controlled
         # Gradients are averaged over ranks, and each rank has only the part of its rows.
-        self.optimisers[""].backward_and_step(loss if self.share.is_whole else loss * self.share.size)
+        self.optimisers[""].backward_and_step(
+            loss if self.share.is_whole else loss * self.share.size
+        )
         for prefix, further_loss in further_losses.items():
             self.optimisers[prefix].backward_and_step(further_loss)
         weight = beta if self.control.delayed else self.control.state.beta

@@ -41,9 +41,7 @@ class RankBatchNorm(nn.Module):
         """Return normalised values in the shape of `x`, (batch, channels, ...)."""
         mean, var = getattr(self, "running_mean", None), getattr(self, "running_var", None)
         if not self.training:
-            return F.batch_norm(
-                x, mean, var, self.weight, self.bias, mean is None, 0.0, self.eps
-            )
+            return F.batch_norm(x, mean, var, self.weight, self.bias, mean is None, 0.0, self.eps)
         normalised, batch_mean, batch_var, count = _Normalise.apply(x, self.eps, self.share)
         if mean is not None and var is not None:
             unbiased = batch_var * (count / (count - 1).clamp(min=1))
@@ -102,9 +100,7 @@ class _Normalise(torch.autograd.Function):
         gradient = gradients[0].to(normalised.dtype)
         if ctx.share.is_idle:
             gradient = torch.zeros_like(gradient)
-        sums = torch.stack(
-            [gradient.sum(ctx.axes), (gradient * normalised).sum(ctx.axes)]
-        ).double()
+        sums = torch.stack([gradient.sum(ctx.axes), (gradient * normalised).sum(ctx.axes)]).double()
         dist.all_reduce(sums)
         of_gradient, of_product = (sums / total).to(normalised.dtype).view(2, *inverse.shape)
         dx = (gradient - of_gradient - normalised * of_product) * inverse
@@ -138,4 +134,5 @@ def restore_batch_norm(module: nn.Module) -> None:
             if isinstance(layer, RankBatchNorm):
                 original: nn.Module = layer.layer  # type: ignore[assignment]
                 original.train(layer.training)
+                original._buffers.update(layer._buffers)
                 parent._modules[name] = original

@@ -55,7 +55,7 @@ def average_gradients(
         wrapped,
         device_ids=[device] if device.type == "cuda" else None,
         # Batch norm over all ranks keeps its buffers equal. Others are kept equal here.
-        **{_SYNC_BUFFERS: _has_other_buffers(model)},
+        **{_SYNC_BUFFERS: _has_other_buffers(model)},  # type: ignore[arg-type]
         find_unused_parameters=unused,
     )
 

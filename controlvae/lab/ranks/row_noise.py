@@ -49,29 +49,27 @@ class RowNoise(TorchFunctionMode):
     ) -> Any:
         """Replace functions that draw random numbers. The mode is off while this runs."""
         kwargs = kwargs or {}
-        if function in _LIKE and self._has_rows(args[0].shape):
-            like, options = args[0], {"dtype": args[0].dtype, "device": args[0].device, **kwargs}
-            options.pop("memory_format", None)
-            return self._take(_LIKE[function](self._whole(like.shape), **options))
-        if function in _SHAPED and "out" not in kwargs:
-            shape = _read_shape(args, kwargs)
-            if self._has_rows(shape):
-                rest = {name: value for name, value in kwargs.items() if name != "size"}
-                return self._take(function(self._whole(shape), **rest))
-        if function in _IN_PLACE and self._has_rows(args[0].shape):
+        if not args or not self._has_rows(_shape_of(function, args, kwargs)):
+            return function(*args, **kwargs)
+        if function in _LIKE:
+            return self._draw_like(_LIKE[function], args[0], kwargs)
+        if function in _SHAPED:
+            rest = {name: value for name, value in kwargs.items() if name != "size"}
+            shape = self._whole(_shape_of(function, args, kwargs))
+            return self._take(function(shape, **rest))
+        if function in _IN_PLACE:
             return self._fill(function, args, kwargs)
-        if function is torch.bernoulli and self._has_rows(args[0].shape):
-            # As the generator does it: a uniform number below the probability.
+        if function is torch.bernoulli:
             return self._draw_bernoulli(args[0])
-        if function is torch.normal and args and isinstance(args[0], Tensor):
-            mean, deviation = args[0], args[1] if len(args) > 1 else kwargs.get("std", 1.0)
-            if self._has_rows(mean.shape):
-                return mean + deviation * self._take(
-                    torch.randn(self._whole(mean.shape), dtype=mean.dtype, device=mean.device)
-                )
-        if function in _DROPOUTS and self._has_rows(args[0].shape):
-            return self._drop(function, args, kwargs)
-        return function(*args, **kwargs)
+        if function is torch.normal:
+            deviation = args[1] if len(args) > 1 else kwargs.get("std", 1.0)
+            return args[0] + deviation * self._draw_like(torch.randn, args[0], {})
+        return self._drop(function, args, kwargs)
+
+    def _draw_like(self, function: Callable[..., Tensor], like: Tensor, options: Any) -> Tensor:
+        chosen = {"dtype": like.dtype, "device": like.device, **options}
+        chosen.pop("memory_format", None)
+        return self._take(function(self._whole(like.shape), **chosen))
 
     def _has_rows(self, shape: tuple[int, ...]) -> bool:
         return len(shape) > 0 and shape[0] == self.share.count
@@ -105,10 +103,13 @@ class RowNoise(TorchFunctionMode):
         return x.mul_(mask) if inplace else x * mask
 
 
-def _read_shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """Return the size that `torch.randn` was called with: numbers, a tuple, or a keyword."""
-    if "size" in kwargs:
-        return tuple(kwargs["size"])
-    if len(args) == 1 and isinstance(args[0], list | tuple):
-        return tuple(args[0])
-    return tuple(arg for arg in args if isinstance(arg, int))
+def _shape_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    """Return the shape that a function draws random numbers for, or () for other functions."""
+    if function in _SHAPED:
+        if "out" in kwargs or isinstance(args[0], Tensor):
+            return ()
+        return tuple(args[0]) if isinstance(args[0], list | tuple) else args
+    known = function in _LIKE or function in _IN_PLACE or function in _DROPOUTS
+    if not known and function not in (torch.bernoulli, torch.normal):
+        return ()
+    return tuple(args[0].shape) if isinstance(args[0], Tensor) else ()

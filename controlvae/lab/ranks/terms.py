@@ -7,9 +7,7 @@ from controlvae.lab.objectives import Divergence, Terms
 from controlvae.lab.ranks.share import BatchShare
 
 
-def average_terms(
-    reconstruction: Tensor, terms: Terms, share: BatchShare
-) -> tuple[Tensor, Terms]:
+def average_terms(reconstruction: Tensor, terms: Terms, share: BatchShare) -> tuple[Tensor, Terms]:
     """Return reconstruction and terms averaged over the rows of all ranks.
 
     Args:

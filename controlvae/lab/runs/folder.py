@@ -98,7 +98,12 @@ class RunFolder:
             raise UserError(f"{self.path} is not empty; {advice}")
 
     def create(
-        self, experiment: Experiment, command: str, option: str = "--run", code: str = ""
+        self,
+        experiment: Experiment,
+        command: str,
+        option: str = "--run",
+        code: str = "",
+        job: str = "",
     ) -> None:
         """Create the folder and write everything needed to repeat the run.
 
@@ -107,20 +112,22 @@ class RunFolder:
             command: Shell command that repeats it.
             option: Option that selects another folder, for messages.
             code: File and name of a user-supplied task.
+            job: Name of a job of several processes, which continues its run when it is restarted.
 
         Raises:
             UserError: If the folder holds something.
         """
         self.require_empty(f"choose another {option}")
-        self.write(experiment, command, code)
+        self.write(experiment, command, code, job)
 
-    def write(self, experiment: Experiment, command: str, code: str = "") -> None:
+    def write(self, experiment: Experiment, command: str, code: str = "", job: str = "") -> None:
         """Write `experiment.json`, replacing that of a run that never started.
 
         Args:
             experiment: Experiment of the run.
             command: Shell command that repeats it.
             code: File and name of a user-supplied task.
+            job: Name of a job of several processes.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
@@ -128,6 +135,7 @@ class RunFolder:
             "experiment": to_dict(experiment),
             "command": command,
             **({"code": code} if code else {}),
+            **({"job": job} if job else {}),
             "versions": {"python": platform.python_version(), **_versions()},
         }
         write_json(self.experiment_file, content)

@@ -80,10 +80,14 @@ def end_workers(engine: Engine) -> Iterator[None]:
 
 
 @contextmanager
-def catch_stop_signals(display: Display) -> Iterator[threading.Event]:
+def catch_stop_signals(display: Display, quiet: bool = False) -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C or SIGTERM sets. A second signal interrupts at once.
 
     Python delivers signals to the main thread alone. In other threads the event is never set.
+
+    Args:
+        display: Receives a message about the signal.
+        quiet: Print nothing on SIGTERM, with which torchrun ends ranks after another one failed.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -94,6 +98,8 @@ def catch_stop_signals(display: Display) -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        if quiet and number == signal.SIGTERM:
+            return
         print(file=sys.stderr)  # the terminal has echoed ^C
         display.note("stopping after this step; press Ctrl-C again to leave at once")
 

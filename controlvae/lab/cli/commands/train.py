@@ -31,8 +31,11 @@ def _train(
     logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
+    devices: cli.Devices = None,
 ) -> None:
     """Train a preset, with a live view of the KL and its target."""
+    if cli.launch_ranks(devices):
+        return
     from controlvae.lab.api.train import RunOptions, start_training
 
     limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
@@ -51,15 +54,18 @@ def _resume(
     logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
+    devices: cli.Devices = None,
 ) -> None:
     """Resume from the last intact checkpoint. The result equals that of an uninterrupted run.
 
     Runs in a folder train side by side if they share their step and all settings but seed and law.
     """
-    from controlvae.lab.training.scheduler import resume_all, runner
+    if cli.launch_ranks(devices):
+        return
+    from controlvae.lab.api.train import RunOptions, resume_folders
 
     limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
-    resume_all(run, runner.RunOptions.parse(*limits, logger=logger, threads=threads))
+    resume_folders(run, RunOptions.parse(*limits, logger=logger, threads=threads))
 
 
 @cli.command("branch", cli.TRAIN)
