@@ -120,6 +120,11 @@ def _shorten_spinning() -> None:
 def _exit(status: int) -> NoReturn:
     """Exit, and ignore further Ctrl-C while the interpreter cleans up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
+        # Threads of torch.distributed may abort an interpreter that is being torn down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     sys.exit(status)
 
 

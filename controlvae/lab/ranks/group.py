@@ -1,5 +1,7 @@
 """Group of the processes that train one model, as torchrun starts them."""
 
+import atexit
+import gc
 import hashlib
 import os
 import socket
@@ -122,12 +124,15 @@ def join_group(device: torch.device) -> RankGroup:
         store,
     )
     _joined[:] = [group]
+    if store is not None:
+        atexit.register(leave_group)  # connections must not outlive the interpreter's threads
     return group
 
 
 def leave_group() -> None:
-    """Leave the group that `join_group` joined."""
+    """Leave the group that `join_group` joined, unless a rank of it is lost."""
     if _joined and _joined[0].store is not None and dist.is_initialized():
+        gc.collect()  # what still refers to the group would keep its threads running
         dist.destroy_process_group()
     _joined.clear()
 
@@ -213,6 +218,7 @@ def explain_lost_ranks(group: RankGroup) -> Iterator[None]:
         if group.is_alone or not known:
             raise
         reason = group.failure()
+        _joined.clear()  # nothing can be agreed on with ranks that are gone
         raise LostRanksError(reason or UNKNOWN_LOSS) from error
 
 

@@ -186,15 +186,15 @@ def _raise_failure(folder: Path, failures: dict[int, Any]) -> None:
         for rank, failure in sorted(failures.items())
         if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
     ]
-    if not found:
-        what = killed[0] if killed else f"rank {min(failures)} ended without a message"
-        resume = folder / _RESUME
-        how = f"; continue with: {resume.read_text()}" if resume.is_file() else ""
-        raise RunError(f"{what}{how}")
-    first = found[min(found)]
+    first = found[min(found)] if found else {"message": UNKNOWN_LOSS, "status": 1}
     message: str = first["message"]
-    if killed and message.startswith(UNKNOWN_LOSS):
-        message = killed[0] + message.removeprefix(UNKNOWN_LOSS)
+    if message.startswith(UNKNOWN_LOSS):
+        what = killed[0] if killed else f"rank {min(failures)} ended without a message"
+        rest = message.removeprefix(UNKNOWN_LOSS)
+        resume = folder / _RESUME
+        if not rest and resume.is_file():  # of rank 0, which could not say so itself
+            rest = f"; continue with: {resume.read_text()}"
+        message = what + rest
     match first["status"]:
         case 2:
             raise UserError(message)
