@@ -1,7 +1,8 @@
 """Groups of gloo processes for tests: forked from one interpreter that has imported the lab.
 
 Run as `python ranks.py CASES.py FOLDER SIZES`: every function `case_NAME(rank, size)` of the file
-runs on groups of these sizes, and what it returns is saved as FOLDER/NAME-SIZE-RANK.pt.
+runs on groups of these sizes, and what it returns is saved as FOLDER/NAME-SIZE-RANK.pt. Cases with
+an attribute `sizes` run on those alone.
 """
 
 import importlib.util
@@ -22,7 +23,8 @@ def run_group(cases, folder, size):
         if child == 0:
             os._exit(run_rank(cases, folder, rank, size))
         children.append(child)
-    return all([os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) == 0 for each in children])
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in children]
+    return not any(statuses)
 
 
 def run_rank(cases, folder, rank, size):
@@ -50,7 +52,10 @@ def main():
     prefix, only = "case_", sys.argv[4:]
     cases = {n.removeprefix(prefix): f for n, f in vars(module).items() if n.startswith(prefix)}
     cases = {name: case for name, case in cases.items() if not only or name in only}
-    done = [run_group(cases, folder, int(size)) for size in sys.argv[3].split(",")]
+    done = []
+    for size in map(int, sys.argv[3].split(",")):
+        chosen = {n: case for n, case in cases.items() if size in getattr(case, "sizes", (size,))}
+        done.append(run_group(chosen, folder, size))
     sys.exit(0 if all(done) else 1)
 
 

@@ -1,6 +1,7 @@
 """Training step of one user-supplied model."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ class CustomTrainer:
     ) -> None:
         self.experiment, self.vae, self.feed, self.optimiser = experiment, vae, feed, optimiser
         self.share = share or BatchShare()
+        self.row_noise = None if self.share.is_whole else RowNoise(self.share)
         self.losses: Callable[..., Losses] = vae.losses
         self.device = next(vae.module.parameters()).device
         self.control = Controller(
@@ -90,7 +92,7 @@ class CustomTrainer:
             batch: Rows of this rank.
             noise: Noise of z of these rows, or a source of noise.
         """
-        with RowNoise(self.share):
+        with self.row_noise or nullcontext():
             own = self.vae.losses(batch, noise)
         return average_losses(own, self.share)
 
@@ -109,7 +111,7 @@ class CustomTrainer:
         self.prepare(number)
         if self.draws_latents:
             return batch, self.chunk_noise[number - self._first]
-        return batch, Noise(self.device, self.vae.dtype)
+        return batch, Noise(self.device, self.vae.dtype, self.row_noise)
 
     def prepare(self, number: int) -> None:
         """Set the learning rate and the generators for a step."""

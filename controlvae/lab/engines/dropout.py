@@ -52,9 +52,13 @@ class DropoutMasks:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the next mask to `x`."""
-        share = self._share
-        size = x.numel() if share.is_whole else x[0].numel() * share.batch
+        size, rows = x.numel(), slice(None)
+        if not self._share.is_whole:
+            # Attention weights have heads next to the batch: as many rows for each example.
+            times = len(x) // self._share.count
+            size = x[0].numel() * times * self._share.batch
+            rows = slice(self._share.rows.start * times, self._share.rows.stop * times)
         mask, self._unused = self._unused[:size], self._unused[size:]
-        mask = mask.view(-1, *x.shape[1:])[share.rows]
+        mask = mask.view(-1, *x.shape[1:])[rows]
         # The scale is not part of the mask, because bfloat16 cannot represent 1 / 0.9.
         return (x * mask).mul_(1 / self.keep)

@@ -104,6 +104,8 @@ class _Normalise(torch.autograd.Function):
         dist.all_reduce(sums)
         of_gradient, of_product = (sums / total).to(normalised.dtype).view(2, *inverse.shape)
         dx = (gradient - of_gradient - normalised * of_product) * inverse
+        if ctx.share.is_idle:  # its row is not part of the moments
+            dx = torch.zeros_like(dx)
         return dx.to(ctx.dtype), None, None
 
 
