@@ -23,10 +23,13 @@ LONG, SHORT = 200, 12
 IMAGES = ["data.images=64", "model.channels=(4,4,4)", "model.latents=3"]
 TWO = (1, 2)
 
-warnings.simplefilter("ignore", cv.laws.TuningWarning)
-torch.set_default_dtype(torch.float64)
-_decode = BinaryImages.decode
-BinaryImages.decode = lambda self, rows: _decode(self, rows).double()
+
+def prepare():
+    """Let this process compute in float64 throughout."""
+    warnings.simplefilter("ignore", cv.laws.TuningWarning)
+    torch.set_default_dtype(torch.float64)
+    decode = BinaryImages.decode
+    BinaryImages.decode = lambda self, rows: decode(self, rows).double()
 
 
 def on(sizes):

@@ -2,16 +2,18 @@
 
 Run as `python ranks.py CASES.py FOLDER SIZES`: every function `case_NAME(rank, size)` of the file
 runs on groups of these sizes, and what it returns is saved as FOLDER/NAME-SIZE-RANK.pt. Cases with
-an attribute `sizes` run on those alone.
+an attribute `sizes` run on those alone. A function `prepare` is called first.
 """
 
 import importlib.util
 import os
+import subprocess
 import sys
 import traceback
 from pathlib import Path
 
 import torch
+import torch._dynamo  # which DistributedDataParallel imports, once for all processes
 import torch.distributed as dist
 
 
@@ -41,6 +43,20 @@ def run_rank(cases, folder, rank, size):
     return 0
 
 
+def run_cases(file, folder, sizes):
+    """Run the cases of a file in processes of their own, and return what they saved."""
+    command = [sys.executable, __file__, str(file), str(folder), ",".join(map(str, sizes))]
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2]), *sys.path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = {}
+    for path in sorted(folder.glob("*.pt")):
+        name, size, rank = path.stem.rsplit("-", 2)
+        found.setdefault(name, {})[int(size), int(rank)] = torch.load(path, weights_only=True)
+    return found
+
+
 def main():
     """Run the cases of a file on groups of several sizes."""
     torch.set_num_threads(1)
@@ -49,6 +65,7 @@ def main():
     module = importlib.util.module_from_spec(spec)
     sys.path.append(str(file.parent))
     spec.loader.exec_module(module)
+    getattr(module, "prepare", lambda: None)()
     prefix, only = "case_", sys.argv[4:]
     cases = {n.removeprefix(prefix): f for n, f in vars(module).items() if n.startswith(prefix)}
     cases = {name: case for name, case in cases.items() if not only or name in only}

@@ -46,6 +46,11 @@ class LeadEngine:
     can_rewind = False
 
     @property
+    def ranks(self) -> int:
+        """Number of processes that train the models."""
+        return self.group.size
+
+    @property
     def step(self) -> int:
         """Number of steps taken."""
         step: int = self.engine.step

@@ -20,6 +20,7 @@ from controlvae.errors import RunError, UserError
 LAUNCHED_VARIABLE = "CONTROLVAE_LAUNCHED"
 UNKNOWN_LOSS = "another rank has ended"
 _FAILURE = "controlvae/failure"  # key under which a rank says why it fails
+_SHOWN_FACTS = ("controlvae", "torch", "seeds")  # the others are digests
 _CONNECTION_ERRORS = (
     "gloo/transport",
     "Connection closed by peer",
@@ -185,7 +186,7 @@ def agree(group: RankGroup) -> Iterator[None]:
         UserError: If a rank raised one; with its message on every rank.
         RunError: If a rank raised one.
     """
-    failure: BaseException | None = None
+    failure: UserError | RunError | None = None
     try:
         yield
     except (UserError, RunError) as error:
@@ -199,12 +200,22 @@ def agree(group: RankGroup) -> Iterator[None]:
     with explain_lost_ranks(group):
         dist.all_gather_object(lines, None if failure is None else (kind, str(failure)))
     if failure is not None and group.leads:
-        raise failure
+        raise _mark_agreed(failure)
     for rank, found in enumerate(lines):
         if found is not None:
             is_user_error, message = found
             line = message if rank == 0 else f"rank {rank}: {message}"
-            raise (UserError if is_user_error else RunError)(line) from failure
+            raise _mark_agreed((UserError if is_user_error else RunError)(line)) from failure
+
+
+def _mark_agreed(error: Exception) -> Exception:
+    error.agreed = True  # type: ignore[attr-defined]
+    return error
+
+
+def is_agreed(error: Exception) -> bool:
+    """Return whether all ranks raised an error together, so that none of them waits for another."""
+    return getattr(error, "agreed", False)
 
 
 @contextmanager
@@ -243,9 +254,7 @@ def require_same(group: RankGroup, facts: dict[str, str]) -> None:
         for rank, found in enumerate(everywhere):
             if found.get(name) != expected:
                 values = ""
-                if len(expected) < 40 and len(str(found.get(name))) < 40:
-                    values = f" ({found.get(name)}, and {expected} on rank 0)"
-                raise UserError(
-                    f"rank {rank} has other {name} than rank 0{values}; start every rank with the "
-                    "same command, versions and data"
-                )
+                if name in _SHOWN_FACTS:
+                    values = f" ({found.get(name)} instead of {expected})"
+                line = f"rank {rank} differs from rank 0 in {name}{values}; start every rank with"
+                raise _mark_agreed(UserError(f"{line} the same command, versions and data"))

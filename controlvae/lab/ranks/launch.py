@@ -186,7 +186,8 @@ def _raise_failure(folder: Path, failures: dict[int, Any]) -> None:
         for rank, failure in sorted(failures.items())
         if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
     ]
-    first = found[min(found)] if found else {"message": UNKNOWN_LOSS, "status": 1}
+    unknown: dict[str, Any] = {"message": UNKNOWN_LOSS, "status": 1}
+    first = found[min(found)] if found else unknown
     message: str = first["message"]
     if message.startswith(UNKNOWN_LOSS):
         what = killed[0] if killed else f"rank {min(failures)} ended without a message"

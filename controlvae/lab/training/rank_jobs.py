@@ -14,14 +14,20 @@ from controlvae import __version__
 from controlvae.errors import RunError, UserError
 from controlvae.lab.config import CustomModel, Experiment
 from controlvae.lab.config.digest import config_digest
+from controlvae.lab.config.serialization import to_dict
 from controlvae.lab.engines.ranked import follow
 from controlvae.lab.ranks.group import (
     LostRanksError,
     RankGroup,
+    digest_of,
     explain_lost_ranks,
+    is_agreed,
     require_same,
 )
 from controlvae.lab.runs.folder import RunFolder, find_runs
+
+
+_COMPARED_PARTS = ("data", "model", "objective", "control", "optimiser", "training")
 
 
 class RankJob(NamedTuple):
@@ -32,23 +38,37 @@ class RankJob(NamedTuple):
     sharded: bool = False
 
 
+class RankEnd(NamedTuple):
+    """End of all jobs, with the error that ended them on rank 0."""
+
+    error: type[BaseException] | None = None
+    message: str = ""
+
+
 @contextmanager
 def leading(group: RankGroup) -> Iterator[None]:
-    """End the loops of the other ranks when this context ends, whatever ends it.
+    """End the loops of the other ranks when this context ends, with the error that ends it.
 
     Args:
         group: Ranks of the job, of which this is rank 0.
     """
+    end = RankEnd()
     lost = False
     try:
         yield
     except LostRanksError:
         lost = True
         raise
+    except (UserError, RunError, KeyboardInterrupt) as error:
+        end = RankEnd(type(error), str(error))
+        raise
+    except BaseException as error:
+        end = RankEnd(RunError, f"rank 0 failed: {type(error).__name__}: {error}")
+        raise
     finally:
         if not (group.is_alone or lost):
             with suppress(LostRanksError), explain_lost_ranks(group):
-                dist.broadcast_object_list([None], src=0)
+                dist.broadcast_object_list([end], src=0)
 
 
 def announce(group: RankGroup, job: RankJob) -> None:
@@ -81,24 +101,31 @@ def follow_jobs(
         The folders of the runs, on the machine of rank 0.
     """
     folders: list[RunFolder] = []
+    failure: Exception | None = None
     with _ignore_stop_signals():
-        try:
-            while True:
-                received: list[Any] = [None]
-                with explain_lost_ranks(group):
-                    dist.broadcast_object_list(received, src=0)
-                job = received[0]
-                if job is None:
-                    return folders
+        while not isinstance(job := _receive(group), RankEnd):
+            try:
                 require_same(group, describe_job(planned or job.experiments))
                 folders += [RunFolder(path) for path in job.folders]
                 follow(prepare(job), group)
-        except LostRanksError:
-            raise
-        except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            group.say_failure(reason)
-            raise
+            except LostRanksError:
+                raise
+            except Exception as error:
+                if not is_agreed(error):
+                    group.say_failure(" ".join(str(error).split()) or type(error).__name__)
+                    raise
+                failure = error  # rank 0 has it too, and may go on with another job
+    if job.error is not None:
+        raise failure or job.error(job.message)
+    return folders
+
+
+def _receive(group: RankGroup) -> RankJob | RankEnd:
+    received: list[Any] = [None]
+    with explain_lost_ranks(group):
+        dist.broadcast_object_list(received, src=0)
+    message: RankJob | RankEnd = received[0]
+    return message
 
 
 def describe_job(experiments: Sequence[Experiment]) -> dict[str, str]:
@@ -107,13 +134,15 @@ def describe_job(experiments: Sequence[Experiment]) -> dict[str, str]:
     Args:
         experiments: Experiments to train.
     """
-    digests = [config_digest(experiment) for experiment in experiments]
-    return {
-        "version of controlvae": __version__,
-        "version of torch": torch.__version__.partition("+")[0],
-        "settings": " ".join(digests),
+    facts = {
+        "controlvae": __version__,
+        "torch": torch.__version__.partition("+")[0],
         "seeds": ", ".join(str(one.training.seed) for one in experiments),
     }
+    plain = [to_dict(experiment) for experiment in experiments]
+    for part in _COMPARED_PARTS:
+        facts[f"{part} settings"] = digest_of([one[part] for one in plain])
+    return facts
 
 
 def check_ranks(experiment: Experiment, group: RankGroup, sharded: bool) -> None:

@@ -312,9 +312,10 @@ def _prepare_engine(
     experiments: Sequence[Experiment], options: RunOptions, folders: Sequence[RunFolder]
 ) -> TrainingSetup:
     """Load the data and create the engine of experiments that train side by side."""
-    check_compatible(experiments)
     first, device, group = experiments[0], options.device, options.group
-    check_ranks(first, group, options.sharded)
+    with agree(group):
+        check_compatible(experiments)
+        check_ranks(first, group, options.sharded)
     if isinstance(first.model, CustomModel):
         with agree(group):
             task = options.task or find_task(folders[0], trust_code=options.trust_code)
