@@ -10,6 +10,7 @@ from controlvae.lab.training import runner
 from controlvae.lab.training.rank_jobs import (
     find_started,
     leading,
+    note_started,
     require_same_experiments,
 )
 from controlvae.lab.training.resolve import Overrides
@@ -66,7 +67,9 @@ def start_request(request: TrainingRequest, options: RunOptions) -> TrainingResu
             require_same_experiments(started, planned)
             resumed = runner.resume_runs(started, options)
             return resumed or TrainingResult(started, 0, 0)
-        return runner.start_runs(_plan(request, source, options), options, request.command)
+        plan = _plan(request, source, options)
+        note_started(plan.folders)
+        return runner.start_runs(plan, options, request.command)
 
 
 def _plan(request: TrainingRequest, source: str | Experiment, options: RunOptions) -> Plan:

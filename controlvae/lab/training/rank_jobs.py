@@ -181,13 +181,40 @@ def find_started(group: RankGroup, run: Path | None, name: str) -> list[RunFolde
     if group.is_alone:
         return []
     runs = Path("runs")
-    candidates = [run] if run is not None else sorted([runs / name, *runs.glob(f"{name}-*")])
-    for path in candidates:
-        with suppress(UserError):
-            found = find_runs(path)
-            if all(folder.manifest().get("job") == group.job for folder in found):
-                return found
+    candidates = [run] if run is not None else [runs / name, *runs.glob(f"{name}-*")]
+    started = {path: _read_started(path, group.job) for path in candidates}
+    # A script that trains several runs creates them in the same order again.
+    for path in sorted((p for p in started if started[p]), key=_creation_time):
+        if path.absolute() not in _seen:
+            _seen.add(path.absolute())
+            return started[path]
     return []
+
+
+_seen: set[Path] = set()  # runs that this process has begun or continued
+
+
+def note_started(folders: Sequence[RunFolder]) -> None:
+    """Remember the runs that this process begins, so that it does not take them for earlier ones.
+
+    Args:
+        folders: Folders of the seeds of one experiment.
+    """
+    path = folders[0].path if len(folders) == 1 else folders[0].path.parent
+    _seen.add(path.absolute())
+
+
+def _read_started(path: Path, job: str) -> list[RunFolder]:
+    """Return the runs at a path if a job of this name created all of them."""
+    with suppress(UserError):
+        found = find_runs(path)
+        if all(folder.manifest().get("job") == job for folder in found):
+            return found
+    return []
+
+
+def _creation_time(path: Path) -> float:
+    return min(folder.experiment_file.stat().st_mtime for folder in find_runs(path))
 
 
 def require_same_experiments(folders: Sequence[RunFolder], planned: Sequence[Experiment]) -> None:

