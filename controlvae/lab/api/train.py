@@ -144,6 +144,7 @@ def resume(
     trust_code: bool = False,
     threads: str | int = "auto",
     logger: LoggerSpec = None,
+    devices: int | None = None,
     sharded: bool = False,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
@@ -166,7 +167,9 @@ def resume(
         threads: Number of CPU threads. `auto` is the number that the run was started with.
         logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
             function of a run folder, an object with `write(record)` and `close()`, or a list.
-        sharded: Shard the model over the ranks of torchrun with FSDP2.
+        devices: Processes that train each model together from now on, one per GPU. Under torchrun,
+            leave it out.
+        sharded: Shard a user-supplied model over the processes with FSDP2.
         **settings: Further arguments of `lab.fit` that are code: `likelihood` if it is a function,
             `inputs`, `optimiser`, `scheduler`, `validation` if it is data, `workers` and `cache`.
 
@@ -180,9 +183,17 @@ def resume(
     """
     if data_root is None and isinstance(run, LoadedRun):
         data_root = run.root
-    options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
+    parts = (
+        device,
+        time_limit,
+        checkpoint_every,
+        tensorboard,
+        data_root,
+        progress,
+        logger,
+        threads,
     )
+    options = RunOptions.parse(*parts)
     path = as_folder(run).path
     if model is not None:
         folders = find_runs(path)
@@ -190,8 +201,23 @@ def resume(
         for folder in folders:
             supply_code(folder, model, dataset, options.data_root, **settings)
     options = replace(options, callbacks=check_callbacks(callbacks), trust_code=trust_code)
-    folders = resume_folders(path, options, sharded)
+    if should_launch(devices):
+        assert devices is not None
+        chosen = {"callbacks": callbacks, "trust_code": trust_code, "sharded": sharded}
+        code = {"model": model, "dataset": dataset, **settings}
+        launch_function(_resume_on_rank, {"path": path, "parts": parts, **chosen, **code}, devices)
+        folders = find_runs(path)
+    else:
+        folders = resume_folders(path, options, sharded)
     return load_runs(folders, root=options.data_root, device=options.device)
+
+
+def _resume_on_rank(path: Path, parts: tuple[Any, ...], **chosen: Any) -> None:
+    """Resume on one of several processes."""
+    names = ("device", "time_limit", "checkpoint_every", "tensorboard", "data_root", "progress")
+    options = dict(zip((*names, "logger", "threads"), parts, strict=True))
+    chosen.pop("in_place", None)
+    resume(path, **options, **chosen)
 
 
 def resume_folders(path: Path, options: RunOptions, sharded: bool = False) -> list[RunFolder]:

@@ -154,7 +154,7 @@ def _launch(entrypoint: Any, arguments: list[Any], devices: int) -> Any:
         try:
             return elastic_launch(config, entrypoint)(*arguments)
         except ChildFailedError as error:
-            _raise_failure(Path(folder), error.failures)
+            raise_failure(Path(folder), error.failures)
         except SignalException as error:
             message = _read_failures(Path(folder)).get(0, {}).get("message", "")
             raise Interrupted(
@@ -173,12 +173,15 @@ def _read_failures(folder: Path) -> dict[int, dict[str, Any]]:
     }
 
 
-def _raise_failure(folder: Path, failures: dict[int, Any]) -> None:
+def raise_failure(folder: Path, failures: dict[int, Any]) -> None:
     """Raise the error of rank 0, or of the first rank that said something.
 
     Args:
         folder: Folder of the messages.
         failures: torch's account of the ranks that failed first.
+
+    Raises:
+        UserError: If the rank failed with one, and so on for the other kinds.
     """
     found = _read_failures(folder)
     killed = [

@@ -29,6 +29,7 @@ from controlvae.lab.ranks.group import (
     agree,
     join_group,
     require_same,
+    under_torchrun,
 )
 from controlvae.lab.ranks.launch import record_resume
 from controlvae.lab.runs import checkpoint
@@ -105,7 +106,10 @@ class RunOptions:
         Raises:
             UserError: If an option is not usable.
         """
-        display, root = make_display(progress), None if data_root is None else Path(data_root)
+        # Of several ranks only the first one prints, also before it has joined the others.
+        is_silent = under_torchrun() and os.environ["RANK"] != "0"
+        display = make_display(False if is_silent else progress)
+        root = None if data_root is None else Path(data_root)
         data_roots(root)
         trackers = make_trackers(logger)
         if tensorboard and TensorBoard not in trackers:

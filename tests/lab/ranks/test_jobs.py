@@ -14,6 +14,9 @@ import ranks
 import torch
 
 from controlvae import lab
+from controlvae.errors import RunError
+from controlvae.lab.ranks.group import UNKNOWN_LOSS
+from controlvae.lab.ranks.launch import raise_failure, record_failure, record_resume
 from controlvae.lab.runs.folder import RunFolder
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -174,15 +177,51 @@ def test_torchrun_restarts_a_killed_rank_and_continues_its_run(tmp_path):
     assert steps == list(range(20, STEPS + 1, 20))
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc of Linux")
-def test_a_killed_rank_ends_the_job_with_one_line_and_a_resumable_run(tmp_path):
+def test_devices_fail_with_one_line_and_exit_status_2(tmp_path):
     folder = tmp_path / "run"
-    run = ["train", "shapes2d-quick", *SETS, "--device", "cpu", "--checkpoint-every", "0.2"]
+    run = ["train", "shapes2d-quick", "--set", "training.batch=1", "--device", "cpu"]
     command = [sys.executable, "-m", "controlvae", *run, "--run", folder, "--devices", "2"]
-    status, _, err = start_and_kill(command, folder, rank=1)
-    assert status == 1
-    (line,) = [line for line in err.splitlines() if "killed" in line or "ended" in line]
-    assert line.startswith("controlvae: rank 1 was killed by SIGKILL; the run is saved at step")
-    assert line.endswith(f"continue with: controlvae resume {folder} --devices 2")
-    assert "Traceback" not in err
-    assert not RunFolder(folder).has_ended()
+    pipes = {"capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run(command, env=environment(), check=False, **pipes)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "training.batch is 1, fewer examples than the 2 ranks" in done.stderr
+    assert not folder.exists()
+
+
+class Failure:
+    """What torch knows of a process that ended."""
+
+    def __init__(self, exitcode):
+        self.exitcode = exitcode
+
+    def signal_name(self):
+        return signal.Signals(-self.exitcode).name
+
+
+@pytest.mark.parametrize(
+    ("messages", "killed", "line"),
+    [
+        ({0: "bad data"}, {}, "bad data"),
+        (
+            {0: f"{UNKNOWN_LOSS}; the run is saved at step 5"},
+            {1: -signal.SIGKILL},
+            "rank 1 was killed by SIGKILL; the run is saved at step 5",
+        ),
+        (
+            {1: UNKNOWN_LOSS},
+            {0: -signal.SIGKILL},
+            "rank 0 was killed by SIGKILL; continue with: controlvae resume run",
+        ),
+        ({}, {0: 3}, "rank 0 ended without a message; continue with: controlvae resume run"),
+    ],
+)
+def test_the_line_of_a_failed_job_names_its_cause(tmp_path, monkeypatch, messages, killed, line):
+    monkeypatch.setenv("CONTROLVAE_LAUNCHED", str(tmp_path))
+    record_resume("controlvae resume run")
+    for rank, message in messages.items():
+        monkeypatch.setenv("RANK", str(rank))
+        assert record_failure(message, 1)
+    failures = {rank: Failure(code) for rank, code in killed.items()} or {0: Failure(1)}
+    with pytest.raises(RunError, match=f"^{line}$"):
+        raise_failure(tmp_path, failures)
