@@ -16,7 +16,6 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -128,15 +127,13 @@ def run_rank(rank: int, size: int, options: argparse.Namespace, folder: str) -> 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group(backend, init_method=store, rank=rank, world_size=size)
     with product_precision("fp32", device):
-        measure: Callable[[], Any] = lambda: measure_rank(
-            device, rank, size, options.steps, options.rounds
-        )
         if size == 1:
-            measure = lambda: {
-                **compare_one_rank(device, options.steps, options.rounds),
-                "kl": make_engine(device, 0, 1, False).advance(CHECKED_STEPS)[:, 0, 1].tolist(),
-            }
-        torch.save(measure(), Path(folder, f"{size}-{rank}.pt"))
+            found: Any = compare_one_rank(device, options.steps, options.rounds)
+            alone = make_engine(device, 0, 1, wrapped=False)
+            found["kl"] = alone.advance(CHECKED_STEPS)[:, 0, 1].tolist()
+        else:
+            found = measure_rank(device, rank, size, options.steps, options.rounds)
+        torch.save(found, Path(folder, f"{size}-{rank}.pt"))
     os._exit(0)  # threads of the group may abort an interpreter that is being torn down
 
 

@@ -13,12 +13,11 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -70,8 +69,7 @@ def train_on_two_nodes(folder: Path) -> None:
     """Train in both namespaces, and kill and restart the second one on the way."""
     first, second = start_node("cv-a", folder), start_node("cv-b", folder)
     try:
-        wait_until(lambda: any(folder.glob("both/checkpoint/step-*")), first)
-        time.sleep(1)
+        wait_until(lambda: saved_step(folder / "both") >= STEPS // 10, first)
         kill_node("cv-b")
         second.wait()
         print(f"killed node cv-b at step {last_step(folder / 'both'):,}")
@@ -119,17 +117,18 @@ def two_namespaces() -> Iterator[None]:
         for name, address in NODES.items():
             run_ip("-n", name, "address", "add", f"{address}/24", "dev", CABLE[name])
             run_ip("-n", name, "link", "set", CABLE[name], "up")
-            write_names(name, address)
+            write_names(name)
         yield
     finally:
         remove_namespaces()
 
 
-def write_names(name: str, address: str) -> None:
-    """Let a namespace find its own host name at its address, as a machine does, and ask nobody."""
+def write_names(name: str) -> None:
+    """Let a namespace know both machines by name, and ask no name server."""
     folder = NAMES / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} {socket.gethostname()} {name}\n")
+    hosts = ["127.0.0.1 localhost", *(f"{address} {node}" for node, address in NODES.items())]
+    (folder / "hosts").write_text("\n".join(hosts) + "\n")
     (folder / "resolv.conf").write_text("options timeout:1 attempts:1\n")
 
 
@@ -147,22 +146,25 @@ def start_node(name: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start torchrun with one process in a namespace."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
     launcher += ["--nproc-per-node", "1", "--max-restarts", "3", "--rdzv-backend", "c10d"]
-    launcher += ["--rdzv-endpoint", f"{NODES['cv-a']}:{PORT}", "--rdzv-id", "two-nodes"]
+    launcher += ["--rdzv-endpoint", f"cv-a:{PORT}", "--rdzv-id", "two-nodes"]
     launcher += ["-m", "controlvae", "--"]
     train = ["train", "my_vae.py", "--run", "both", "--device", "cpu", "--checkpoint-every", "1s"]
-    command = ["ip", "netns", "exec", name, *launcher, *train]
+    named = ["unshare", "--uts", "sh", "-c", f'hostname {name} && exec "$@"', "sh"]
+    command = ["ip", "netns", "exec", name, *named, *launcher, *train]
     return subprocess.Popen(command, cwd=folder, env=environment())
 
 
 def kill_node(name: str) -> None:
     """Kill every process in a namespace, as a power failure does."""
-    listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+    listed = subprocess.run(
+        ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
+    )
     for pid in map(int, listed.stdout.split()):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def wait_until(condition, process: subprocess.Popen[bytes]) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     """Wait for a condition while a process runs."""
     for _ in range(1_200):
         if condition():
@@ -171,6 +173,12 @@ def wait_until(condition, process: subprocess.Popen[bytes]) -> None:
             sys.exit("torchrun ended too early")
         time.sleep(0.1)
     sys.exit("nothing happened for two minutes")
+
+
+def saved_step(run: Path) -> int:
+    """Return the step of the newest checkpoint, or -1."""
+    names = (path.name for path in run.glob("checkpoint/step-*"))
+    return max((int(name.removeprefix("step-")) for name in names), default=-1)
 
 
 def last_step(run: Path) -> int:
@@ -183,7 +191,9 @@ def environment() -> dict[str, str]:
     """Return the environment of the training processes."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    # Without it, an agent of torch 2.13 that joins later waits for an address that is never sent.
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    return {**os.environ, **own_store, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def run_ip(*arguments: str) -> None:

@@ -48,7 +48,9 @@ def run_cases(file, folder, sizes):
     command = [sys.executable, __file__, str(file), str(folder), ",".join(map(str, sizes))]
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[2]), *sys.path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     found = {}
     for path in sorted(folder.glob("*.pt")):

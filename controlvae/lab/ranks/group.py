@@ -146,7 +146,11 @@ def _initialise(device: torch.device) -> Any:
     backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
     try:
         store, rank, size = next(iter(dist.rendezvous("env://", timeout=timedelta(minutes=5))))
-        prefix = f"controlvae/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        prefix = "controlvae"
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+            # The store outlives the processes. A store of rank 0's does not, and machines that
+            # joined later count restarts differently.
+            prefix += f"/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
         if has_gpus:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         dist.init_process_group(

@@ -51,20 +51,23 @@ class RowNoise(TorchFunctionMode):
         kwargs = kwargs or {}
         if not args or not self._has_rows(_shape_of(function, args, kwargs)):
             return function(*args, **kwargs)
-        if function in _LIKE:
-            return self._draw_like(_LIKE[function], args[0], kwargs)
-        if function in _SHAPED:
-            rest = {name: value for name, value in kwargs.items() if name != "size"}
-            shape = self._whole(_shape_of(function, args, kwargs))
-            return self._take(function(shape, **rest))
         if function in _IN_PLACE:
             return self._fill(function, args, kwargs)
+        if function in _DROPOUTS:
+            return self._drop(function, args, kwargs)
+        return self._draw(function, args, kwargs)
+
+    def _draw(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Tensor:
+        if function in _LIKE:
+            return self._draw_like(_LIKE[function], args[0], kwargs)
         if function is torch.bernoulli:
             return self._draw_bernoulli(args[0])
         if function is torch.normal:
             deviation = args[1] if len(args) > 1 else kwargs.get("std", 1.0)
-            return args[0] + deviation * self._draw_like(torch.randn, args[0], {})
-        return self._drop(function, args, kwargs)
+            noise: Tensor = args[0] + deviation * self._draw_like(torch.randn, args[0], {})
+            return noise
+        rest = {name: value for name, value in kwargs.items() if name != "size"}
+        return self._take(function(self._whole(_shape_of(function, args, kwargs)), **rest))
 
     def _draw_like(self, function: Callable[..., Tensor], like: Tensor, options: Any) -> Tensor:
         chosen = {"dtype": like.dtype, "device": like.device, **options}

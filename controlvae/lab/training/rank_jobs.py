@@ -26,7 +26,6 @@ from controlvae.lab.ranks.group import (
 )
 from controlvae.lab.runs.folder import RunFolder, find_runs
 
-
 _COMPARED_PARTS = ("data", "model", "objective", "control", "optimiser", "training")
 
 

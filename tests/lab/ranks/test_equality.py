@@ -1,8 +1,8 @@
 """Ranks train the model of one process: in float64 on gloo groups of two and four."""
 
+import pytest
 import rank_cases
 import ranks
-import pytest
 import torch
 
 NAMES = sorted(n.removeprefix("case_") for n in vars(rank_cases) if n.startswith("case_"))
