@@ -3,7 +3,7 @@
 import warnings
 
 import torch
-from custom_models import ConditionalVAE, LaplaceVAE, PlainVAE, groups
+from custom_models import ConditionalVAE, LaplaceVAE, groups
 from small import OBJECTIVES
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -195,8 +195,7 @@ def case_distribution(rank, size):
 @on(TWO)
 def case_sharded(rank, size):
     """Train a sharded model, and continue from a snapshot that one process or two took."""
-    torch.manual_seed(1)
-    model, data = PlainVAE().double(), groups(64).double()
+    model, data = NormVAE(), groups(64).double()
     make = {"batch": BATCH, "sharded": True, "ema_weights": 0.9, "clip": 5.0}
     first = make_engine(rank, size, model, data, **make)
     rows = [first.advance(SHORT)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from controlvae.lab.custom.checks import check_module, keep_buffers
 from controlvae.lab.custom.examples import UserExamples, indexed_part, pixel_range
 from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.feeds import make_feed
+from controlvae.lab.custom.joining import join_ranks
 from controlvae.lab.custom.noise import Noise, uses_python_randomness
 from controlvae.lab.custom.optimiser import TorchOptimiser, name_of
 from controlvae.lab.custom.probes import (
@@ -43,10 +44,7 @@ from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation
 from controlvae.lab.engines.optimiser import NetworkOptimiser
-from controlvae.lab.ranks.batch_norm import share_batch_norm
-from controlvae.lab.ranks.gradients import LossModule, broadcast_state, find_unused
-from controlvae.lab.ranks.group import ALONE, RankGroup, agree, digest_of, require_same
-from controlvae.lab.ranks.sharding import find_units, shard_model
+from controlvae.lab.ranks.group import ALONE, RankGroup, agree
 from controlvae.lab.ranks.share import BatchShare
 from controlvae.laws import Law
 
@@ -300,7 +298,7 @@ class CustomTask:
                 feed = make_feed(data, training.batch, training.seed, device, subset, share)
             if uses_channels_last(vae.module, device):  # before the optimiser copies the layout
                 vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            joined = None if group.is_alone else _join_ranks(vae, batch, share, group, sharded)
+            joined = None if group.is_alone else join_ranks(vae, batch, share, group, sharded)
             optimiser = self._make_optimiser(experiment, vae.module, device)
             trainer = CustomTrainer(experiment, vae, feed, optimiser, in_python, share)
             if joined is not None:
@@ -377,45 +375,6 @@ class CustomTask:
         return UserExamples(
             data, shape, pixels, self.inputs, split=split, factors=factors, factor_names=names
         ).to(device)
-
-
-class _Joined(NamedTuple):
-    """Model that several ranks train."""
-
-    wrapped: LossModule | None  # sharded by FSDP2
-    unused: bool  # some parameters may have no gradient in a step
-
-
-def _join_ranks(
-    vae: CustomVAE, batch: Any, share: BatchShare, group: RankGroup, sharded: bool
-) -> _Joined:
-    """Give the model of every rank the weights of rank 0, and its batch norms all rows.
-
-    Args:
-        vae: Model of this rank.
-        batch: A few examples.
-        share: Share of this rank in each batch.
-        group: Ranks that train the model.
-        sharded: Shard the weights over the ranks.
-
-    Raises:
-        UserError: If the models have other weights by name, shape or type.
-    """
-
-    def loss() -> Tensor:
-        found = vae.losses(batch, Noise(share_device, vae.dtype))
-        return found.reconstruction + found.other + found.kl
-
-    shapes = [(n, tuple(v.shape), str(v.dtype)) for n, v in vae.module.state_dict().items()]
-    require_same(group, {"shapes of weights": digest_of(shapes)})
-    share_device = next(vae.module.parameters()).device
-    with torch.random.fork_rng(devices=[]), keep_buffers(vae.module):
-        unused = find_unused(vae.module, loss)
-        units = find_units(vae.module, loss) if sharded else []
-    broadcast_state(vae.module)
-    share_batch_norm(vae.module, share)
-    wrapped = shard_model(vae.module, units) if sharded else None
-    return _Joined(wrapped, unused)
 
 
 def make_task(

@@ -22,7 +22,7 @@ from controlvae.lab.objectives import Divergence, ObjectiveInputs
 from controlvae.lab.ranks.batch_norm import restore_batch_norm
 from controlvae.lab.ranks.gradients import LossModule, average_gradients
 from controlvae.lab.ranks.row_noise import RowNoise
-from controlvae.lab.ranks.sharding import shard_like, whole_tensor
+from controlvae.lab.ranks.sharding import is_sharded, shard_like, whole_tensor
 from controlvae.lab.ranks.share import BatchShare
 
 
@@ -157,9 +157,13 @@ class CustomTrainer:
         kept = 1 - self.experiment.training.ema_weights
         current = self.vae.module.state_dict()
         floats = [name for name, value in self.average.items() if value.is_floating_point()]
-        torch._foreach_lerp_(
-            [self.average[name] for name in floats], [current[name] for name in floats], kept
-        )
+        # Shards and the whole tensors of buffers cannot be in one call.
+        for kind in (False, True):
+            names = [name for name in floats if is_sharded(current[name]) is kind]
+            if names:
+                torch._foreach_lerp_(
+                    [self.average[name] for name in names], [current[name] for name in names], kept
+                )
         for name in self.average.keys() - set(floats):
             self.average[name].copy_(current[name])
 
