@@ -4,11 +4,12 @@
     python benchmarks/ranks.py --device cuda      # one rank, and two gloo ranks on one GPU
 
 The network is that of the paper's 2D Shapes, batch 64. A step of one process is compared with a
-step under DistributedDataParallel. For the controller, the time inside its all-reduce is measured.
-For DDP, it is what a step costs more than the same step without communication (`no_sync`), because
-its all-reduces overlap with the backward pass. Modes take turns in rounds, and times are medians
-over rounds. On a CPU every rank has one thread. The largest difference of the KL over the first
-steps says whether ranks train the same model.
+step under DistributedDataParallel. For the controller, the time inside its all-reduce is measured,
+which is mostly the time that a rank waits for the slower ones, and that of the same all-reduce
+alone. For DDP, it is what a step costs more than the same step without communication (`no_sync`),
+because its all-reduces overlap with the backward pass. Modes take turns in rounds, and times are
+medians over rounds. On a CPU every rank has one thread. The largest difference of the KL over the
+first steps says whether ranks train the same model.
 """
 
 import argparse
@@ -107,15 +108,27 @@ def measure_rank(device: torch.device, rank: int, size: int, steps: int, rounds:
         sizes = traffic.controller_bytes // steps, traffic.gradient_bytes // steps
         silent.append(time_steps(engine, steps, wrapper.no_sync()))  # type: ignore[attr-defined]
     dist.all_reduce = _all_reduce
+    latency = time_all_reduce(torch.zeros(sizes[0] // 8, dtype=torch.float64, device=device))
     step, controlled = statistics.median(synced), statistics.median(controller)
     return {
         "kl": first,
         "step": 1e3 * step,
         "controller_bytes": sizes[0],
         "gradient_bytes": sizes[1],
+        "controller_latency": 1e6 * latency,
         "controller_share": controlled / step,
         "gradient_share": max(0.0, 1 - statistics.median(silent) / step),
     }
+
+
+def time_all_reduce(tensor: torch.Tensor, calls: int = 200) -> float:
+    """Return the median of seconds per all-reduce, with ranks that wait for nothing else."""
+    found = []
+    for _ in range(calls):
+        before = time.perf_counter()
+        dist.all_reduce(tensor)
+        found.append(time.perf_counter() - before)
+    return statistics.median(found)
 
 
 def run_rank(rank: int, size: int, options: argparse.Namespace, folder: str) -> None:
@@ -158,14 +171,15 @@ def main() -> None:
     extra = alone["ddp"] / alone["none"] - 1
     print("| one rank | ms per step |\n| --- | ---: |")
     print(f"| no DDP | {alone['none']:.3f} |\n| DDP | {alone['ddp']:.3f} ({extra:+.1%}) |\n")
-    heads = "| ranks | ms per step | controller | of the step | DDP | of the step | KL differs by |"
-    print(heads + "\n|" + " ---: |" * 7)
+    heads = "| ranks | ms per step | controller | alone | of the step | DDP | of the step "
+    print(heads + "| KL differs by |\n|" + " ---: |" * 8)
     for size in sizes:
         row = found[size]
         apart = max(abs(a - b) / abs(a) for a, b in zip(alone["kl"], row["kl"], strict=True))
         print(
             f"| {size} | {row['step']:.1f} | {row['controller_bytes']:,} bytes "
-            f"| {row['controller_share']:.1%} | {row['gradient_bytes']:,} bytes "
+            f"| {row['controller_latency']:.0f} us | {row['controller_share']:.1%} "
+            f"| {row['gradient_bytes']:,} bytes "
             f"| {row['gradient_share']:.1%} | {apart:.1e} |"
         )
 

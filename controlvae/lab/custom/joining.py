@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.custom.adapter import CustomVAE
-from controlvae.lab.custom.checks import keep_buffers
 from controlvae.lab.custom.noise import Noise
 from controlvae.lab.ranks.batch_norm import share_batch_norm
-from controlvae.lab.ranks.gradients import LossModule, broadcast_state, find_unused
+from controlvae.lab.ranks.gradients import LossModule, broadcast_state, find_unused, keep_buffers
 from controlvae.lab.ranks.group import RankGroup, digest_of, require_same
 from controlvae.lab.ranks.sharding import find_units, shard_model
 from controlvae.lab.ranks.share import BatchShare

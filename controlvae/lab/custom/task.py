@@ -19,7 +19,7 @@ from controlvae.lab.config import Adam, CustomData, CustomModel, CustomOptimiser
 from controlvae.lab.config.experiment import Training
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.batches import cast_batch, iter_tensors, map_tensors, select_input
-from controlvae.lab.custom.checks import check_module, keep_buffers
+from controlvae.lab.custom.checks import check_module
 from controlvae.lab.custom.examples import UserExamples, indexed_part, pixel_range
 from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.feeds import make_feed
@@ -44,6 +44,7 @@ from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation
 from controlvae.lab.engines.optimiser import NetworkOptimiser
+from controlvae.lab.ranks.gradients import keep_buffers
 from controlvae.lab.ranks.group import ALONE, RankGroup, agree
 from controlvae.lab.ranks.share import BatchShare
 from controlvae.laws import Law

@@ -108,10 +108,12 @@ def broadcast_state(model: nn.Module) -> None:
 
 @contextmanager
 def keep_buffers(module: nn.Module) -> Iterator[None]:
-    """Restore the buffers of a module after this context."""
-    before = {name: value.clone() for name, value in module.named_buffers()}
+    """Restore the buffers of a module, such as those of batch norm, after a trial."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
         yield
     finally:
-        for name, value in module.named_buffers():
-            value.copy_(before[name])
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                if name in before and before[name].shape == buffer.shape:
+                    buffer.copy_(before[name])
