@@ -119,7 +119,8 @@ def _fit_on_rank(
     sharded: bool,
 ) -> list[str]:
     """Train on one of several processes. Return the paths of the run folders."""
-    options = replace(RunOptions.parse(*parts), callbacks=tuple(callbacks), sharded=sharded)
+    options = RunOptions.parse(*parts)
+    options = replace(options, callbacks=check_callbacks(callbacks), sharded=sharded)
     result = start_fit(define(model, dataset, **settings), options, run=run, seeds=seeds)
     return [str(folder.path) for folder in result.folders]
 

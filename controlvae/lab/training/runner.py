@@ -124,7 +124,7 @@ class RunOptions:
     def join_ranks(self, sharded: bool = False) -> "RunOptions":
         """Return options for the rank of this process, which joins the others.
 
-        Outside of torchrun the options are unchanged. Ranks other than 0 print nothing.
+        Outside of torchrun one process trains whole models. Ranks other than 0 print nothing.
 
         Args:
             sharded: Shard user-supplied models over the ranks.
@@ -134,7 +134,7 @@ class RunOptions:
         """
         group = join_group(self.device)
         if group.is_alone:
-            return self
+            return replace(self, sharded=False)
         options = replace(self, group=group, device=group.pick_device(self.device), sharded=sharded)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
