@@ -112,9 +112,9 @@ def measure_law(law: Law, steps: int = 2_000) -> Iterator[Overhead]:
         return
     with patch.object(fused, "ENABLED", False):
         with patch.object(cuda_graph, "_EAGER_UPDATES", 1 << 60):
-            yield measure_gpu("a tensor on the GPU, one operation at a time", law, steps)
+            yield measure_gpu("a tensor on the GPU, one operation at a time", law, steps // 20)
         yield measure_gpu("a tensor on the GPU, replayed", law, steps)
-        yield measure_graph("inside a captured graph, torch operations", law, steps)
+        yield measure_graph("inside a captured graph, torch operations", law, steps // 10)
     yield measure_gpu("a tensor on the GPU, fused", law, steps)
     yield measure_graph("inside a captured graph, fused", law, steps)
     kl, control = torch.tensor(17.0, device="cuda"), cv.Controller(law)

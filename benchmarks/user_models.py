@@ -6,14 +6,17 @@ Four models: an MLP, a convolutional VAE at 64x64, a ResNet VAE at 128x128 and a
 Each is trained by
   plain      the loop of the README: data on the device, torch.optim.Adam, a tensor to the controller
   item       the same loop with `kl.item()`, `beta` as a number and the loss read at every step
+  lightning  Lightning's trainer with `KLControl`, if `--lightning` is set and it is installed
   lab        `lab.fit`'s engine: the whole step in a CUDA graph where that is possible
 with the same precision, batch, data and law (`cv.Auto`). On a CPU the sizes are smaller.
-`--lightning` adds a Lightning trainer where that package is installed.
+`--compile` measures compiled models too.
 """
 
 import argparse
 import itertools
+import statistics
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,6 +24,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import controlvae as cv
 from controlvae import lab
@@ -229,8 +233,63 @@ def plain_loop(case: Case, device: torch.device, reads_values: bool) -> Callable
     return advance
 
 
+def lightning_speed(case: Case, device: torch.device, seconds: float, warm_up: int) -> float:
+    """Return the steps per second of Lightning's trainer, with its own loader and no logger.
+
+    Args:
+        case: Model and data.
+        device: Device to train on.
+        seconds: Time to measure after the warm-up.
+        warm_up: Steps before the measurement.
+    """
+    from lightning.pytorch import Callback, LightningModule, Trainer
+
+    from controlvae.integrations.lightning import KLControl
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.beta = case.make(), 1.0
+
+        def training_step(self, batch: list[Tensor], _: int) -> Tensor:
+            recon, kl = case.losses(self.model, batch[0])
+            self.log("kl", kl)
+            return recon + self.beta * kl
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+    class Timer(Callback):
+        start = end = 0.0
+        steps = 0
+
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            now = time.perf_counter()
+            if trainer.global_step == warm_up:
+                self.start = now
+            if trainer.global_step > warm_up:
+                self.steps, self.end = self.steps + 1, now
+                trainer.should_stop = now - self.start > seconds
+
+    timer, data = Timer(), TensorDataset(case.data)
+    trainer = Trainer(
+        accelerator=device.type,
+        devices=1,
+        max_epochs=-1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[KLControl(cv.Auto(case.target)), timer],
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the number of workers is deliberate
+        trainer.fit(Module(), DataLoader(data, case.batch, shuffle=True, drop_last=True))
+    return timer.steps / (timer.end - timer.start)
+
+
 def lab_engine(
-    case: Case, device: torch.device, models: int, precision: str
+    case: Case, device: torch.device, models: int, precision: str, compiles: bool
 ) -> tuple[Callable[[int], Any], CustomEngine, list[str]]:
     """Return the lab's engine as a function of steps, the engine, and its notes."""
     notes: list[str] = []
@@ -241,6 +300,7 @@ def lab_engine(
         steps=10_000_000,
         batch=case.batch,
         precision=precision,
+        compile=compiles,
         likelihood=None if case.make is GRUText else "squared-error",
     )
     first = defined.experiment(device)
@@ -253,44 +313,71 @@ def lab_engine(
     return engine.advance, engine, notes
 
 
+def measure_case(label: str, case: Case, precision: str, options: argparse.Namespace) -> None:
+    """Print the speeds of one model: the plain loop, Lightning if wanted, and the lab's engine.
+
+    Args:
+        label: Name of the model.
+        case: The model and its data.
+        precision: Precision of products on a GPU.
+        options: Options of the command.
+    """
+    device, seconds = torch.device(options.device), options.seconds
+    warm_up = 100 if device.type == "cuda" else 4
+
+    def plain_speed(loop: Callable[[int], None]) -> float:
+        with product_precision(precision, device):  # type: ignore[arg-type]
+            return steps_per_second(loop, seconds, warm_up)
+
+    plain = plain_loop(case, device, reads_values=False)
+    base, with_item = plain_speed(plain), plain_speed(plain_loop(case, device, reads_values=True))
+    print(f"{label}, {precision}: plain {base:,.3g}, with item() {with_item:,.3g}", flush=True)
+    if options.lightning:
+        speed = lightning_speed(case, device, seconds, warm_up)
+        print(f"  Lightning: {speed:,.3g} steps/s = {speed / base:.2f} x plain", flush=True)
+    choices = itertools.product(
+        map(int, options.models.split(",")), (False, True) if options.compile else (False,)
+    )
+    for models, compiles in choices:
+        before = time.perf_counter()
+        advance, engine, notes = lab_engine(case, device, models, precision, compiles)
+        advance(warm_up)
+        started = time.perf_counter() - before
+        # The plain loop again next to each turn: the speed of shared cores changes.
+        turns = [
+            (steps_per_second(advance, seconds, warm_up), plain_speed(plain))
+            for _ in range(options.rounds)
+        ]
+        speed = statistics.median(lab_speed for lab_speed, _ in turns)
+        times = statistics.median(models * lab_speed / other for lab_speed, other in turns)
+        kinds = {one.eager_reason or "graph" for one in engine.graphed} or {"eager"}
+        words = [*sorted(kinds), *(["compiled"] if compiles else [])]
+        print(
+            f"  lab, {models} models: {speed:,.3g} steps/s, {speed * models:,.4g} in total"
+            f" = {times:.2f} x plain ({', '.join(words)}; ready after {started:.0f} s)"
+            f" {'; '.join(sorted(set(notes)))}",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=1, help="turns with the plain loop: medians")
     parser.add_argument("--models", default="1,8", help="models side by side")
     parser.add_argument("--precisions", default="tf32", help="fp32, tf32 and bf16, on a GPU")
     parser.add_argument("--cases", default="MLP,conv 64x64,ResNet 128x128,GRU text")
+    parser.add_argument("--lightning", action="store_true", help="measure Lightning too")
+    parser.add_argument("--compile", action="store_true", help="compile the models too")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     device = torch.device(options.device)
-    warm_up = 100 if device.type == "cuda" else 10
-    name = (
-        torch.cuda.get_device_name()
-        if device.type == "cuda"
-        else f"{torch.get_num_threads()} CPU threads"
-    )
+    on_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name() if on_gpu else f"{torch.get_num_threads()} CPU threads"
     print(f"torch {torch.__version__}, {name}; steps/s, and times the plain loop")
-    for precision in options.precisions.split(",") if device.type == "cuda" else ["fp32"]:
+    for precision in options.precisions.split(",") if on_gpu else ["fp32"]:
         for label, case in make_cases(device, options.cases.split(",")).items():
-            speeds = {}
-            with product_precision(precision, device):  # type: ignore[arg-type]
-                for kind, reads in (("plain", False), ("item", True)):
-                    advance = plain_loop(case, device, reads)
-                    speeds[kind] = steps_per_second(advance, options.seconds, warm_up)
-            base = speeds["plain"]
-            print(
-                f"{label}, {precision}: plain {base:,.0f}, with item() {speeds['item']:,.0f}",
-                flush=True,
-            )
-            for models in map(int, options.models.split(",")):
-                advance, engine, notes = lab_engine(case, device, models, precision)
-                speed = steps_per_second(advance, options.seconds, warm_up)
-                graphs = [one.eager_reason or "graph" for one in engine.graphed] or ["eager"]
-                print(
-                    f"  lab, {models} models: {speed:,.0f} steps/s, {speed * models:,.0f} in total"
-                    f" = {speed * models / base:.2f} x plain ({', '.join(set(graphs))})"
-                    f" {'; '.join(set(notes))}",
-                    flush=True,
-                )
+            measure_case(label, case, precision, options)
 
 
 if __name__ == "__main__":

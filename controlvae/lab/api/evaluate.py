@@ -201,7 +201,7 @@ def evaluate_pending(
     Raises:
         Interrupted: After Ctrl-C. Finished evaluations are kept.
     """
-    pending = select_pending(list(folders), device, fid, _has_figures, iwae=iwae)
+    pending = select_pending(list(folders), device, fid, has_figures, iwae=iwae)
     for done, folder in enumerate(pending):
         position = f"{done + 1} of {len(pending)}"
         try:
@@ -250,7 +250,7 @@ def draw_information(folder: RunFolder, metrics: Mapping[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _has_figures(folder: RunFolder, step: int) -> bool:
+def has_figures(folder: RunFolder, step: int) -> bool:
     """Return True if the figures of this step exist. The traversal is drawn last."""
     images = isinstance(folder.experiment().data, ImageSettings)
     return not images or read_step(folder.figures / "traversal.png") == step

@@ -37,7 +37,7 @@ def fit(
     seeds: int = 1,
     time_limit: str | float | None = None,
     checkpoint_every: str | float = 30.0,
-    callbacks: Sequence[Callable[[Any], None]] = (),
+    callbacks: Callable[[Any], None] | Sequence[Callable[[Any], None]] = (),
     logger: LoggerSpec = None,
     threads: str | int = "auto",
     progress: bool | Callable[[Any], None] = True,
@@ -65,7 +65,7 @@ def fit(
         seeds: Number of seeds. They train side by side, each in its own folder.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
         checkpoint_every: Time between checkpoints, in the same form.
-        callbacks: Functions that receive `Progress` updates.
+        callbacks: Function that receives `Progress` updates, or a list of them.
         logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
             function of a run folder, an object with `write(record)` and `close()`, or a list.
         threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.

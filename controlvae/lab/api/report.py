@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from controlvae.errors import UserError
-from controlvae.lab.api.evaluate import evaluate_run
+from controlvae.lab.api.evaluate import evaluate_run, has_figures
 from controlvae.lab.engines.device import pick_device
-from controlvae.lab.evaluation.cache import DEFAULT_EXAMPLES
+from controlvae.lab.evaluation.cache import DEFAULT_EXAMPLES, select_pending
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.report_run import read_runs
 from controlvae.lab.runs.checkpoint import latest_step
@@ -18,6 +18,7 @@ from controlvae.lab.runs.loaded import LoadedRun, as_folder
 from controlvae.lab.runs.user_code import UntrustedCodeError
 from controlvae.lab.training.display import Display, make_display
 
+_MAX_FAILURES = 5  # lines about runs that cannot be evaluated
 RunSource = LoadedRun | RunFolder | str | Path
 
 
@@ -67,14 +68,22 @@ def report(
     for line in skipped:
         display.note(line)
     readable = [run.folder for run in runs_to_show]
-    for number, folder in enumerate(readable, start=1):
-        position = f"{number} of {len(readable)}" if len(readable) > 1 else ""
+    pending = _select_pending(readable, chosen, examples, fid, display)
+    failures = []
+    for number, folder in enumerate(pending, start=1):
+        position = f"{number} of {len(pending)}" if len(pending) > 1 else ""
         try:
-            _evaluate(folder, chosen, root, display, examples, fid, position)
+            evaluate_run(
+                folder, chosen, root, display, examples=examples, fid=fid, position=position
+            )
         except UserError as error:
             if len(readable) == 1 and not isinstance(error, UntrustedCodeError):
                 raise
-            display.note(f"{folder.path} is not evaluated: {error}")
+            failures.append(f"{folder.path} is not evaluated: {error}")
+    for line in failures[:_MAX_FAILURES]:
+        display.note(line)
+    if len(failures) > _MAX_FAILURES:
+        display.note(f"{len(failures) - _MAX_FAILURES} more runs are not evaluated")
     path = _default_path(paths, folders) if out is None else Path(out)
     with display.bar("writing the report") as show:
         return write_report(folders, path, progress=lambda fraction, _: show(fraction))
@@ -86,19 +95,26 @@ def _find_runs(path: Path) -> list[RunFolder]:
     return [run] if run.experiment_file.is_file() else find_runs(path)
 
 
-def _evaluate(
-    folder: RunFolder,
+def _select_pending(
+    folders: Sequence[RunFolder],
     device: torch.device,
-    root: Path | None,
-    display: Display,
     examples: int,
     fid: int | None,
-    position: str,
-) -> None:
-    if latest_step(folder.checkpoints) is not None:
-        evaluate_run(folder, device, root, display, examples=examples, fid=fid, position=position)
-    elif folder.metrics() is None:
-        display.note(f"{folder.path} has no checkpoint, so it is not evaluated")
+    display: Display,
+) -> list[RunFolder]:
+    """Return the runs to evaluate. A single run always is, because its figures are drawn again."""
+    started = []
+    for folder in folders:
+        if latest_step(folder.checkpoints) is not None:
+            started.append(folder)
+        elif folder.metrics() is None:
+            display.note(f"{folder.path} has no checkpoint, so it is not evaluated")
+    if len(folders) == 1:
+        return started
+    pending = select_pending(started, device, fid, has_figures, examples=examples)
+    if done := len(started) - len(pending):
+        display.note(f"reusing the metrics of {done} {'run' if done == 1 else 'runs'}")
+    return pending
 
 
 def _check_html_path(path: Path) -> None:

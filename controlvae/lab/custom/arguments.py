@@ -111,14 +111,16 @@ def check_callbacks(callbacks: Any) -> tuple[Callable[[Any], None], ...]:
     """Return callbacks as a tuple.
 
     Raises:
-        UserError: If they are not a list of functions.
+        UserError: If they are neither a function nor a list of functions.
     """
     if callbacks is None:
         return ()
+    if callable(callbacks):
+        return (callbacks,)
     if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
         raise UserError(
-            f"callbacks must be a list of functions of a Progress update, got {callbacks!r}; "
-            "write callbacks=[function]"
+            f"callbacks must be a function of a Progress update, or a list of them, got "
+            f"{callbacks!r}; write callbacks=[function]"
         )
     return tuple(callbacks)
 

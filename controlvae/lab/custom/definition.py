@@ -82,6 +82,7 @@ def define(
     cache: bool = False,
     factors: Any = None,
     capture: bool = True,
+    compile: bool | None = None,
     location: str = "",
 ) -> Definition:
     """Define the training of a user-supplied model without starting it.
@@ -113,6 +114,8 @@ def define(
         cache: Keep a data set in memory after reading it once. Its transforms run once.
         factors: Ground-truth factors of the examples, (count, factors), for disentanglement scores.
         capture: Capture steps as CUDA graphs on a GPU.
+        compile: Compile the model with `torch.compile`, which takes up to a minute. None compiles a
+            single model on a GPU that is trained for at least 100,000 steps.
         location: File and name of the code, as `controlvae train` records it.
 
     Raises:
@@ -148,6 +151,7 @@ def define(
         scheduler=scheduler,
         factors=factors,
         capture=capture,
+        compile=compile,
         location=location,
         first_seed=seed,
     )

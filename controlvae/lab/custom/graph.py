@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.custom.batches import iter_tensors, map_tensors
+from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.noise import Noise
 from controlvae.lab.custom.trainer import CustomTrainer
 from controlvae.lab.engines.measurements import row_width
@@ -147,7 +148,7 @@ class GraphedTrainer:
     def _warm_up(self, number: int, batch: Any, noise: Tensor | Noise, strict: bool) -> Tensor:
         """Take an eager step, and find out what would make a captured one wrong."""
         if not strict:
-            return self.trainer.step(batch, noise)
+            return self._first_step(number, batch, noise)
         attributes = _plain_attributes(self.trainer.vae.module)
         before = _clone(self._state())
         with warnings.catch_warnings():
@@ -173,6 +174,20 @@ class GraphedTrainer:
         if not getattr(self.trainer.optimiser, "capturable", True):
             self._use_eager("this optimiser has no capturable form")
         return row
+
+    def _first_step(self, number: int, batch: Any, noise: Tensor | Noise) -> Tensor:
+        """Take an eager step, without compilation if the compiled one fails."""
+        loss_function = self.trainer.loss_function
+        if not loss_function.is_compiled:
+            return self.trainer.step(batch, noise)
+        before = _clone(self._state())
+        try:
+            return self.trainer.step(batch, noise)
+        except (RuntimeError, AssertionError) as error:  # in the backward pass
+            loss_function.stop_compiling(summarise(error))
+        _write(self._state(), before)
+        self.trainer.seeds.start(number)
+        return self.trainer.step(batch, noise)
 
     def _capture(self, shape: str, batch: Any, noise: Tensor | Noise) -> bool:
         """Capture the step of a batch shape. Return whether that succeeded."""
@@ -217,7 +232,8 @@ class GraphedTrainer:
         before = _clone(self._state())
         position = int(self.inputs.counter)
         self.trainer.seeds.start(number)
-        expected = self.trainer.step(batch, noise).clone()
+        with self.trainer.loss_function.uncompiled():
+            expected = self.trainer.step(batch, noise).clone()
         after = _clone(self._state())
         _write(self._state(), before)
         self.trainer.seeds.start(number)
@@ -229,9 +245,13 @@ class GraphedTrainer:
         if agrees and bool(gap <= _UPDATE_TOLERANCE * change + 1e-12):
             self.verified += 1
             return
-        self._use_eager("a captured step gave other numbers than an eager one")
         _write(self._state(), after)
         row.copy_(expected)
+        if self.trainer.loss_function.is_compiled:
+            self.trainer.loss_function.stop_compiling("its numbers differ from uncompiled ones")
+            self.reset()
+        else:
+            self._use_eager("a captured step gave other numbers than an eager one")
 
     def _replay(self, captured: _CapturedStep, batch: Any, noise: Tensor | Noise) -> None:
         if not self.inputs.resident:

@@ -20,6 +20,7 @@ from controlvae.lab.config.experiment import Training
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.batches import cast_batch, iter_tensors, map_tensors, select_input
 from controlvae.lab.custom.checks import check_module
+from controlvae.lab.custom.compilation import LossFunction, saves_time
 from controlvae.lab.custom.examples import UserExamples, indexed_part, pixel_range
 from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.feeds import make_feed
@@ -68,6 +69,7 @@ class CustomTask:
         factors: Ground-truth factors, (count, factors), or None.
         location: File and name of the user's code, for `controlvae resume --trust-code`.
         capture: Capture steps as CUDA graphs on a GPU.
+        compile: Compile the model's loss terms. None does if it saves time.
         first_seed: Seed that keeps the weights a module was passed with. Other seeds initialise
             them again.
         in_place: Train a module itself, if it is the only one, instead of a copy.
@@ -83,6 +85,7 @@ class CustomTask:
     factors: Any = None
     location: str = ""
     capture: bool = True
+    compile: bool | None = None
     first_seed: int = 1
     in_place: bool = False
     _reinitialised: set[str] = field(default_factory=set)
@@ -285,6 +288,10 @@ class CustomTask:
         """
         copies = len(experiments) > 1 or not self.in_place or sharded
         data = self.data.data.to(device)
+        compiles = self.compile
+        if compiles is None:
+            compiles = saves_time(experiments, device)
+        compiles = compiles and group.is_alone  # collectives cannot be compiled
         trainers = []
         for experiment in experiments:
             with agree(group):
@@ -301,7 +308,10 @@ class CustomTask:
                 vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             joined = None if group.is_alone else join_ranks(vae, batch, share, group, sharded)
             optimiser = self._make_optimiser(experiment, vae.module, device)
-            trainer = CustomTrainer(experiment, vae, feed, optimiser, in_python, share)
+            loss_function = LossFunction(vae, compiles, note)
+            trainer = CustomTrainer(
+                experiment, vae, feed, optimiser, in_python, loss_function, share
+            )
             if joined is not None:
                 trainer.connect_ranks(joined.wrapped, joined.unused)
             trainers.append(trainer)

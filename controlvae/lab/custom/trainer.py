@@ -11,6 +11,7 @@ from controlvae.controller import Controller
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.adapter import CustomVAE, Losses
 from controlvae.lab.custom.batches import cast_batch, map_tensors
+from controlvae.lab.custom.compilation import LossFunction
 from controlvae.lab.custom.feeds import ArrayFeed, Feed, StreamFeed
 from controlvae.lab.custom.noise import Noise, StepSeeds
 from controlvae.lab.custom.optimiser import TorchOptimiser
@@ -35,6 +36,7 @@ class CustomTrainer:
         feed: Batches of the run.
         optimiser: Optimiser of the model.
         python_randomness: Seed Python's and NumPy's generators for each step too.
+        loss_function: Computes the loss terms. The default is the model's own, uncompiled.
         share: Rows of each batch that this process computes. None computes all of them.
     """
 
@@ -45,12 +47,14 @@ class CustomTrainer:
         feed: Feed,
         optimiser: NetworkOptimiser | TorchOptimiser,
         python_randomness: bool = False,
+        loss_function: LossFunction | None = None,
         share: BatchShare | None = None,
     ) -> None:
         self.experiment, self.vae, self.feed, self.optimiser = experiment, vae, feed, optimiser
         self.share = share or BatchShare()
         self.row_noise = None if self.share.is_whole else RowNoise(self.share)
-        self.losses: Callable[..., Losses] = vae.losses
+        self.loss_function = loss_function or LossFunction(vae)
+        self.losses: Callable[..., Losses] = self.loss_function
         self.device = next(vae.module.parameters()).device
         self.control = Controller(
             experiment.control,
@@ -82,7 +86,7 @@ class CustomTrainer:
 
     def disconnect_ranks(self) -> None:
         """Remove the hooks that average gradients, and give the model its batch norms back."""
-        self.losses = self.vae.losses
+        self.losses = self.loss_function
         restore_batch_norm(self.vae.module)
 
     def compute_losses(self, batch: Any, noise: Tensor | Noise) -> Losses:
@@ -93,7 +97,7 @@ class CustomTrainer:
             noise: Noise of z of these rows, or a source of noise.
         """
         with self.row_noise or nullcontext():
-            own = self.vae.losses(batch, noise)
+            own = self.loss_function(batch, noise)
         return average_losses(own, self.share)
 
     def start(self, first: int, steps: int) -> None:

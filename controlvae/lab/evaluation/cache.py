@@ -157,6 +157,7 @@ def select_pending(
     fid: int | None,
     is_drawn: Callable[[RunFolder, int], bool],
     *,
+    examples: int = DEFAULT_EXAMPLES,
     iwae: bool = True,
 ) -> list[RunFolder]:
     """Return the runs whose newest checkpoint has not been evaluated completely.
@@ -166,6 +167,7 @@ def select_pending(
         device: Device that would be used.
         fid: Number of images for FID and KID.
         is_drawn: Returns True if the figures of a run at a step exist.
+        examples: Number of examples to measure.
         iwae: Require the importance-weighted bound.
     """
     pending = []
@@ -173,7 +175,7 @@ def select_pending(
         step = latest_step(folder.checkpoints)
         if step is None:
             continue
-        complete = is_sufficient(folder.metrics(), step, DEFAULT_EXAMPLES, fid, device, iwae=iwae)
+        complete = is_sufficient(folder.metrics(), step, examples, fid, device, iwae=iwae)
         if not (complete and is_drawn(folder, step)):
             pending.append(folder)
     return pending

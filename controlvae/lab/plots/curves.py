@@ -1,6 +1,6 @@
 """Curves of one or several runs, plotted from their logs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +79,8 @@ def plot_controlled_term(traces: Sequence[RunTrace], column: str = "kl") -> Figu
         column: Log column of the term, "kl" or "tc" (total correlation).
     """
     figure, axis = make_step_figure(f"{QUANTITY_LABELS[column]} (nats per example)")
-    for place, trace in enumerate(traces):
-        steps, values = trace.column("step"), trace.column(column)
-        axis.plot(steps, values, label=trace.name, linewidth=1.4, **run_style(place))
+    for trace, line in _style_runs(traces):
+        axis.plot(trace.column("step"), trace.column(column), **line)
     drawn = _draw_targets(axis, traces, column)
     lines = [trace.column(column) for trace in traces]
     lines += [trace.column("target") for trace in drawn]
@@ -91,6 +90,16 @@ def plot_controlled_term(traces: Sequence[RunTrace], column: str = "kl") -> Figu
     _note_clipped_peak(axis, traces, column)
     add_legend(figure, axis)
     return figure
+
+
+def _style_runs(traces: Sequence[RunTrace]) -> Iterator[tuple[RunTrace, dict[str, Any]]]:
+    """Yield each run with its line style. Runs of one name share a style and a legend entry."""
+    places: dict[str, int] = {}
+    for trace in traces:
+        is_first = trace.name not in places
+        style = run_style(places.setdefault(trace.name, len(places)))
+        label = trace.name if is_first else "_"  # matplotlib leaves such labels out of the legend
+        yield trace, {"label": label, "linewidth": 1.4, **style}
 
 
 def _draw_targets(axis: Axes, traces: Sequence[RunTrace], column: str) -> list[RunTrace]:
@@ -141,10 +150,9 @@ def plot_beta(traces: Sequence[RunTrace], logarithmic: bool = False) -> Figure:
             they are left out, and the axis is logarithmic.
     """
     figure, axis = make_step_figure("β(t)")
-    for place, trace in enumerate(traces):
-        steps, values = trace.column("step"), trace.column("beta")
-        label = "β" if len(traces) == 1 else trace.name
-        axis.plot(steps, values, label=label, linewidth=1.4, **run_style(place))
+    for trace, line in _style_runs(traces):
+        line["label"] = "β" if len(traces) == 1 else line["label"]
+        axis.plot(trace.column("step"), trace.column("beta"), **line)
     if logarithmic:
         set_log_scale(axis)
     else:
@@ -200,12 +208,11 @@ def plot_simulation(traces: Sequence[RunTrace], real: RunTrace | None = None) ->
 def plot_reconstruction(traces: Sequence[RunTrace]) -> Figure:
     """Plot the reconstruction error -log p(x|z) on the training batches."""
     figure, axis = make_step_figure("reconstruction (nats per example)")
-    for place, trace in enumerate(traces):
-        style, steps = run_style(place), trace.column("step")
-        values = trace.column("reconstruction")
-        axis.plot(steps, values, label=trace.name, linewidth=1.4, **style)
+    for trace, line in _style_runs(traces):
+        steps = trace.column("step")
+        axis.plot(steps, trace.column("reconstruction"), **line)
         if trace.controlled == "reconstruction":
-            axis.plot(steps, trace.column("target"), "--", color=style["color"], linewidth=1)
+            axis.plot(steps, trace.column("target"), "--", color=line["color"], linewidth=1)
     # The negative logarithm of a density may lie below zero.
     if all((trace.column("reconstruction") > 0).all() for trace in traces):
         set_log_scale(axis)

@@ -9,14 +9,19 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from controlvae import __version__
-from controlvae.errors import UserError
+from controlvae.errors import UserError, shell_command
 from controlvae.lab.config import Experiment
 from controlvae.lab.io import write_text
 from controlvae.lab.reports.comparison_tables import image_table, number_table, score_table
 from controlvae.lab.reports.dialog_section import text_views
 from controlvae.lab.reports.notes import describe_data
 from controlvae.lab.reports.report_run import ReportRun, read_runs
-from controlvae.lab.reports.sections import curve_figures, image_section, run_sections
+from controlvae.lab.reports.sections import (
+    MAX_DETAILED_RUNS,
+    curve_figures,
+    image_section,
+    run_sections,
+)
 from controlvae.lab.reports.verdict import Outcome, report_verdict
 from controlvae.lab.reports.views import FigureEmbedder, join_names
 from controlvae.lab.runs.folder import RunFolder
@@ -95,11 +100,23 @@ def _page_content(runs: Sequence[ReportRun], notify: Progress) -> dict[str, Any]
         "warnings": _group_warnings(runs),
         "curves": curves,
         "images": images,
+        "omitted": _omitted(runs),
         "texts": texts,
         "tables": [table for table in tables if table is not None],
         "sections": sections,
         "commands": _commands(runs),
     }
+
+
+def _omitted(runs: Sequence[ReportRun]) -> str:
+    """Describe what a page of many runs leaves to the reports of single runs, or return ""."""
+    if len(runs) <= MAX_DETAILED_RUNS:
+        return ""
+    command = shell_command("report", runs[-1].folder.path)
+    return (
+        f"This page has {len(runs)} runs. Images are those of the first {MAX_DETAILED_RUNS}, and "
+        f"figures of single runs are left out. To see them for a run: {command}"
+    )
 
 
 def _environment() -> Environment:

@@ -35,6 +35,8 @@ from controlvae.lab.reports.views import (
 )
 from controlvae.laws.log_domain import LogDomainFeedback
 
+# A page of more runs shows what they share, so that it opens at once.
+MAX_DETAILED_RUNS = 24
 _SAMPLES_CAPTION = "Decoded from the prior N(0, I)."
 _RECONSTRUCTIONS_CAPTION = "Data above, reconstructions from the posterior mean below."
 # Images that a run folder may have, by the names of their files.
@@ -84,6 +86,8 @@ def curve_figures(runs: Sequence[ReportRun], embedder: FigureEmbedder) -> list[F
     traces = [run.trace for run in logged]
     if not traces:
         return []
+    if len(runs) > MAX_DETAILED_RUNS:  # one colour for each preset
+        traces = [replace(run.trace, name=run.experiment.name) for run in logged]
     figures = []
     for column in ("kl", "tc"):
         measured = [trace for trace in traces if column in trace.records[-1]]
@@ -121,7 +125,11 @@ def _has_terms(run: ReportRun) -> bool:
 
 
 def image_section(runs: Sequence[ReportRun]) -> ImageSection:
-    """Arrange reconstructions below one row of data, and samples next to each other."""
+    """Arrange reconstructions below one row of data, and samples next to each other.
+
+    Of more than `MAX_DETAILED_RUNS` runs, the first are shown.
+    """
+    runs = runs[:MAX_DETAILED_RUNS]
     wide = _compared_reconstructions(runs)
     if wide is None:
         wide = [
@@ -163,15 +171,23 @@ def _compared_reconstructions(runs: Sequence[ReportRun]) -> list[FigureView] | N
 
 
 def run_sections(runs: Sequence[ReportRun], embedder: FigureEmbedder) -> Iterable[RunSection]:
-    """Yield the details of each run: those that the shared figures and tables do not show."""
+    """Yield the details of each run: those that the shared figures and tables do not show.
+
+    Of more than `MAX_DETAILED_RUNS` runs, the figures are left to the reports of single runs.
+    """
     for number, run in enumerate(runs, start=1):
-        yield _run_section(run, f"run-{number}", len(runs) == 1, embedder)
+        if len(runs) > MAX_DETAILED_RUNS:
+            yield _run_section(run, f"run-{number}", [], [])
+        else:
+            figures = _run_figures(run, embedder)
+            has_beta_figure = len(runs) > 1 and bool(run.records) and _has_terms(run)
+            folded = [_beta_figure(run, embedder)] if has_beta_figure else []
+            yield _run_section(run, f"run-{number}", figures, folded)
 
 
-def _run_section(
-    run: ReportRun, anchor: str, is_only_run: bool, embedder: FigureEmbedder
-) -> RunSection:
-    figures, folded = [], []
+def _run_figures(run: ReportRun, embedder: FigureEmbedder) -> list[FigureView]:
+    """Plot what only one run has: its latents, its critic and its images."""
+    figures = []
     factors = dominant_factors(run.metrics)
     if run.records:
         caption = "KL of each latent; an active latent rises from zero."
@@ -181,14 +197,18 @@ def _run_section(
         figures.append(embedder.embed(plot_latent_kl(run.trace, factors), caption))
         if "critic_accuracy" in run.records[-1]:
             figures.append(embedder.embed(plot_critic_accuracy(run.trace), _CRITIC_CAPTION))
-        if not is_only_run and _has_terms(run):
-            folded.append(_beta_figure(run, embedder))
     if (heat_map := plot_mutual_information(run.metrics)) is not None:
         caption = "Mutual information of each factor with each latent; latents are ordered by KL."
         figures.append(embedder.embed(heat_map, caption))
     for pattern, caption in _RUN_IMAGES.items():
         paths = sorted(run.folder.figures.glob(pattern))
         figures += [embed_image(path, caption) for path in paths]
+    return figures
+
+
+def _run_section(
+    run: ReportRun, anchor: str, figures: list[FigureView], folded: list[FigureView]
+) -> RunSection:
     manifest = run.folder.manifest()
     return RunSection(
         run.name,

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -271,18 +272,24 @@ def mean_between(
 
 
 def find_runs(path: Path) -> list[RunFolder]:
-    """Return the run at a path, or all runs below it.
+    """Return the run at a path, or all runs below it, `seed-2` before `seed-10`.
 
     Raises:
         UserError: If there is no run.
     """
     if path.is_dir() and not (path / "experiment.json").is_file():
-        inner = sorted(_find_run_paths(path))
+        inner = sorted(_find_run_paths(path), key=_natural_order)
         if inner:
             return [RunFolder(folder) for folder in inner]
     run = RunFolder(path)
     run.manifest()
     return [run]
+
+
+def _natural_order(path: Path) -> list[tuple[int, str]]:
+    """Return a sort key that compares the numbers in a path by value."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def _find_run_paths(path: Path) -> Iterator[Path]:

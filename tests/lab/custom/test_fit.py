@@ -216,6 +216,9 @@ def test_the_library_s_adam_equals_torch_s(tmp_path):
 def test_callbacks_receive_progress(tmp_path):
     seen = []
     fit(PlainVAE, groups(), tmp_path / "run", callbacks=[lambda p: seen.append(p.step)])
+    alone = []
+    fit(PlainVAE, groups(), tmp_path / "alone", callbacks=lambda p: alone.append(p.step))
+    assert alone[-1] == 40
     assert seen[-1] == 40
 
 

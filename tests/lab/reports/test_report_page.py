@@ -20,7 +20,8 @@ from controlvae.lab.plots.image_grid import reconstruction_pixels_file, tile_ima
 from controlvae.lab.reports.comparison_tables import image_table, number_table, score_table
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.reports.report_run import read_runs
-from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.reports.sections import MAX_DETAILED_RUNS
+from controlvae.lab.runs.folder import RunFolder, find_runs
 
 MEASURED = {
     "step": 9,
@@ -153,6 +154,21 @@ def test_page_is_well_formed_and_its_contents_lead_somewhere(tmp_path):
     for part in ("viewport", "prefers-color-scheme", "@media print", "<dd>2026-02-03</dd>"):
         assert part in page
     assert page == report(folders, tmp_path / "again.html", date=datetime.date(2026, 2, 3))
+
+
+def test_page_of_many_runs_shows_what_they_share(tmp_path):
+    count = MAX_DETAILED_RUNS + 1
+    for seed in range(1, count + 1):
+        folder = logged_run(tmp_path, "shapes2d-quick", seed, 2_000, p=0.1, i=0.2, saturated=0.0)
+        folder.metrics_file.write_text(json.dumps({**MEASURED, **METRICS}))
+    page = report(find_runs(tmp_path), tmp_path / "report.html")
+    structure = Structure(page)
+    assert structure.open == []
+    assert [link for link in structure.links if link.startswith("#run-")][-1] == f"#run-{count}"
+    assert page.index("seed 2<") < page.index("seed 10<")  # by number
+    assert page.count("<svg") == 3  # KL, weight and reconstruction of all runs
+    few = report(find_runs(tmp_path)[:2], tmp_path / "few.html")
+    assert few.count("<svg") > 3
 
 
 def test_names_are_escaped(tmp_path):
