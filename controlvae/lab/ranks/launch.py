@@ -4,7 +4,6 @@ import json
 import logging
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import tempfile
@@ -76,26 +75,20 @@ def launch_function(function: Callable[..., Any], arguments: dict[str, Any], dev
         Interrupted: After Ctrl-C or SIGTERM. The run is saved.
     """
     try:
-        payload = pickle.dumps((function, arguments))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return _launch(_call, [function, arguments], devices)[0]
+    except (AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
+        if "pickle" not in reason:
+            raise
         raise UserError(
             f"devices={devices} sends model and data to other processes, which failed ({reason}); "
             "define classes and functions at the top of a file, or start it with torchrun"
         ) from None
-    return _launch(_call, [payload], devices)[0]
 
 
-def _call(payload: bytes) -> Any:
+def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call what was sent to this process. Errors go to the process that started it."""
     try:
-        try:
-            function, arguments = pickle.loads(payload)
-        except AttributeError as error:
-            raise UserError(
-                f"a new process cannot find what devices= sends to it ({error}); define classes "
-                "and functions in a file that can be imported"
-            ) from None
         return function(**arguments)
     except (UserError, RunError, KeyboardInterrupt) as error:
         status = 130 if isinstance(error, KeyboardInterrupt) else 2
