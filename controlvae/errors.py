@@ -30,6 +30,10 @@ class ControlWarning(UserWarning):
     """Warning about a control loop that does not work: its message says what to do."""
 
 
+class ControlError(RuntimeError):
+    """A weight ran away: it grew a millionfold while the measurement moved away from its target."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM stopped the work after its state was saved. Exit status 130."""
 

@@ -242,7 +242,7 @@ def test_state_has_only_the_fields_of_the_law(law):
     names = set(saved) - {"pending_sum", "pending_count", "law"}
     assert names == set(law.initial_state()._fields)
     assert len(names) <= 23
-    assert not law.open_loop or names == {"step", "measured", "beta"}
+    assert not law.open_loop or names == {"step", "measured", "beta", "measured_count"}
 
 
 def test_one_model_of_several_is_saved_and_restored():
