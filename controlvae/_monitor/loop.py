@@ -131,16 +131,10 @@ class LoopMonitor:
                 message = describe_fault(record.reading, record.monitor, record.traits)
                 self._warn_once(model, fault, message)
 
-    def warn_skipped(self, step: float, reason: str, dtype: torch.dtype | None = None) -> None:
-        """Warn about the first measurement that was skipped.
-
-        Args:
-            step: Its step.
-            reason: What it was, such as "nan".
-            dtype: Its dtype, None for a Python number.
-        """
+    def warn_skipped(self, step: float, reason: str) -> None:
+        """Warn about the first measurement that was skipped: its step, and what it was."""
         if (0, _SKIPPED) not in self._warned:
-            self._warn_once(0, _SKIPPED, describe_skipped(step, reason, dtype))
+            self._warn_once(0, _SKIPPED, describe_skipped(step, reason, self._dtype))
 
     def note_dtype(self, dtype: torch.dtype) -> None:
         """Remember the dtype of measurements, for warnings about those that are skipped later."""
