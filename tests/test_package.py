@@ -39,6 +39,7 @@ CORE = [
 ]
 LAB = [
     "io",
+    "reading",
     "optimiser",
     "objectives",
     "config",

@@ -16,6 +16,7 @@ from controlvae.lab.config.parsing import (
 )
 from controlvae.lab.config.renames import current_field_name, settings_name, warn_renamed
 from controlvae.lab.config.serialization import is_settings
+from controlvae.lab.reading import check_nested_text
 
 T = TypeVar("T")
 
@@ -159,9 +160,10 @@ def _parse_text(hint: Any, text: str) -> Any:
 def _parse_literal(text: str) -> Any:
     """Return a number, name, tuple or constructor such as `PI(target=18)` as data."""
     try:
+        check_nested_text(text)
         return _from_node(ast.parse(text, mode="eval").body)
-    except (SyntaxError, ValueError):
-        return text  # a plain word such as a path
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return text  # a plain word such as a path, or what cannot be read as a value
 
 
 def _from_node(node: ast.expr) -> Any:

@@ -10,6 +10,7 @@ from controlvae import laws
 from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.config.data import DataSettings
 from controlvae.lab.config.renames import current_field_name, settings_name, warn_renamed
+from controlvae.lab.reading import shorten
 from controlvae.laws import Law, Schedule
 
 
@@ -29,7 +30,7 @@ def parse_value(hint: Any, data: Any, path: str) -> Any:
     if data is None and type(None) in options:
         return None
     for option in options:
-        if get_origin(option) is Literal and data in get_args(option):
+        if get_origin(option) is Literal and _is_choice(data, option):
             return next(choice for choice in get_args(option) if choice == data)
         if get_origin(option) is tuple and isinstance(data, list | tuple):
             return tuple(parse_value(get_args(option)[0], item, path) for item in data)
@@ -51,11 +52,19 @@ def parse_value(hint: Any, data: Any, path: str) -> Any:
     )
 
 
+def _is_choice(data: Any, option: Any) -> bool:
+    """Return whether data is one of the values of a `Literal`, and of its type."""
+    choices = get_args(option)
+    return any(
+        isinstance(data, bool) == isinstance(each, bool) and data == each for each in choices
+    )
+
+
 def build_settings(construct: Callable[[], Any], path: str) -> Any:
     """Return `construct()`. Raise its ValueError as a `UserError` that starts with the path."""
     try:
         return construct()
-    except ValueError as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise UserError(f"{path}: {error}") from None
 
 
@@ -191,4 +200,6 @@ def _describe_options(options: tuple[Any, ...], classes: dict[str, type]) -> str
 
 
 def _format_data(data: Any) -> str:
-    return f"{data['type']}(...)" if isinstance(data, dict) and "type" in data else repr(data)
+    if isinstance(data, dict) and "type" in data:
+        return f"{shorten(data['type'])}(...)"
+    return shorten(data) if not isinstance(data, str) else shorten(repr(data))
