@@ -27,6 +27,7 @@ MAX_LOADED_BYTES = 16 << 30  # of an array that is unpacked to memory
 # Text shrinks by a factor of ten or so. A file that grows more than this is a bomb.
 _MAX_RATIO, _FREE_BYTES = 100, 64 << 20
 _MAX_NESTING = 100
+_CHUNK_BYTES = 16 << 20
 _MAX_DIGITS = 300  # of a whole number; more would not fit into a float
 
 # Errors that reading a damaged file raises, over all formats. `NotImplementedError` and
@@ -76,8 +77,10 @@ def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         _check_size(size, limit)
-        data = file.read(limit + 1)
-    _check_size(len(data), limit)
+        data = file.read(size + 1)
+        while len(data) > size and (more := file.read(_CHUNK_BYTES)):  # it grows meanwhile
+            data += more
+            _check_size(len(data), limit)
     return data
 
 
@@ -126,15 +129,14 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
         ValueError: If the member is larger or damaged.
     """
     try:
-        _check_size(archive.getinfo(name).file_size, limit, "unpacked")
+        size = archive.getinfo(name).file_size
+        _check_size(size, limit, "unpacked")
         with archive.open(name) as file:
-            data = file.read(limit + 1)
+            return file.read(size + 1)
     except (OSError, ValueError):
         raise
     except READ_ERRORS as error:
         raise ValueError(str(error) or type(error).__name__) from None
-    _check_size(len(data), limit, "unpacked")
-    return data
 
 
 def check_image_size(width: int, height: int) -> None:
