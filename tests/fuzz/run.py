@@ -102,7 +102,7 @@ def feed_seeds(name: str, first: int, count: int, prepared: Path) -> list[Result
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _search_path()},
         )
         assert process.stdout is not None
-        limit = 120.0  # imports
+        limit, before = 120.0, len(results)  # the imports take long
         while True:
             ready, _, _ = select.select([process.stdout], [], [], limit)
             text = process.stdout.readline() if ready else ""
@@ -118,12 +118,11 @@ def feed_seeds(name: str, first: int, count: int, prepared: Path) -> list[Result
             process.wait(2 if ready else 0)
         process.kill()
         status = process.wait()
-        if seed < end and (not results or results[-1].status != "memory" or not ready):
+        ended_early = seed < end and not (results[before:] and results[-1].status == "memory")
+        if ended_early:
             kind = "killed" if ready else "hang"
             results.append(Result(name, seed, kind, f"status {status}", MAX_SECONDS, 0.0))
             seed += 1
-        elif seed < end:
-            continue
     return results
 
 

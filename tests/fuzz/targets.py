@@ -102,7 +102,7 @@ def _expression(draw: random.Random, depth: int = 0) -> str:
     if kind == 11:
         return f"[{','.join(parts)}]"
     if kind == 12:
-        return draw.choice(["{[]}", "{1: 2}", "{%s}" % ",".join(parts), "(" * 200 + ")" * 200])
+        return draw.choice(["{[]}", "{1: 2}", "{" + ",".join(parts) + "}", "(" * 200 + ")" * 200])
     if kind == 13:
         return draw.choice(
             ["*a", "a.b", "a[0]", "lambda: 0", "f(*[1])", "f(**{})", "a if b else c"]
@@ -239,7 +239,9 @@ def make_images(draw: random.Random) -> Case:
             for each, data in files.items():
                 archive.writestr(each, data)
             if draw.random() < 0.1:
-                with archive.open("zeros.png", "w") as file:
+                zeros = zipfile.ZipInfo("zeros.png")
+                zeros.compress_type = zipfile.ZIP_DEFLATED
+                with archive.open(zeros, "w") as file:
                     for _ in range(300):
                         file.write(bytes(1 << 20))
         data = buffer.getvalue()
@@ -301,10 +303,12 @@ def _npz(draw: random.Random, arrays: dict[str, np.ndarray]) -> bytes:
 
 def _header(draw: random.Random) -> bytes:
     """Return a .npy file with a header of text that no library writes."""
+    sides = ["10**31", "1" + "0" * 31, "-6", "True", "6.0", "None", "(6,)", "[6]"]
     text = draw.choice(
         [
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (%s, 8, 8), }"
-            % draw.choice(["10**31", "1" + "0" * 31, "-6", "True", "6.0", "None", "(6,)", "[6]"]),
+            "{'descr': '|u1', 'fortran_order': False, 'shape': ("
+            + draw.choice(sides)
+            + ", 8, 8), }",
             "{" * 300,
             "(" * 2_000 + ")" * 2_000,
             "{'descr': '|O', 'fortran_order': False, 'shape': (6, 8, 8), }",

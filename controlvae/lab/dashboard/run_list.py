@@ -9,6 +9,7 @@ from typing import Any
 from controlvae.errors import UserError
 from controlvae.lab.config import DialogVAEConfig, Experiment, TextVAEConfig
 from controlvae.lab.dashboard.log_tail import is_finite_number
+from controlvae.lab.io import PART
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder
@@ -55,7 +56,8 @@ def find_runs_below(root: Path) -> dict[str, RunFolder]:
     Runs may appear and disappear during the search.
     """
     runs = []
-    for path, _, _ in os.walk(root):
+    for path, inner, _ in os.walk(root):
+        inner[:] = [name for name in inner if not name.startswith(PART)]  # unfinished
         run = RunFolder(Path(path))
         if (stamp := _stamp(run.experiment_file)) is not None:
             runs.append((stamp, run))

@@ -29,6 +29,7 @@ from controlvae.lab.runs.records import (
     parse_record,
     read_json_object,
     read_records,
+    with_columns,
 )
 
 # Format of experiment.json. Earlier formats are read, later ones are refused with a message.
@@ -185,7 +186,8 @@ class RunFolder:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the log, one record per line. A line torn by a crash is skipped."""
-        return list(read_records(self.log_file, is_log_record, numbers=LOG_COLUMNS))
+        records = read_records(self.log_file, is_log_record, numbers=LOG_COLUMNS)
+        return [with_columns(record) for record in records]
 
     def last_record(self) -> dict[str, Any] | None:
         """Return the last line of the log, without reading all of it if possible."""
@@ -200,7 +202,7 @@ class RunFolder:
             record
         ):  # longer than the tail, or corrupt: the whole log shows which
             record = next(reversed(self.records()), None)
-        return record
+        return None if record is None else with_columns(record)
 
     def validations(self) -> list[dict[str, Any]]:
         """Return the validation results, one record per line."""
@@ -291,7 +293,7 @@ def _find_run_paths(path: Path) -> Iterator[Path]:
             inner.clear()
             continue
         seen.add(real)
-        inner.sort()
+        inner[:] = sorted(name for name in inner if not name.startswith(PART))  # of `branch`
         if "experiment.json" in files:
             yield Path(folder)
 

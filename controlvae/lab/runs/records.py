@@ -51,12 +51,19 @@ def parse_record(
 
 def is_log_record(record: Mapping[str, Any]) -> bool:
     """Return True if a line of a log holds numbers only, or None for what does not apply."""
+    if any(isinstance(value, list) for name, value in record.items() if name != "kl_per_latent"):
+        return False
     for name, value in record.items():
         items = value if isinstance(value, list) else [value]
         if not all(is_number(item) or (item is None and name not in LOG_COLUMNS) for item in items):
             return False
-    has_columns = isinstance(record.get("kl_per_latent"), list) and "target" in record
-    return has_columns and record["step"] >= 0 and not isinstance(record["target"], list)
+    is_vector = isinstance(record.get("kl_per_latent", []), list)
+    return is_vector and record["step"] >= 0 and not isinstance(record.get("target"), list)
+
+
+def with_columns(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of a log with every column that its readers need."""
+    return {"target": None, "saturated": 0.0, "kl_per_latent": [], **record}
 
 
 def is_event(event: Mapping[str, Any]) -> bool:
