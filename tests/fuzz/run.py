@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).parent
 CASES = HERE / "cases"
 MAX_SECONDS, MAX_MB = 20.0, 1_000.0
-_BATCH = 250  # inputs of one process, so that a leak shows and memory is told apart
+_BATCH = 500  # inputs of one process, so that a leak shows and memory is told apart
 
 
 class Result(NamedTuple):
@@ -176,7 +176,7 @@ def main() -> int:
         while total < args.count and time.monotonic() - began < 60 * args.minutes:
             # The target that is furthest behind its share.
             name = min(names, key=lambda each: (seeds[each] - args.first) / weights[each])
-            size = min(_BATCH, 10 * weights[name], args.count - total)
+            size = min(_BATCH, 8 * weights[name], args.count - total)
             results = feed_seeds(name, seeds[name], size, prepared)
             seeds[name] += size
             total += len(results)

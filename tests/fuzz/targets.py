@@ -727,16 +727,16 @@ def feed_fit(case: Case, folder: Path) -> None:
 
 
 TARGETS = {
-    "settings": Target(make_settings, feed_settings, 25),
-    "experiment": Target(make_experiment, feed_experiment, 10),
-    "images": Target(make_images, feed_images, 15),
-    "arrays": Target(make_arrays, feed_images, 12),
-    "factors": Target(make_factors, feed_factors, 10),
-    "text": Target(make_text, feed_text, 5),
-    "dialogs": Target(make_dialogs, feed_dialogs, 10),
-    "codes": Target(make_codes, feed_codes, 4),
-    "pickles": Target(make_pickles, feed_pickles, 3),
-    "run": Target(make_run, feed_run, 4),
+    "settings": Target(make_settings, feed_settings, 90),
+    "experiment": Target(make_experiment, feed_experiment, 60),
+    "images": Target(make_images, feed_images, 9),
+    "arrays": Target(make_arrays, feed_images, 20),
+    "factors": Target(make_factors, feed_factors, 54),
+    "text": Target(make_text, feed_text, 24),
+    "dialogs": Target(make_dialogs, feed_dialogs, 36),
+    "codes": Target(make_codes, feed_codes, 3),
+    "pickles": Target(make_pickles, feed_pickles, 12),
+    "run": Target(make_run, feed_run, 3),
     "command": Target(make_command, feed_command, 1),
     "fit": Target(make_fit, feed_fit, 1),
 }
