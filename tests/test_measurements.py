@@ -1,6 +1,7 @@
 """Tests of what a controller does with measurements that it cannot use, and with odd callers."""
 
 import copy
+import itertools
 import math
 import pickle
 import sys
@@ -203,8 +204,8 @@ def test_a_weight_that_starts_from_nothing_does_not_run_away():
     [(float, None), (torch.tensor, None), (lambda x: torch.full((2,), x), 2)],
 )
 def test_a_ramp_towards_zero_with_nothing_measured_stays_finite(make, models):
-    for stop in (1e-15, 1e-200, 0.5):
-        law = cv.Auto(cv.Linear(18.0, stop, 3))
+    for kind, stop in itertools.product((cv.Auto, cv.AdaptiveKL), (1e-15, 1e-200, 0.5)):
+        law = kind(cv.Linear(18.0, stop, 3))
         control = cv.Controller(law, models=models)
         for measured in (0.0, 0.0, 0.0, 0.0, 5.0, 0.0):
             control.step(make(measured))
