@@ -105,7 +105,7 @@ def _mutate_once(draw: random.Random, value: Any) -> Any:
             value[place] = _mutate_once(draw, value[place])
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and draw.random() < 0.4:
-        return value * draw.choice([-1, 0, 2, 1000, 0.5])
+        return value * draw.choice([-1, 0, 2, 1000])
     return strange_value(draw)
 
 

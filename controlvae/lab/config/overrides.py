@@ -37,7 +37,16 @@ _SYNONYMS = {
     "max_grad_norm": "clip",
     "image_size": "size",
     "folder": "path",
+    "epochs": "steps",
+    "gain": "kp",
+    "n_latents": "latents",
+    "random_seed": "seed",
 }
+# Parts of an experiment under the names that other libraries use.
+_PARTS = {"law": "control", "controller": "control", "dataset": "data", "network": "model"}
+_PARTS |= {"optimizer": "optimiser", "loss": "objective", "trainer": "training"}
+# Names of options of commands, which are no settings.
+_OPTIONS = ("device", "seeds", "threads", "run", "logger", "time_limit", "checkpoint_every")
 
 
 def iter_settings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -72,7 +81,7 @@ def override(value: T, assignments: list[str]) -> T:
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise UserError(f"--set takes part.field=value, got {assignment!r}")
-        changes.append(_Change(path.strip().split("."), text.strip(), path.strip()))
+        changes.append(_Change(path.strip().split("."), text.strip(), path.strip(), value))
     return _apply(value, changes, type(value)) if changes else value
 
 
@@ -82,6 +91,7 @@ class _Change(NamedTuple):
     path: list[str]  # relative to the value it is applied to
     text: str
     full_path: str  # as the user typed it
+    root: Any  # settings that all assignments are applied to
 
 
 def _apply(value: Any, changes: list[_Change], hint: Any) -> Any:
@@ -122,11 +132,22 @@ def _unknown_field(value: Any, change: _Change, hint: Any) -> UserError:
     name, kind = change.path[0], settings_name(type(value))
     names = [f.name for f in fields(value)]
     part = change.full_path.removesuffix(".".join(change.path)).rstrip(".")
+    if not part and name in _OPTIONS:
+        option = f"--{name.replace('_', '-')}"
+        return UserError(f"{name} is an option and no setting; write {option} {change.text}")
+    if not part and name in _PARTS:
+        meant = ".".join([_PARTS[name], *(_SYNONYMS.get(each, each) for each in change.path[1:])])
+        return UserError(f"no field of {kind} {name!r}; did you mean {meant}?")
+    if name == "beta" and part in ("", "control"):
+        return UserError(
+            f"no field of {kind} 'beta'; for a fixed weight write --set 'control=Constant({change.text})'"
+        )
     if not difflib.get_close_matches(name, names, n=1):
         prefix = f"{part}." if part else ""
         known = [f"{prefix}{path}" for path, _ in iter_settings(value) if path]
+        known += [path for path, _ in iter_settings(change.root) if path] if part else []
         for wanted in (name, _SYNONYMS.get(name)):
-            paths = [path for path in known if path.rpartition(".")[2] == wanted]
+            paths = [path for path in dict.fromkeys(known) if path.rpartition(".")[2] == wanted]
             if paths:
                 suggestion = " or ".join(paths)
                 return UserError(f"no field of {kind} {name!r}; did you mean {suggestion}?")

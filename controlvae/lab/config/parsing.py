@@ -46,9 +46,12 @@ def parse_value(hint: Any, data: Any, path: str) -> Any:
         return _parse_settings(classes[name], data, path)
     if isinstance(data, str):
         _check_constructor(data, classes, path)
+    hint_text = ""
+    if "Auto" in classes and _parse_float(data)[0] and path == "control":
+        hint_text = f"; for another target write control.target={data:g}"
     raise UserError(
         f"{path or 'experiment'} must be {_describe_options(options, classes)}, "
-        f"got {_format_data(data)}"
+        f"got {_format_data(data)}{hint_text}"
     )
 
 
@@ -109,6 +112,11 @@ def example_constructor(cls: type) -> str:
     return f"{settings_name(cls)}({', '.join(arguments)})"
 
 
+def _outline_constructor(cls: type) -> str:
+    """Return a call with the names of the required fields: `Auto(TARGET)`."""
+    return f"{settings_name(cls)}({', '.join(map(str.upper, required_fields(cls)))})"
+
+
 _EXAMPLES: dict[Any, str] = {str: '"my/data"'}
 
 
@@ -146,12 +154,14 @@ def _parse_settings(cls: type, data: dict[Any, Any], path: str) -> Any:
 
 def _check_constructor(text: str, classes: dict[str, type], path: str) -> None:
     """Raise a helpful error if text looks like a constructor that could not be parsed."""
-    cls = classes.get(text.partition("(")[0].strip())
+    name = text.partition("(")[0].strip()
+    named = {each.lower(): each for each in classes}
+    cls = classes.get(named.get(name.lower(), name))
     if cls is None:
         return
     if "(" not in text:
         raise UserError(
-            f"{path}: write {text} with its values, e.g. {path}={example_constructor(cls)}"
+            f"{path}: write {path}={_outline_constructor(cls)}, e.g. {path}={example_constructor(cls)}"
         )
     if text.count("(") != text.count(")"):
         raise UserError(f"{path}: {text} cannot be read; close every parenthesis")

@@ -23,6 +23,7 @@ from controlvae.lab.io import PART, write_json
 from controlvae.lab.reading import open_file
 from controlvae.lab.runs.records import (
     LOG_COLUMNS,
+    check_lengths,
     is_event,
     is_log_record,
     is_number,
@@ -187,7 +188,7 @@ class RunFolder:
     def records(self) -> list[dict[str, Any]]:
         """Return the log, one record per line. A line torn by a crash is skipped."""
         records = read_records(self.log_file, is_log_record, numbers=LOG_COLUMNS)
-        return [with_columns(record) for record in records]
+        return check_lengths([with_columns(record) for record in records], self.log_file)
 
     def last_record(self) -> dict[str, Any] | None:
         """Return the last line of the log, without reading all of it if possible."""

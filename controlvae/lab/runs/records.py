@@ -66,6 +66,17 @@ def with_columns(record: dict[str, Any]) -> dict[str, Any]:
     return {"target": None, "saturated": 0.0, "kl_per_latent": [], **record}
 
 
+def check_lengths(records: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a log, or raise UserError if they differ in the number of latents."""
+    for number, record in enumerate(records, start=1):
+        if len(record["kl_per_latent"]) != len(records[0]["kl_per_latent"]):
+            raise UserError(
+                f"{path} line {number} has {len(record['kl_per_latent'])} latents, and the first "
+                f"{len(records[0]['kl_per_latent'])}; was the file edited?"
+            )
+    return records
+
+
 def is_event(event: Mapping[str, Any]) -> bool:
     """Return True if an event has the fields that its readers need, of the right types."""
     numbers, texts, lists = _EVENT_FIELDS.get(event["event"], ((), (), ()))
