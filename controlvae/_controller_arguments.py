@@ -52,9 +52,10 @@ def read_targets(target: float | Sequence[float] | Tensor, laws: Sequence[Law]) 
     for law in laws:
         if not isinstance(law, Feedback):
             raise ValueError(f"{law} is open-loop and has no target to set")
-    is_tensor = isinstance(target, Tensor)
     is_wrong = isinstance(target, Law | str | bytes | bool | complex)
-    if is_wrong or (is_tensor and (target.is_complex() or target.dtype == torch.bool)):
+    if isinstance(target, Tensor):
+        is_wrong = target.is_complex() or target.dtype == torch.bool
+    if is_wrong:
         raise TypeError(
             f"target must be a number, got {target!r}; pass a schedule to the law instead"
         )

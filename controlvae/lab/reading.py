@@ -12,9 +12,10 @@ import re
 import stat
 import zipfile
 import zlib
+from io import BufferedReader
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import Any
 
 MAX_TEXT_BYTES = 2 << 30  # of a text, after decompression
 MAX_TABLE_BYTES = 256 << 20  # of a CSV file
@@ -65,7 +66,7 @@ def check_regular_file(path: Path) -> int:
     return status.st_size
 
 
-def open_file(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> BufferedReader:
     """Open a regular file for reading. A pipe that takes its place meanwhile does not block."""
     check_regular_file(path)
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -172,14 +173,15 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: If it is no JSON, is nested more than a hundred deep, or holds a whole number of
             more than 300 digits or half of a surrogate pair, which cannot be written as UTF-8.
     """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8-sig")
     try:
-        value = json.loads(text, parse_int=_parse_int)
+        value = _DECODER.decode(text)
     except RecursionError:
         raise ValueError(f"it is nested more than {_MAX_NESTING} deep") from None
-    opening = (b"[", b"{", b"\\ud") if isinstance(text, bytes) else ("[", "{", "\\ud")
-    if sum(text.count(mark) for mark in opening[:2]) > _MAX_NESTING:  # type: ignore[arg-type]
+    if text.count("[") + text.count("{") > _MAX_NESTING:
         _check_nesting(value)
-    if opening[2] in text.lower():  # type: ignore[operator]
+    if "\\ud" in text.lower():
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -234,3 +236,6 @@ def _parse_int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
         raise ValueError(f"it holds a whole number of {len(digits):,} digits")
     return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_parse_int)
