@@ -246,6 +246,7 @@ def run_campaign(
     while campaign.kills.total() < kills and not campaign.problems:
         name = min(names, key=lambda each: campaign.kills[each])
         campaign.attack(name, min(per_run, kills - campaign.kills.total()))
+        print(f"{campaign.kills.total()} kills, {len(campaign.problems)} problems", flush=True)
     return campaign
 
 
