@@ -600,7 +600,7 @@ def make_command(draw: random.Random) -> Case:
         ["", "0", "-1", "nan", "1e400", "nonsense", "/dev/null", "a\nb", "é", "9" * 400]
     )
     train = ["train", "shapes2d-quick", "--run", "new", "--set", "training.steps=3", "--set",
-             "data.images=16", "--set", "model.channels=(4,4,4)"]  # fmt: skip
+             "data.images=16", "--set", "model.channels=(4,4,4)", "--threads", "1"]  # fmt: skip
     lines = [
         [
             "new",
