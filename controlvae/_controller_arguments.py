@@ -1,11 +1,14 @@
 """Validation of the arguments of a controller: laws, set points and measurements."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from controlvae.laws.base import Feedback, Law
+from controlvae.laws.checks import LARGEST_MEASUREMENT
 
 
 def expand_laws(law: Law | Sequence[Law], models: int | None) -> tuple[Law, ...]:
@@ -49,11 +52,19 @@ def read_targets(target: float | Sequence[float] | Tensor, laws: Sequence[Law]) 
     for law in laws:
         if not isinstance(law, Feedback):
             raise ValueError(f"{law} is open-loop and has no target to set")
-    if isinstance(target, Law | str):
+    is_wrong = isinstance(target, Law | str | bytes | bool | complex)
+    if isinstance(target, Tensor):
+        is_wrong = target.is_complex() or target.dtype == torch.bool
+    if is_wrong:
         raise TypeError(
             f"target must be a number, got {target!r}; pass a schedule to the law instead"
         )
-    values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
+    try:
+        values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
+    except OverflowError:  # a whole number of hundreds of digits
+        raise ValueError(f"target must be below {LARGEST_MEASUREMENT:g}, got more") from None
+    except (TypeError, ValueError):
+        raise TypeError(f"target must be a number or one per model, got {target!r:.80}") from None
     if values.dim() > 1 or values.numel() not in (1, len(laws)):
         raise ValueError(
             f"target must be one number, or one for each of {len(laws)} models, "
@@ -64,6 +75,26 @@ def read_targets(target: float | Sequence[float] | Tensor, laws: Sequence[Law]) 
         assert isinstance(law, Feedback)
         law.check_target(value)
     return values
+
+
+def read_number(measured: Any) -> float:
+    """Return a measurement that is no tensor as a float. A number beyond all floats is infinite.
+
+    Raises:
+        TypeError: If it is not a real number. Text, booleans and complex numbers are none.
+    """
+    kind = getattr(getattr(measured, "dtype", None), "kind", "f")  # of a NumPy or JAX number
+    is_wrong = isinstance(measured, str | bytes | bytearray | bool | complex)
+    if not (is_wrong or kind not in "fiuV"):  # V: bfloat16 of JAX
+        try:
+            return float(measured)
+        except OverflowError:
+            return math.inf
+        except (TypeError, ValueError):
+            pass
+    raise TypeError(
+        f"measured must be a number or a tensor in nats per example, got {measured!r:.80}"
+    )
 
 
 def check_measured(measured: Tensor, models: int | None) -> None:

@@ -1,5 +1,6 @@
 """Reading of saved controller states, also of those that earlier versions wrote."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
@@ -14,6 +15,7 @@ PENDING_FIELDS = ("pending_sum", "pending_count")
 MONITOR_PREFIX = "monitor_"  # of the fields of a monitor, which the law does not need
 # Fields that states saved by early versions lack. A first value is a number or another field.
 _FIRST_VALUES: dict[str, float | str] = {
+    "measured_count": "step",  # of a schedule, which counted nothing
     "slow_average": "measured",
     "anchor": "integral",
     "useful_integral": "integral",
@@ -21,6 +23,7 @@ _FIRST_VALUES: dict[str, float | str] = {
     "gain": 1.0,
 }
 _OPTIONAL_FIELDS = {"last_measurement", "relative_variance", *AutoState._fields[12:]}
+_COUNTS = {"step", "measured_count", "pending_count"}
 _KNOWN_FIELDS = {*LEGACY_FIELDS.values(), *PENDING_FIELDS, "law"}
 
 
@@ -46,38 +49,88 @@ def read_saved_state(
         law_ids: Expected identifiers of the laws.
 
     Raises:
-        ValueError: If fields are missing or unknown, or the shape or the kind of law differs.
+        ValueError: If fields are missing or unknown, a value is not a finite number, or the shape or
+            the kind of law differs.
     """
+    if not isinstance(saved, Mapping) or not all(isinstance(name, str) for name in saved):
+        raise ValueError(f"saved must be the state_dict of a controller, got {saved!r:.80}")
     saved = {
         LEGACY_FIELDS.get(name, name): value
         for name, value in saved.items()
         if not name.startswith(MONITOR_PREFIX)
     }
     expected = torch.as_tensor(law_ids, device="cpu")
-    received = torch.as_tensor(saved.get("law", expected), device="cpu").to(expected.dtype)
-    if received.shape == expected.shape and not torch.equal(received, expected):
-        raise ValueError(
-            f"saved must come from the same kind of law: expected identifier {law_ids}, "
-            f"got {saved['law']}"
-        )
+    if "law" in saved:
+        received = read_values("law", saved["law"], tuple(expected.shape))
+        received = torch.as_tensor(received, device="cpu").to(expected.dtype)
+        if not torch.equal(received, expected):
+            raise ValueError(
+                f"saved must come from the same kind of law: expected identifier {law_ids}, "
+                f"got {saved['law']}"
+            )
     names = (*fields, *PENDING_FIELDS)
-    missing = set(names) - set(saved) - _OPTIONAL_FIELDS
+    optional = _OPTIONAL_FIELDS | (set() if "target" in fields else {"measured_count"})
+    missing = set(names) - set(saved) - optional
     unknown = set(saved) - set(names) - _KNOWN_FIELDS
     if missing or unknown:
         raise ValueError(
             "saved must be the state_dict of a controller: "
             f"missing {sorted(missing)}, unknown {sorted(unknown)}"
         )
-    values = [_read_field(saved, name) for name in names]
-    for value in values:
-        if (received_shape := tuple(getattr(value, "shape", ()))) != shape:
-            raise ValueError(f"saved values must have shape {shape}, got {received_shape}")
-    return values
+    values = {
+        name: read_values(name, saved[name], shape, is_count=name in _COUNTS)
+        for name in names
+        if name in saved
+    }
+    return [values[name] if name in values else _first_value(values, name) for name in names]
 
 
-def _read_field(saved: Mapping[str, Any], name: str) -> Any:
-    """Return a saved value, or the first value of a field that the saving version did not have."""
-    if name in saved:
-        return saved[name]
+def read_values(name: str, value: Any, shape: tuple[int, ...], *, is_count: bool = False) -> Any:
+    """Return a saved value as a float, or as the tensor it is.
+
+    Args:
+        name: Name of the field, for error messages.
+        value: Value that was saved.
+        shape: Expected shape.
+        is_count: The value must not be negative.
+
+    Raises:
+        ValueError: If the value is not a number, or a tensor of this shape, or is not finite.
+    """
+    received = tuple(getattr(value, "shape", ()))
+    if received != shape or isinstance(value, list | tuple):
+        got = f"a {type(value).__name__}" if isinstance(value, list | tuple) else received
+        raise ValueError(f"saved {name!r} must have shape {shape}, got {got}")
+    if shape and not isinstance(value, Tensor):  # an array of NumPy
+        try:
+            value = torch.as_tensor(value)
+        except TypeError:
+            raise ValueError(f"saved {name!r} must hold numbers, got {value!r:.80}") from None
+    if isinstance(value, Tensor):
+        if value.is_meta or value.is_complex() or value.dtype == torch.bool:
+            kind = "a meta tensor" if value.is_meta else str(value.dtype)
+            raise ValueError(f"saved {name!r} must hold real numbers, got {kind}")
+        numbers = value.detach().double().cpu().reshape(-1)
+        is_finite, lowest = bool(torch.isfinite(numbers).all()), float(numbers.amin())
+    else:
+        if isinstance(value, str | bytes | bool | complex) or not hasattr(value, "__float__"):
+            raise ValueError(f"saved {name!r} must be a number, got {value!r:.80}")
+        try:
+            value = lowest = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"saved {name!r} must be a finite number, got {value!r:.80}") from None
+        is_finite = math.isfinite(value)
+    if not is_finite:
+        raise ValueError(
+            f"saved {name!r} must be finite, got {value!r:.80}: the state was damaged or comes "
+            "from a training that had diverged; load an earlier one"
+        )
+    if is_count and lowest < 0:
+        raise ValueError(f"saved {name!r} must not be negative, got {value!r:.80}")
+    return value
+
+
+def _first_value(values: Mapping[str, Any], name: str) -> Any:
+    """Return the first value of a field that the saving version did not have."""
     first = _FIRST_VALUES.get(name, 0.0)
-    return saved[first] if isinstance(first, str) else 0 * saved["beta"] + first
+    return values[first] if isinstance(first, str) else 0 * values["beta"] + first

@@ -119,8 +119,10 @@ def as_host_scalars(value: Tensor, block: Tensor) -> tuple[float, Any] | None:
 
 
 def cast_like(beta: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a copy in the dtype of the loss, clamped to the largest finite float16 if need be."""
-    beta = beta.clamp(max=torch.finfo(dtype).max) if dtype == torch.float16 else beta
+    """Return a copy in the dtype of the loss, clamped to finite numbers of float16 if need be."""
+    if dtype == torch.float16:
+        largest = torch.finfo(dtype).max
+        beta = beta.clamp(-largest, largest)
     return beta.to(dtype, copy=True)
 
 

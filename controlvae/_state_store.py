@@ -1,6 +1,7 @@
 """State of a controller: in floats, or in the rows of one tensor."""
 
 from collections.abc import Mapping, Sequence
+from threading import RLock
 from typing import Any, Self
 
 import torch
@@ -12,7 +13,7 @@ from controlvae._monitor.rows import BlockRows, initial_monitor_values, read_sav
 from controlvae._monitor.state import pack_values, unpack_floats
 from controlvae._saved_state import PENDING_FIELDS, identify_laws, read_saved_state
 from controlvae._state_layout import StateLayout, make_block, to_host_float64
-from controlvae.laws.backend import outside_inference_mode
+from controlvae.laws.backend import outside_inference_mode, widest_float
 from controlvae.laws.base import Law
 
 NO_SUMS: Sums = (0.0, 0.0, 0.0)
@@ -46,6 +47,7 @@ class StateStore:
         self._sums = NO_SUMS
         self._pending: Pending = (0.0, 0)
         self._watched: Any = None
+        self._lock: Any = RLock()  # of steps from several threads
         if models is None:
             self._set_floats(self._initial_values())
 
@@ -74,16 +76,25 @@ class StateStore:
     def load_state_dict(self, saved: Mapping[str, Any], model: int | None = None) -> None:
         """Restore a `state_dict()`. Tensors in use keep their addresses.
 
-        A state without the values of a monitor starts a new one.
+        A state without the values of a monitor starts a new one. Bounds of the law apply to the
+        loaded weight at once, also if they are not those of the law that was saved.
 
         Args:
             saved: Dictionary returned by `state_dict`, also by that of earlier versions.
             model: Index of the only model to restore. None restores all.
 
         Raises:
-            ValueError: If fields are missing or unknown, or the shape or the kind of law differs.
+            ValueError: If fields are missing or unknown, a value is not finite, or the shape or the
+                kind of law differs. The controller is then as before.
         """
         self._check_model(model)
+        with self._lock:
+            self._load(saved, model)
+            if self._monitor is not None:
+                skipped = self._read_row("monitor_skipped")
+                self._monitor.forget_skipped(skipped)
+
+    def _load(self, saved: Mapping[str, Any], model: int | None) -> None:
         if model is not None:
             self._load_model(saved, model)
             return
@@ -104,6 +115,8 @@ class StateStore:
     def to(self, device: torch.device | str) -> Self:
         """Move the state to a device, for example before a CUDA graph captures the first step."""
         device = torch.device(device)
+        if device.type == "meta":
+            raise ValueError("device must have memory for the state, got meta")
         if device.type == "cuda" and device.index is None:
             # Without an index the same device would compare as a different one.
             device = torch.device("cuda", torch.cuda.current_device())
@@ -116,15 +129,39 @@ class StateStore:
         fields: Sequence[str],
         shape: tuple[int, ...],
         law_ids: float | Tensor,
+        model: int | None = None,
     ) -> list[Any]:
-        """Return the saved value of each row."""
+        """Return the saved value of each row.
+
+        Args:
+            saved: Dictionary returned by `state_dict`.
+            fields: Fields of the laws.
+            shape: Shape of each value.
+            law_ids: Identifiers of the laws.
+            model: Index of the only model to restore.
+        """
         values = read_saved_state(saved, fields, shape, law_ids)
         if self.accumulate == 1:  # the micro-batches that would complete the window never come
             values[-2:] = [0 * value for value in values[-2:]]
         rows = dict(zip((*fields, *PENDING_FIELDS), values, strict=True))
+        rows["beta"] = self._within_bounds(rows["beta"], model)
         if self.monitor:
             rows |= read_saved_monitor(saved, rows)
         return [rows[name] for name in self._rows.names if name in rows]
+
+    def _within_bounds(self, beta: Any, model: int | None) -> Any:
+        """Return a weight clamped to the bounds of its law."""
+        laws = self.laws if model is None else self.laws[model : model + 1]
+        if not isinstance(beta, Tensor):
+            low, high = laws[0].bounds
+            return min(max(beta, low), high)
+        bounds = torch.tensor([law.bounds for law in laws], dtype=torch.float64, device="cpu")
+        low_row, high_row = bounds.to(widest_float(beta.device)).to(beta.device).T
+        shape = beta.shape
+        clamped = torch.clamp(
+            beta.to(low_row.dtype), low_row.reshape(shape), high_row.reshape(shape)
+        )
+        return clamped.to(beta.dtype)
 
     def _law_values(self) -> Sequence[Any]:
         """Return the fields of the state: floats, or views of the block."""
@@ -164,6 +201,13 @@ class StateStore:
         with outside_inference_mode():
             return value.clone() if isinstance(value, Tensor) else value
 
+    def _read_row(self, name: str) -> list[float]:
+        """Return a row of the state for every model, in floats."""
+        if self._block is None and self.models is None:
+            return [self._float_values()[self._rows.names.index(name)]]
+        row: list[float] = self._current_block()[self._rows.names.index(name)].reshape(-1).tolist()
+        return row
+
     def _check_model(self, model: int | None) -> None:
         if model is not None and not 0 <= model < (self.models or 0):
             raise ValueError(
@@ -179,7 +223,7 @@ class StateStore:
     def _load_model(self, saved: Mapping[str, Any], model: int) -> None:
         rows = self._rows_of(model)
         fields = list(self._layout.rows_of(model))
-        values = self._read_saved_state(saved, fields, (), self._law_ids()[model])
+        values = self._read_saved_state(saved, fields, (), self._law_ids()[model], model)
         block = self._current_block()
         names = [name for name in self._rows.names if name in rows]
         column = torch.tensor([float(value) for value in values], dtype=block.dtype, device="cpu")

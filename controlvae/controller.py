@@ -1,6 +1,8 @@
 """Controller: a law and its state, with one call per training step."""
 
+import math
 from collections.abc import Sequence
+from threading import RLock
 from typing import Any, TypeVar
 
 import torch
@@ -10,6 +12,7 @@ from controlvae._controller_arguments import (
     check_measured,
     count_models,
     expand_laws,
+    read_number,
     read_targets,
 )
 from controlvae._cuda_graph import GraphKey, GraphReplay, is_capturable, is_eager
@@ -26,12 +29,15 @@ from controlvae._state_store import NO_SUMS, Pending, StateStore, as_sums
 from controlvae.certificate import SpeedLimit, count_skipped, make_certificate
 from controlvae.laws.backend import FLOATS, TENSORS
 from controlvae.laws.base import Feedback, Law
+from controlvae.laws.checks import LARGEST_MEASUREMENT, UNUSABLE_SUM
 from controlvae.laws.states import Signals
 from controlvae.laws.straight_line import Update, compile_update
 
 Number = TypeVar("Number", float, Tensor)
 # Compiling takes as long as some hundred updates, so a short loop does without.
 _COMPILE_AFTER = 200
+# A quantity that cannot be negative may still be rounded to a little less than zero.
+_LEAST_NONNEGATIVE = -0.01
 
 
 class Controller(StateStore):
@@ -48,6 +54,9 @@ class Controller(StateStore):
     writes the state in place, so a CUDA graph or `torch.compile` may contain the call. A tensor in
     host memory costs little more than a number. Save the state with `state_dict()`, like that of an
     lr_scheduler.
+
+    Several threads may call the same controller: each call then waits for the one before. The order
+    of their updates, and with it the weights, is that in which the threads arrive.
 
     Shao et al., *ControlVAE: Tuning, Analytical Properties, and Performance Analysis*.
 
@@ -67,7 +76,11 @@ class Controller(StateStore):
             This is how a loop behaves that knows the KL only after its backward pass, such as the
             released program for text.
         monitor: Keep the statistics that `certificate` needs, and warn (`ControlWarning`) about a
-            weight of the wrong direction, without effect, without bound or at a bound.
+            weight of the wrong direction, without effect, without bound or at a bound, and about
+            skipped measurements. A weight that grows a millionfold in the wrong direction raises
+            `ControlError`.
+        nonnegative: The quantity cannot be negative, such as a KL in closed form. Values below
+            -0.01 are then skipped like NaN. An estimate from samples may be negative.
     """
 
     def __init__(
@@ -81,6 +94,7 @@ class Controller(StateStore):
         sync_ranks: bool = True,
         delayed: bool = False,
         monitor: bool = True,
+        nonnegative: bool = False,
     ) -> None:
         models = count_models(models, groups, targets)
         laws = expand_laws(law, models)
@@ -89,7 +103,7 @@ class Controller(StateStore):
             if count is not None and (not isinstance(count, int) or count < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {count}")
         super().__init__(laws, models, accumulate, monitor)
-        self.sync_ranks = sync_ranks
+        self.sync_ranks, self.nonnegative = sync_ranks, nonnegative
         # The first of several micro-batches cannot wait for the last one.
         self.delayed = delayed or accumulate > 1
         self._open_loop = all(law.open_loop for law in self.laws)
@@ -112,22 +126,30 @@ class Controller(StateStore):
             The weight, of the same kind as `measured`.
         """
         if isinstance(measured, Tensor):
-            return self._step_tensor(measured, last)
+            if torch.compiler.is_compiling():  # which cannot trace a lock
+                return self._step_tensor(measured, last)
+            if measured.is_meta:  # there is nothing to measure, and the state stays where it is
+                check_measured(measured, self.models)
+                return torch.empty_like(measured)
+            with self._lock:
+                if self._monitor is not None:
+                    self._monitor.note_dtype(measured.dtype)
+                return self._step_tensor(measured, last)
         if self.models is not None:
             raise TypeError(
                 f"measured must be a tensor of shape ({self.models},), got {measured!r}: "
                 f"the controller was built for {self.models} models"
             )
-        try:
-            number = float(measured)
-        except TypeError:
-            raise TypeError(
-                f"measured must be a number or a tensor in nats per example, got {measured!r}"
-            ) from None
-        return self._step_float(number, last)
+        number = measured if type(measured) is float else read_number(measured)
+        with self._lock:
+            return self._step_float(number, last)
 
     def _step_float(self, measured: float, last: bool) -> float:
         state = self._as_floats()
+        if self.nonnegative and measured < _LEAST_NONNEGATIVE:
+            if self._monitor is not None:
+                self._monitor.warn_skipped(state.step + 1, f"{measured:g}, below zero,")
+            measured = math.nan
         if self.sync_ranks and count_ranks() > 1:
             measured = mean_over_ranks(torch.tensor(measured, dtype=torch.float64)).item()
         new, sums, self._pending, beta = self._advance_floats(
@@ -145,6 +167,7 @@ class Controller(StateStore):
         """Return the state, the sums, the pending measurements and the weight, in floats."""
         total, count = pending[0] + measured, pending[1] + 1
         if count < self.accumulate and not last:
+            total = total if abs(total) < LARGEST_MEASUREMENT else UNUSABLE_SUM
             return state, sums, (total, count), state.beta
         update = self._update
         if update is None:
@@ -154,8 +177,10 @@ class Controller(StateStore):
         else:
             new = update(state, total / count)
         if self._monitor is not None:
-            target = 0.0 if self._open_loop else new.target
+            target, usable = 0.0 if self._open_loop else new.target, sums[1]
             sums = observe_float(sums, total / count, target)
+            if sums[1] == usable:
+                self._monitor.warn_skipped(new.step, f"{total / count:g}")
         return new, sums, (0.0, 0), state.beta if self.delayed else new.beta
 
     def _step_tensor(self, measured: Tensor, last: bool) -> Tensor:
@@ -163,6 +188,8 @@ class Controller(StateStore):
         block = self._as_block(measured.device)
         with torch.no_grad():
             value = measured.detach()
+            if self.nonnegative:
+                value = torch.where(value < _LEAST_NONNEGATIVE, math.nan, value)
             if self.sync_ranks and count_ranks() > 1:
                 value = mean_over_ranks(value.to(block.dtype))
             if self._capturable and is_fusable(value):
@@ -248,7 +275,8 @@ class Controller(StateStore):
             new = self._layout.update(old, total / count)
             sums = self._observe(block, new, total / count)
             none = torch.zeros_like(total)
-            waiting = [*old, *block[self._rows.sums].unbind(0), total, count]
+            kept = torch.where(total.abs() < LARGEST_MEASUREMENT, total, UNUSABLE_SUM)
+            waiting = [*old, *block[self._rows.sums].unbind(0), kept, count]
             updated = torch.stack([*new, *sums, none, none])
             updated = torch.where(is_full, updated, torch.stack(waiting))
             block[: self._rows.pending.stop].copy_(updated)
@@ -290,12 +318,13 @@ class Controller(StateStore):
     def stats(self) -> dict[str, Any]:
         """Return target, measured, error, p, i, beta, saturated and skipped as plain numbers.
 
-        `skipped` counts measurements that were NaN or infinite. The values are lists for several
-        models. The call waits for the device, so make it once per log line.
+        `skipped` counts measurements that were NaN, infinite or out of range. `measured` and `error`
+        are None as long as nothing was measured. The values are lists for several models. The call
+        waits for the device, so make it once per log line.
         """
-        signals = self.signals()
+        signals, counts = self.signals(), self.state.measured_count
         if isinstance(signals.beta, Tensor):
-            signals = Signals(*torch.stack(signals).tolist())
+            signals, counts = Signals(*torch.stack(signals).tolist()), counts.tolist()
         is_closed_loop = not self._open_loop
         if self.models is None:
             saturated: Any = _is_saturated(self.laws[0], signals.unclamped_beta)
@@ -304,8 +333,8 @@ class Controller(StateStore):
             saturated = [_is_saturated(law, unclamped) for law, unclamped in pairs]
         return {
             "target": signals.target if is_closed_loop else None,
-            "measured": signals.measured,
-            "error": signals.error if is_closed_loop else None,
+            "measured": _hide_unmeasured(signals.measured, counts),
+            "error": _hide_unmeasured(signals.error, counts) if is_closed_loop else None,
             "p": signals.proportional,
             "i": signals.integral,
             "beta": signals.beta,
@@ -349,6 +378,10 @@ class Controller(StateStore):
         self._check_model(model)
         laws = self.laws if model is None else (self.laws[model],)
         values = read_targets(target, laws)
+        with self._lock:
+            self._move_target(values, model)
+
+    def _move_target(self, values: Tensor, model: int | None) -> None:
         if self._block is None and self.models is None:
             law = self.laws[0]
             assert isinstance(law, Feedback)
@@ -370,16 +403,18 @@ class Controller(StateStore):
             records = self._read_records()
             self._monitor.warn(records)
             counts = [int(count_skipped(record)) for record in records]
-        else:  # a schedule counts nothing
+        else:
             state = self.state
-            skipped = torch.as_tensor(state.step - getattr(state, "measured_count", state.step))
-            pairs = zip(self.laws, skipped.reshape(-1).tolist(), strict=True)
-            counts = [0 if law.open_loop else int(count) for law, count in pairs]
+            skipped = torch.as_tensor(state.step - state.measured_count)
+            counts = [int(count) for count in skipped.reshape(-1).tolist()]
         return counts[0] if self.models is None else counts
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has a different state tensor, and generated code cannot be pickled.
-        return {**self.__dict__, "_replay": GraphReplay(), "_update": None}
+        # A copy has a different state tensor. Generated code and locks cannot be pickled.
+        return {**self.__dict__, "_replay": GraphReplay(), "_update": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"nonnegative": False, **state, "_lock": RLock()})
 
     def __repr__(self) -> str:
         law = repr(self.laws[0]) if len(self._layout.groups) == 1 else repr(list(self.laws))
@@ -389,6 +424,7 @@ class Controller(StateStore):
             "sync_ranks": True,
             "delayed": self.accumulate > 1,
             "monitor": True,
+            "nonnegative": False,
         }
         arguments = [law]
         for name, default in defaults.items():
@@ -402,6 +438,13 @@ class Controller(StateStore):
             if any(fixed) if isinstance(fixed, list) else fixed:
                 arguments.append(f"target moved to {target}")
         return f"Controller({', '.join(arguments)})"
+
+
+def _hide_unmeasured(value: Any, count: Any) -> Any:
+    """Return a value, or None where no measurement was usable yet."""
+    if isinstance(value, list):
+        return [_hide_unmeasured(*pair) for pair in zip(value, count, strict=True)]
+    return value if count > 0 else None
 
 
 def _is_saturated(law: Law, unclamped: float) -> bool:

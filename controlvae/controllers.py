@@ -109,16 +109,19 @@ class Controllers:
         """Restore a `state_dict()`.
 
         Raises:
-            ValueError: If the names differ, or a state does not fit its law.
+            ValueError: If the names differ, or a state does not fit its law. All controllers are
+                then as before.
         """
-        if saved.keys() != self._controls.keys():
-            raise ValueError(
-                f"saved must have the names {sorted(self._controls)}, got {sorted(saved)}"
-            )
+        if not isinstance(saved, Mapping) or saved.keys() != self._controls.keys():
+            names = sorted(map(str, saved)) if isinstance(saved, Mapping) else f"{saved!r:.80}"
+            raise ValueError(f"saved must have the names {sorted(self._controls)}, got {names}")
+        before = self.state_dict()
         for name, control in self._controls.items():
             try:
                 control.load_state_dict(saved[name])
             except ValueError as error:
+                for other, state in before.items():
+                    self._controls[other].load_state_dict(state)
                 raise ValueError(f"{name}: {error}") from None
 
     def to(self, device: torch.device | str) -> "Controllers":

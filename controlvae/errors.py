@@ -8,10 +8,17 @@ import shlex
 from collections.abc import Iterable
 
 _MAX_NAMES_SHOWN = 15  # in an error message
+_MAX_NAME_LETTERS = 80
+_MAX_LETTERS = 2_000  # of a message
 
 
 class UserError(Exception):
     """Wrong name, value or file, or missing data. Exit status 2."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        # A message may quote what was typed, which may be a whole file.
+        return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}..."
 
 
 class FactorsError(UserError):
@@ -28,6 +35,10 @@ class Diverged(RunError):
 
 class ControlWarning(UserWarning):
     """Warning about a control loop that does not work: its message says what to do."""
+
+
+class ControlError(RuntimeError):
+    """A weight ran away: it grew a millionfold while the measurement moved away from its target."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -48,6 +59,7 @@ def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> UserError:
         known: Valid names.
     """
     names = list(known)
+    name = name if len(name) <= _MAX_NAME_LETTERS else f"{name[:_MAX_NAME_LETTERS]}..."
     close = difflib.get_close_matches(name, names, n=1)
     shown = ", ".join(names[:_MAX_NAMES_SHOWN])
     more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""

@@ -22,6 +22,8 @@ SLOW = (
     "integrations/",
     "lab/api/",
     "lab/bench/",
+    "lab/cluster/test_jobs.py",
+    "lab/cluster/test_slurm.py",
     "lab/dashboard/",
     "lab/engines/",
     "lab/evaluation/",

@@ -39,11 +39,13 @@ CORE = [
 ]
 LAB = [
     "io",
+    "reading",
     "optimiser",
     "objectives",
     "config",
     "data",
     "models",
+    "ranks",
     "engines",
     "custom",
     "runs",

@@ -1,5 +1,7 @@
 """Tests of `state_dict` and of saved states that version 0.1 wrote."""
 
+import math
+
 import pytest
 import torch
 from law_cases import LAWS, TRACE
@@ -242,7 +244,7 @@ def test_state_has_only_the_fields_of_the_law(law):
     names = set(saved) - {"pending_sum", "pending_count", "law"}
     assert names == set(law.initial_state()._fields)
     assert len(names) <= 23
-    assert not law.open_loop or names == {"step", "measured", "beta"}
+    assert not law.open_loop or names == {"step", "measured", "beta", "measured_count"}
 
 
 def test_one_model_of_several_is_saved_and_restored():
@@ -270,3 +272,77 @@ def test_signals_are_zero_for_missing_terms():
     assert signals.proportional[1:].tolist() == [0.0, 0.0]
     assert signals.target.tolist() == [16.0, 0.0, 18.0]
     assert control.stats()["saturated"] == [False, False, False]
+
+
+WRONG_VALUES = [math.nan, math.inf, 10**400, "5", None, [1.0], 1j, True, torch.zeros(2)]
+
+
+@pytest.mark.parametrize("wrong", WRONG_VALUES, ids=repr)
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_damaged_states_are_refused_by_name(kind, wrong):
+    control = cv.Controller(cv.Auto(18.0))
+    for measured in (4.0, 5.0):
+        control.step(kind(measured))
+    saved = control.state_dict()
+    before = {name: float(value) for name, value in saved.items()}
+    for name in saved:
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            control.load_state_dict({**saved, name: wrong})
+    assert {name: float(value) for name, value in control.state_dict().items()} == before
+
+
+def test_a_damaged_state_of_one_of_several_models_is_refused_by_name():
+    control = cv.Controller(cv.PI(18.0), models=3)
+    control.step(torch.tensor([3.0, 4.0, 5.0]))
+    saved = control.state_dict()
+    saved["integral"][1] = math.nan
+    with pytest.raises(ValueError, match="'integral' must be finite"):
+        control.load_state_dict(saved)
+    single = {**control.state_dict(1), "beta": -math.inf}
+    with pytest.raises(ValueError, match="'beta' must be finite"):
+        control.load_state_dict(single, 1)
+
+
+def test_a_refused_state_leaves_all_controllers_as_they_were():
+    control = cv.Controllers({"a": cv.PI(18.0), "b": cv.PI(3.0)})
+    control.step(a=20.0, b=4.0)
+    before, other = control.state_dict(), cv.Controllers({"a": cv.PI(18.0), "b": cv.PI(3.0)})
+    saved = other.state_dict()
+    saved["b"]["beta"] = math.nan
+    with pytest.raises(ValueError, match="b: saved 'beta'"):
+        control.load_state_dict(saved)
+    assert control.state_dict() == before
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"delayed": True}])
+def test_new_bounds_apply_to_a_loaded_weight_at_once(kind, options):
+    wide = cv.Controller(cv.PI(18.0, beta_max=1.0, beta_init=1.0), **options)
+    wide.step(kind(40.0))
+    narrow = cv.Controller(cv.PI(18.0, beta_max=0.3), **options)
+    narrow.load_state_dict(wide.state_dict())
+    assert float(wide.beta) == pytest.approx(1.0)
+    assert float(narrow.beta) == 0.3
+    assert float(narrow.step(kind(40.0))) <= 0.3 + 1e-7  # float32
+
+
+def test_new_bounds_apply_to_each_loaded_model():
+    wide = cv.Controller(cv.PI(18.0, beta_max=1.0, beta_init=1.0), models=2)
+    narrow = cv.Controller([cv.PI(18.0, beta_max=0.3), cv.PI(18.0, beta_max=0.7)])
+    narrow.load_state_dict(wide.state_dict())
+    assert narrow.beta.tolist() == [0.3, 0.7]
+
+
+def test_a_window_with_an_unusable_micro_batch_is_saved_in_finite_numbers():
+    controls = [cv.Controller(cv.PI(18.0), accumulate=3) for _ in range(2)]
+    for kind, control in zip((float, torch.tensor), controls, strict=True):
+        control.step(kind(20.0))
+        control.step(kind(math.nan))
+        saved = control.state_dict()
+        assert all(math.isfinite(value) for value in saved.values())
+        resumed = cv.Controller(cv.PI(18.0), accumulate=3)
+        resumed.load_state_dict(saved)
+        for each in (control, resumed):
+            each.step(kind(20.0))
+            assert each.stats()["skipped"] == 1
+            assert each.stats()["measured"] is None

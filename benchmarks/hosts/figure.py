@@ -36,7 +36,7 @@ of `benchmarks/hosts` trains a tiny model on a CPU with the real package, to sev
   Median over seeds. A run that does not settle counts as longer than it was, and the number of
   runs that settled is given.
 
-Two seeds each, on two cores of an AMD EPYC. CompressAI's rows were run with an earlier `Auto`, whose
+Two or three seeds each, on two cores of an AMD EPYC. CompressAI's rows were run with an earlier `Auto`, whose
 gains did not fall under oscillation.
 
 ![Traces](hosts.png)

@@ -12,6 +12,7 @@ from typing import Any
 
 from controlvae._fused.program import MEASURED, LawKind, is_number
 from controlvae._monitor.state import BLOCK_STEPS
+from controlvae.laws.checks import LARGEST_MEASUREMENT, UNUSABLE_SUM
 from controlvae.laws.trace import Operation, Symbol
 
 _EXPRESSIONS = {
@@ -80,12 +81,13 @@ def step(
             value = total / count
 {update_window}
         else:
-            tl.store(cell + {total} * models, total)
+            is_usable = tl.abs(total) < {largest}
+            tl.store(cell + {total} * models, tl.where(is_usable, total, {unusable}))
             tl.store(cell + {count} * models, count)
     else:
 {update}
     if weight.dtype.element_ty == tl.float16:
-        beta = tl.where(beta > 65504.0, 65504.0, beta)
+        beta = tl.where(beta > 65504.0, 65504.0, tl.where(beta < -65504.0, -65504.0, beta))
     if weight.dtype.element_ty != tl.float64:
         beta = beta.to(tl.float32)
     tl.store(weight + model, beta.to(weight.dtype.element_ty))
@@ -107,6 +109,8 @@ def write_source(kinds: Sequence[LawKind], pending_row: int, *, interpreted: boo
         beta=kinds[0].program.beta_row,
         total=pending_row,
         count=pending_row + 1,
+        largest=LARGEST_MEASUREMENT,
+        unusable=UNUSABLE_SUM,
         update_window=_indent(_write_calls(len(kinds)), 3),
         update=_indent(_write_calls(len(kinds), keep_weight="DELAYED"), 2),
     )

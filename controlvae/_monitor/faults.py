@@ -21,6 +21,9 @@ _MOVED, _MOVED_FAR = 100.0, 1e4
 # Growth of the deviation, its size in half widths of the band, and number of blocks that grow, which
 # show a wrong direction. A slow loop overshoots for as long, but not as far.
 _WRONG_GROWTH, _WRONG_BANDS, _WRONG_BLOCKS = 2.0, 10.0, 8
+# Factor by which a weight of the wrong direction grows before it has run away, and the smallest
+# weight to count from: the first weight of a law may be as good as zero.
+RUNAWAY_GROWTH, _LEAST_WEIGHT = 1e6, 1e-3
 # Deviation that counts as a fault, in half widths of the band.
 _FAULTY_BANDS = 1.2
 # Blocks at a bound: the count that shows saturation, and the largest count that is kept.
@@ -34,6 +37,17 @@ class Level(NamedTuple):
     band: Value  # half width of the band around the target
     now: Value  # mean over the last four blocks
     before: Value  # mean over the four blocks before
+
+
+def has_run_away(fault: float, reference: float, beta: float) -> bool:
+    """Return True if a weight grew a millionfold while the measurement moved the wrong way.
+
+    Args:
+        fault: Fault of the loop.
+        reference: Weight at the last progress towards the target.
+        beta: Current weight.
+    """
+    return fault == WRONG_DIRECTION and beta >= RUNAWAY_GROWTH * max(reference, _LEAST_WEIGHT)
 
 
 def find_fault(

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from controlvae._monitor.blocks import fold
-from controlvae._monitor.messages import describe_fault
+from controlvae._monitor.faults import has_run_away
+from controlvae._monitor.messages import describe_fault, describe_runaway, describe_skipped
 from controlvae._monitor.rows import BlockRows
 from controlvae._monitor.state import (
     BLOCK_STEPS,
@@ -25,8 +26,11 @@ from controlvae._monitor.state import (
     unpack_tensors,
 )
 from controlvae._state_layout import StateLayout
-from controlvae.errors import ControlWarning
+from controlvae.errors import ControlError, ControlWarning
 from controlvae.laws.backend import FLOATS, TENSORS, widest_float
+
+_SKIPPED = -1  # kind of a warning, next to the faults
+_ANY_REASON = "NaN, infinite or out of range"
 
 
 class LoopRecord(NamedTuple):
@@ -52,6 +56,8 @@ class LoopMonitor:
         self._device_traits: LawTraits | None = None
         self._warned: set[tuple[int, int]] = set()
         self._copy: _HostCopy | None = None
+        self._dtype: torch.dtype | None = None
+        self._skipped_before: list[float] = []
 
     def prepare(self, device: torch.device) -> None:
         """Copy the bounds of several laws to a device, before a graph is captured there."""
@@ -72,7 +78,9 @@ class LoopMonitor:
         reading = self._read(state)
         after = fold(monitor, sums, reading, self._traits[0], FLOATS, FLOAT_VECTORS)
         if after.fault:
-            self.warn([LoopRecord(reading, sums, after, self._traits[0])])
+            records = [LoopRecord(reading, sums, after, self._traits[0])]
+            self.warn(records)
+            self.stop_runaway(records)
         return after
 
     def fold_block(self, block: Tensor) -> None:
@@ -92,12 +100,12 @@ class LoopMonitor:
         The values of a GPU are copied to the host now and read by the next call.
         """
         if block.device.type == "cpu":
-            self.warn(self.read_records(block))
+            self._judge(self.read_records(block))
         elif block.device.type == "cuda":
             if self._copy is None:
                 self._copy = _HostCopy(block)
             if (values := self._copy.read()) is not None:
-                self.warn(self.read_records(values))
+                self._judge(self.read_records(values))
             self._copy.start(block)
 
     def read_records(self, block: Tensor) -> list[LoopRecord]:
@@ -119,12 +127,48 @@ class LoopMonitor:
     def warn(self, records: Sequence[LoopRecord]) -> None:
         """Warn about faults that no warning has named yet."""
         for model, record in enumerate(records):
-            fault = int(record.monitor.fault)
-            if fault and (model, fault) not in self._warned:
-                self._warned.add((model, fault))
-                name = f"model {model}: " if len(self._traits) > 1 else ""
-                message = name + describe_fault(record.reading, record.monitor, record.traits)
-                warnings.warn(message, ControlWarning, stacklevel=_count_own_frames() + 1)
+            if fault := int(record.monitor.fault):
+                message = describe_fault(record.reading, record.monitor, record.traits)
+                self._warn_once(model, fault, message)
+
+    def warn_skipped(self, step: float, reason: str) -> None:
+        """Warn about the first measurement that was skipped: its step, and what it was."""
+        if (0, _SKIPPED) not in self._warned:
+            self._warn_once(0, _SKIPPED, describe_skipped(step, reason, self._dtype))
+
+    def note_dtype(self, dtype: torch.dtype) -> None:
+        """Remember the dtype of measurements, for warnings about those that are skipped later."""
+        self._dtype = dtype
+
+    def forget_skipped(self, counts: Sequence[float]) -> None:
+        """Do not warn about measurements that were skipped before a state was loaded."""
+        self._skipped_before = list(counts)
+
+    def stop_runaway(self, records: Sequence[LoopRecord]) -> None:
+        """Raise ControlError if a weight has run away."""
+        for model, (reading, _, monitor, traits) in enumerate(records):
+            if has_run_away(monitor.fault, monitor.ref_beta, reading.beta):
+                raise ControlError(self._name(model) + describe_runaway(reading, monitor, traits))
+
+    def _judge(self, records: Sequence[LoopRecord]) -> None:
+        """Warn about faults and skipped measurements in the records, and stop a runaway."""
+        for model, record in enumerate(records):
+            skipped = record.monitor.skipped + record.sums.block_steps - record.sums.block_usable
+            before = self._skipped_before[model] if self._skipped_before else 0.0
+            if skipped > before:
+                message = describe_skipped(record.reading.step, _ANY_REASON, self._dtype)
+                self._warn_once(model, _SKIPPED, message.replace("of step", "of a step before"))
+        self.warn(records)
+        self.stop_runaway(records)
+
+    def _warn_once(self, model: int, kind: int, message: str) -> None:
+        if (model, kind) not in self._warned:
+            self._warned.add((model, kind))
+            message = self._name(model) + message
+            warnings.warn(message, ControlWarning, stacklevel=_count_own_frames() + 1)
+
+    def _name(self, model: int) -> str:
+        return f"model {model}: " if len(self._traits) > 1 else ""
 
     def _make_record(self, column: Sequence[float], traits: LawTraits) -> LoopRecord:
         return LoopRecord(

@@ -1,5 +1,7 @@
 """Messages that name a fault of a control loop and say what to do."""
 
+import torch
+
 from controlvae._monitor.faults import NO_ANSWER, OUT_OF_REACH, WRONG_DIRECTION
 from controlvae._monitor.state import LawTraits, MonitorState, Reading
 
@@ -7,6 +9,42 @@ _DIRECTIONS = (
     'pass direction="inverse" to the law if the quantity grows with its weight',
     'pass direction="direct" to the law if the quantity falls as its weight grows',
 )
+
+
+def describe_runaway(reading: Reading, monitor: MonitorState, traits: LawTraits) -> str:
+    """Return one line that says why training stops and what to do.
+
+    Args:
+        reading: State of the law, in floats.
+        monitor: State of the monitor, in floats.
+        traits: Properties of the law.
+    """
+    fault = describe_fault(reading, monitor, traits)
+    return f"stopped, because {fault}; Controller(law, monitor=False) trains on regardless"
+
+
+def describe_skipped(step: float, reason: str, dtype: torch.dtype | None) -> str:
+    """Return one line about measurements that were skipped, with the likely cause.
+
+    Args:
+        step: Step of the measurement, or the step up to which there was one.
+        reason: What the measurement was, such as "NaN".
+        dtype: dtype of the measurement, None if it was a Python number.
+    """
+    half = "float16 ends at 65,504"
+    if dtype is torch.float16:
+        cause = f"{half}, so sum the KL in float32: kl.float().sum(1).mean()"
+    elif dtype is torch.bfloat16:
+        cause = "sum the KL in float32: kl.float().sum(1).mean()"
+    else:
+        cause = (
+            f"a KL summed in half precision overflows ({half}; sum it in float32), and so does the "
+            "exponential of a large log variance (clamp it)"
+        )
+    return (
+        f"the measurement of step {step:,.0f} is {reason} and is skipped, so the weight stays; "
+        f"stats()['skipped'] counts such steps; likely cause: {cause}"
+    )
 
 
 def describe_fault(reading: Reading, monitor: MonitorState, traits: LawTraits) -> str:

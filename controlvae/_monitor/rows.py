@@ -5,7 +5,7 @@ from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from controlvae._monitor.state import MONITOR_FIELDS, BlockSums, initial_monitor, pack_values
-from controlvae._saved_state import MONITOR_PREFIX, PENDING_FIELDS
+from controlvae._saved_state import MONITOR_PREFIX, PENDING_FIELDS, read_values
 
 _SUM_NAMES = tuple(MONITOR_PREFIX + name for name in BlockSums._fields)
 _STATE_NAMES = tuple(MONITOR_PREFIX + name for name in MONITOR_FIELDS)
@@ -48,9 +48,12 @@ def read_saved_monitor(saved: Mapping[str, Any], law_values: Mapping[str, Any]) 
     Args:
         saved: Dictionary returned by `Controller.state_dict`.
         law_values: Saved values of the law's fields.
+
+    Raises:
+        ValueError: If a value is not finite or has another shape.
     """
     names = (*_SUM_NAMES, *_STATE_NAMES)
-    shape = getattr(law_values["beta"], "shape", ())
-    if all(name in saved and getattr(saved[name], "shape", ()) == shape for name in names):
-        return {name: saved[name] for name in names}
+    shape = tuple(getattr(law_values["beta"], "shape", ()))
+    if all(name in saved for name in names):
+        return {name: read_values(name, saved[name], shape) for name in names}
     return initial_monitor_values(law_values)

@@ -5,7 +5,6 @@ this file: a `Controller` has a state dict, so
 `accelerator.register_for_checkpointing(controller)` saves and restores it.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from controlvae.controller import Controller
 from controlvae.errors import UserError
 from controlvae.integrations._checks import require_kl_law, require_packages
+from controlvae.integrations._files import read_state, write_state
 from controlvae.integrations.accumulation import PerOptimiserStep
 from controlvae.laws import Law
 
@@ -95,15 +95,15 @@ class ControlledTrainer(Trainer):
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:
             stats = self.controller.stats()
-            target = {} if stats["target"] is None else {"kl_target": stats["target"]}
-            logs.update(kl=stats["measured"], **target, beta=stats["beta"])
+            values = {"kl": stats["measured"], "kl_target": stats["target"], "beta": stats["beta"]}
+            # A law may have no target, and there is no KL before the first measurement.
+            logs.update({name: value for name, value in values.items() if value is not None})
         super().log(logs, *args, **kwargs)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self.args.should_save:
-            state = {name: float(value) for name, value in self.controller.state_dict().items()}
-            (Path(output_dir) / _STATE_FILE).write_text(json.dumps(state))
+            write_state(Path(output_dir) / _STATE_FILE, self.controller)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -115,4 +115,4 @@ class ControlledTrainer(Trainer):
                     f"{checkpoint} must contain {_STATE_FILE}: train with ControlledTrainer "
                     "and without save_only_model"
                 )
-            self.controller.load_state_dict(json.loads(saved.read_text()))
+            read_state(saved, self.controller)

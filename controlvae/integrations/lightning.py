@@ -3,10 +3,12 @@
 Needs `pip install lightning`.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from controlvae.errors import UserError
 from controlvae.integrations._checks import require_packages
@@ -120,3 +122,75 @@ class KLControl(Callback):
                 self.controller.beta, dtype=torch.get_default_dtype(), device=module.device
             )
             setattr(module, self.weight, weight)
+
+
+class SeededLoader(DataLoader[Any]):
+    """Loader of shuffled batches whose order is a function of (seed, epoch), and which can resume.
+
+    Lightning starts a plain `DataLoader` anew when it resumes within an epoch, so training does not
+    go on with the batches that were left. It saves and restores the position of a loader that has a
+    `state_dict`, such as this one or torchdata's `StatefulDataLoader`.
+
+    >>> loader = SeededLoader(torch.arange(6.0), batch_size=2, seed=1)
+    >>> batches = iter(loader)
+    >>> first, position = next(batches), loader.state_dict()
+    >>> resumed = SeededLoader(torch.arange(6.0), batch_size=2, seed=1)
+    >>> resumed.load_state_dict(position)
+    >>> next(iter(resumed)).equal(next(batches))
+    True
+
+    Args:
+        dataset: Data set with a length.
+        batch_size: Number of examples in a batch.
+        seed: Seed of the order.
+        drop_last: Leave out the last batch of an epoch if it is smaller.
+        **options: Further options of `DataLoader`, such as `num_workers`.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int,
+        seed: int = 0,
+        drop_last: bool = False,
+        **options: Any,
+    ) -> None:
+        self._batches = _SeededBatches(dataset, batch_size, seed, drop_last)
+        # A generator of its own, so that a new epoch draws nothing from torch's.
+        options.setdefault("generator", torch.Generator().manual_seed(seed))
+        super().__init__(dataset, batch_sampler=self._batches, **options)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for batch in super().__iter__():
+            self._batches.position += 1
+            yield batch
+        self._batches.epoch += 1
+        self._batches.position = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the epoch and the number of batches of it that were read."""
+        return {"epoch": self._batches.epoch, "position": self._batches.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue after the batches that were read."""
+        self._batches.epoch, self._batches.position = int(state["epoch"]), int(state["position"])
+
+
+class _SeededBatches(Sampler[list[int]]):
+    """Indices of the batches of an epoch that were not read yet."""
+
+    def __init__(self, dataset: Any, batch_size: int, seed: int, drop_last: bool) -> None:
+        self.count, self.batch_size = len(dataset), batch_size
+        self.seed, self.drop_last = seed, drop_last
+        self.epoch = self.position = 0
+
+    def __len__(self) -> int:
+        return (
+            self.count // self.batch_size if self.drop_last else -(-self.count // self.batch_size)
+        )
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + self.epoch) % (1 << 63))
+        order = torch.randperm(self.count, generator=generator).split(self.batch_size)
+        for indices in order[self.position : len(self)]:
+            yield indices.tolist()

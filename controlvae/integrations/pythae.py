@@ -3,13 +3,13 @@
 Needs `pip install pythae`.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from controlvae.controller import Controller
 from controlvae.errors import UserError
 from controlvae.integrations._checks import require_kl_law, require_packages
+from controlvae.integrations._files import write_state
 from controlvae.laws import Law
 
 with require_packages("pythae"):
@@ -66,9 +66,8 @@ class ControlledPythaeTrainer(BaseTrainer):
 
     def save_checkpoint(self, model: Any, dir_path: str, epoch: int) -> None:
         super().save_checkpoint(self.model, dir_path, epoch)
-        state = {name: float(value) for name, value in self.controller.state_dict().items()}
         file = Path(dir_path) / f"checkpoint_epoch_{epoch}" / "control.json"
-        file.write_text(json.dumps(state))
+        write_state(file, self.controller)
 
 
 ControlledTrainer = ControlledPythaeTrainer  # name of version 0.1

@@ -120,6 +120,9 @@ class AdaptiveKLController:
                 raise UserError(
                     f'the saved state must be that of law="adaptive", got the fields {list(saved)}'
                 )
-            self._value = float(saved["value"])
+            value = float(saved["value"])
+            if not (math.isfinite(value) and value >= 0):
+                raise UserError(f"the saved coefficient must be zero or positive, got {value}")
+            self._value = value
         else:
             self.controller.load_state_dict(saved)

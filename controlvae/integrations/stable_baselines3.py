@@ -58,7 +58,8 @@ class EntropyLog(BaseCallback):
         if not isinstance(bonus, EntropyBonus):
             raise UserError(f"ent_coef of the model must be an EntropyBonus, got {bonus!r}")
         stats = bonus.controller.stats()
-        self.logger.record("train/entropy", stats["measured"])
+        if stats["measured"] is not None:  # as long as every measurement was NaN
+            self.logger.record("train/entropy", stats["measured"])
         self.logger.record("train/entropy_target", stats["target"])
         self.logger.record("train/ent_coef", stats["beta"])
 

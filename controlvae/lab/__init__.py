@@ -19,10 +19,13 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.new import new
     from controlvae.lab.api.report import report
+    from controlvae.lab.api.search import SearchResult, search
     from controlvae.lab.api.simulate import simulate_run
     from controlvae.lab.api.sweep import sweep
     from controlvae.lab.api.target import measure_preset_target as measure_target
     from controlvae.lab.api.train import branch, resume, set_target, train
+    from controlvae.lab.cluster.local import Local
+    from controlvae.lab.cluster.slurm import Slurm
     from controlvae.lab.config import PRESETS, Experiment, Gaussian, preset
     from controlvae.lab.custom.definition import define
     from controlvae.lab.runs.folder import RunFolder, find_runs
@@ -34,9 +37,12 @@ _HOMES = {
     "Experiment": "lab.config",
     "Gaussian": "lab.config",
     "LoadedRun": "lab.runs.loaded",
+    "Local": "lab.cluster.local",
     "PRESETS": "lab.config",
     "Progress": "lab.training.loop",
     "RunFolder": "lab.runs.folder",
+    "SearchResult": "lab.api.search",
+    "Slurm": "lab.cluster.slurm",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
     "define": "lab.custom.definition",
@@ -55,6 +61,7 @@ _HOMES = {
     "resume": "lab.api.train",
     "sample": "lab.api.media",
     "score": "lab.api.evaluate",
+    "search": "lab.api.search",
     "set_target": "lab.api.train",
     "simulate_run": "lab.api.simulate",
     "sweep": "lab.api.sweep",
@@ -69,8 +76,11 @@ __all__ = [
     "Experiment",
     "Gaussian",
     "LoadedRun",
+    "Local",
     "Progress",
     "RunFolder",
+    "SearchResult",
+    "Slurm",
     "branch",
     "chat",
     "define",
@@ -89,6 +99,7 @@ __all__ = [
     "resume",
     "sample",
     "score",
+    "search",
     "set_target",
     "simulate_run",
     "sweep",

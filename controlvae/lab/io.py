@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,14 @@ def clear_torn(folder: Path, pattern: str) -> None:
         with contextlib.suppress(OSError):
             if time.time() - torn.stat().st_mtime > _ABANDONED_SECONDS:
                 torn.unlink()
+
+
+def clear_torn_folders(folder: Path) -> None:
+    """Delete unfinished folders that were to become `folder` and whose writers were killed."""
+    for torn in folder.absolute().parent.glob(f"{PART}*-{glob.escape(folder.name)}"):
+        with contextlib.suppress(OSError):
+            if torn.is_dir() and time.time() - torn.stat().st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(torn, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -16,6 +16,7 @@ from controlvae.laws.base import (
 from controlvae.laws.states import IntegralState
 
 _MAX_RELATIVE_ERROR = 0.2  # of the paper
+_TINY = 1e-30  # avoids a division by zero
 _LARGEST_WEIGHT = 1e30  # keeps the product finite under a target that cannot be reached
 
 
@@ -83,9 +84,11 @@ class AdaptiveKL(Feedback):
 
     def update(self, state: IntegralState, measured: Value, xp: Backend = TENSORS) -> IntegralState:
         now = self.sense(state, measured, xp)
-        excess = now.measured / now.target - 1
+        # A ramp towards a tiny set point is rounded to zero.
+        target = xp.where(abs(now.target) > _TINY, now.target, _TINY + 0 * now.target)
+        excess = now.measured / target - 1
         # Below zero, a ratio above one means a measurement below the target.
-        excess = self.sign * xp.where(now.target > 0, excess, -excess)
+        excess = self.sign * xp.where(target > 0, excess, -excess)
         change = xp.clip(excess, -_MAX_RELATIVE_ERROR, _MAX_RELATIVE_ERROR)
         unclamped = state.integral * (1 + change * self.n_steps / self.horizon)
         weight = xp.clip(unclamped, self.beta_min, min(self.beta_max, _LARGEST_WEIGHT))

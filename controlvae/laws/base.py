@@ -92,7 +92,8 @@ class Schedule(Law):
     def update(self, state: ScheduleState, measured: Value, xp: Backend = TENSORS) -> ScheduleState:
         step = state.step + 1
         is_usable = abs(measured) < LARGEST_MEASUREMENT
-        return ScheduleState(step, xp.where(is_usable, measured, state.measured), self.at(step, xp))
+        shown = xp.where(is_usable, measured, state.measured)
+        return ScheduleState(step, shown, self.at(step, xp), state.measured_count + is_usable)
 
 
 Target = float | Schedule

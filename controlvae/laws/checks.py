@@ -11,6 +11,12 @@ Constraint = Literal["equal", "at_most", "at_least"]
 
 # Larger measurements are skipped like NaN, so that sums of usable ones stay finite.
 LARGEST_MEASUREMENT = 1e30
+# Sum of micro-batches of which one is unusable. Their mean is unusable too, and it is finite.
+UNUSABLE_SUM = 1e36
+# With larger gains an integral of usable measurements could overflow.
+LARGEST_GAIN = 1e30
+# Larger bounds and initial weights could overflow in sums with the terms of a law.
+LARGEST_WEIGHT = 1e100
 
 _UNIT = "it is in the unit of the measurement (nats per example for a KL)"
 
@@ -51,6 +57,8 @@ def check_gains(gains: Mapping[str, float]) -> None:
             raise ValueError(
                 f"{name} must be zero or positive, got {gain}; the law has the minus sign"
             )
+        if gain >= LARGEST_GAIN:
+            raise ValueError(f"{name} must be below {LARGEST_GAIN:g}, got {gain}")
 
 
 def check_bounds(low: float, high: float, start: float | None) -> None:
@@ -61,12 +69,12 @@ def check_bounds(low: float, high: float, start: float | None) -> None:
         high: Largest weight.
         start: Initial weight, or None.
     """
-    if not (math.isfinite(low) and low <= high):
+    if not (abs(low) < LARGEST_WEIGHT and low <= high):
         raise ValueError(
             f"beta_min must be finite and at most beta_max, got beta_min={low}, beta_max={high}"
         )
-    if start is not None and not (low <= start <= high and math.isfinite(start)):
-        raise ValueError(f"beta_init must be a number in [{low}, {high}], got {start}")
+    if start is not None and not (low <= start <= high and abs(start) < LARGEST_WEIGHT):
+        raise ValueError(f"beta_init must be a finite number in [{low}, {high}], got {start}")
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:

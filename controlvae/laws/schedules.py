@@ -6,14 +6,17 @@ from itertools import pairwise
 
 from controlvae.laws.backend import Backend, Value
 from controlvae.laws.base import Schedule
+from controlvae.laws.checks import LARGEST_WEIGHT
 
 _MAX_POINTS = 200
 
 
 def _check_finite(**values: float) -> None:
     for name, value in values.items():
-        if not math.isfinite(value):
-            raise ValueError(f"{name} must be a finite number, got {value}")
+        if not abs(value) < LARGEST_WEIGHT:  # a difference of two larger values may overflow
+            raise ValueError(
+                f"{name} must be a finite number below {LARGEST_WEIGHT:g}, got {value}"
+            )
 
 
 def _check_steps(**values: float) -> None:

@@ -18,6 +18,7 @@ class ScheduleState(NamedTuple):
     step: Value  # number of updates, the paper's t
     measured: Value  # last usable measurement, kept for logging only
     beta: Value  # weight of the last update
+    measured_count: Value = 0.0  # number of usable measurements
 
 
 class IntegralState(NamedTuple):

@@ -8,13 +8,22 @@ from typing import Any, NamedTuple
 
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.api.evaluate import evaluate_pending
+from controlvae.lab.cluster.base import Cluster
+from controlvae.lab.cluster.submit import (
+    JobOptions,
+    Submission,
+    make_job_options,
+    plan_runs,
+    train_runs_anywhere,
+)
 from controlvae.lab.config import PRESETS, method_differences, override, preset
 from controlvae.lab.config.presets import current_preset_name, preset_folder
 from controlvae.lab.evaluation.external_codes import ScoreFile, score_files
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.training.resolve import Overrides, as_assignments
+from controlvae.lab.training.run_setup import Plan, plan_seeds
 from controlvae.lab.training.runner import RunOptions
-from controlvae.lab.training.scheduler import runs_in, seed_folders, train_all
+from controlvae.lab.training.scheduler import create_folders, runs_in
 from controlvae.paper.dialog_examples import write_examples
 from controlvae.paper.figure_writer import write_figure
 from controlvae.paper.figures import RESULTS, PaperResult, paper_result
@@ -53,7 +62,9 @@ def reproduce(
     checkpoint_every: str | float = 120.0,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
-) -> Reproduction:
+    cluster: Cluster | None = None,
+    dry_run: bool = False,
+) -> Reproduction | Submission:
     """Reproduce a table or figure of the paper.
 
     Every method and seed is trained if needed, resumed if it was stopped, and evaluated. Methods
@@ -76,25 +87,35 @@ def reproduce(
         checkpoint_every: Time between checkpoints, in the same form.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        cluster: `lab.Slurm(...)` or `lab.Local(...)` trains in jobs. The default is this process.
+        dry_run: Show the plan of the jobs, and do nothing.
 
     Returns:
-        The text and the files of the result.
+        The text and the files of the result. A dry run, or jobs that are not waited for, return
+        what was planned or submitted.
     """
+    jobs, device = make_job_options(cluster, device, dry_run)
     options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
     result, path, assignments = paper_result(name), Path(runs), as_assignments(overrides)
-    if path.is_file():
-        raise UserError(f"{path} is a file; --runs takes a folder")
     selected, added = _selected_presets(result, only), _added_methods(result, methods)
     _check_arguments(name, path, only, assignments, train, bool(added))
     added = {method: found[:seeds] for method, found in added.items()}
-    if train:
-        train_all(_create_runs(selected, assignments, path, seeds or _DEFAULT_SEEDS), options)
+    if jobs is not None:
+        jobs = replace(jobs, evaluate=() if fid is None else ("--fid", str(fid)))
+    if train and (left := _train(selected, assignments, path, seeds, options, jobs)) is not None:
+        return left
     found = _collect_runs(result, added, path, seeds)
     folders = [folder for members in found.values() for folder in members]
-    where = (options.device, options.data_root, options.display)
-    evaluate_pending(folders, *where, fid=fid, iwae=_uses_metric(result, "iwae"))
+    _evaluate(folders, options, fid, iwae=_uses_metric(result, "iwae"))
     result = replace(result, rows=(*result.rows, *(Row(method, None) for method in added)))
     return _write_result(result, found, added, path, options)
+
+
+def _evaluate(
+    folders: Sequence[RunFolder], options: RunOptions, fid: int | None, iwae: bool
+) -> None:
+    where = (options.device, options.data_root, options.display)
+    evaluate_pending(folders, *where, fid=fid, iwae=iwae)
 
 
 def _collect_runs(
@@ -132,6 +153,8 @@ def _check_arguments(
     name: str, path: Path, only: Sequence[str], assignments: list[str], train: bool, added: bool
 ) -> None:
     """Raise UserError if arguments contradict each other."""
+    if path.is_file():
+        raise UserError(f"{path} is a file; --runs takes a folder")
     if assignments and not train:
         raise UserError("--set changes what is trained, but --no-train trains nothing")
     if only and not train:
@@ -148,32 +171,39 @@ def _uses_metric(result: PaperResult, metric: str) -> bool:
     return any(metric in path.split(".") for path in paths)
 
 
-def _create_runs(
-    presets: Sequence[str], assignments: list[str], path: Path, seeds: int
-) -> list[RunFolder]:
-    """Create a run folder for each preset and seed.
+def _train(
+    presets: Sequence[str],
+    assignments: list[str],
+    path: Path,
+    seeds: int | None,
+    options: RunOptions,
+    jobs: JobOptions | None,
+) -> Submission | None:
+    """Train each preset and seed, in this process or in jobs.
 
     All overrides are validated first, so a wrong one creates nothing.
     """
-    experiments = {}
+    plans: dict[str, Plan] = {}
+    count = seeds or _DEFAULT_SEEDS
     for name in presets:
         try:
-            experiments[name] = override(preset(name), assignments)
+            experiment = override(preset(name), assignments)
         except UserError as error:
             hint = "; --only PRESET trains some of the methods" if len(presets) > 1 else ""
             raise UserError(f"{name}: {error}{hint}") from None
+        plans[name] = plan_seeds(experiment, preset_folder(path, name), count, always_nested=True)
     changes = [word for text in assignments for word in ("--set", text)]
-    return [
-        folder
-        for name, experiment in experiments.items()
-        for folder in seed_folders(
-            experiment,
-            preset_folder(path, name),
-            seeds,
-            shell_command("train", name, *changes, "--seeds", seeds),
-            option="--runs",
-        )
-    ]
+
+    def create() -> list[RunFolder]:
+        return [
+            folder
+            for name, plan in plans.items()
+            for folder in create_folders(
+                plan, shell_command("train", name, *changes, "--seeds", count), "--runs"
+            )
+        ]
+
+    return train_runs_anywhere(plan_runs(plans.values()), create, path, options, jobs)
 
 
 def _seed(folder: RunFolder) -> int:

@@ -6,15 +6,21 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from controlvae.errors import UserError
+from controlvae.lab.api.start import TrainingRequest, start_request
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.arguments import check_callbacks, check_names, whole_number
 from controlvae.lab.custom.definition import Definition, Model, define
+from controlvae.lab.custom.task import remember_task
+from controlvae.lab.engines.base import strip_prefix
+from controlvae.lab.ranks.launch import launch_function, should_launch
+from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, load_runs
 from controlvae.lab.runs.user_code import is_code, load_definition
-from controlvae.lab.training import runner
 from controlvae.lab.training.resolve import Overrides
-from controlvae.lab.training.run_setup import plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
 from controlvae.lab.training.trackers import LoggerSpec
 from controlvae.laws import Law
@@ -35,6 +41,8 @@ def fit(
     logger: LoggerSpec = None,
     threads: str | int = "auto",
     progress: bool | Callable[[Any], None] = True,
+    devices: int | None = None,
+    sharded: bool = False,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Train any VAE with its KL under control.
@@ -62,6 +70,10 @@ def fit(
             function of a run folder, an object with `write(record)` and `close()`, or a list.
         threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        devices: Processes that train each model together, one per GPU. Model and data are sent to
+            them. Under torchrun, leave it out.
+        sharded: Shard weights, gradients and moments over the processes with FSDP2. The module
+            itself is then not trained, only a copy.
         **settings: Further arguments of `define`, such as `likelihood`, `batch`, `learning_rate`,
             `optimiser`, `scheduler`, `clip`, `precision`, `ema_weights` and `validation`.
 
@@ -73,18 +85,62 @@ def fit(
         RunError: If training fails, for example because the loss diverges.
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
-    options = RunOptions.parse(
-        device, time_limit, checkpoint_every, False, None, progress, logger, threads
-    )
-    options = replace(options, callbacks=check_callbacks(callbacks))
+    parts = (device, time_limit, checkpoint_every, False, None, progress, logger, threads)
+    options = replace(RunOptions.parse(*parts), callbacks=check_callbacks(callbacks))
     seeds = whole_number("seeds", seeds, 1)
     if run is not None and not isinstance(run, str | PathLike):
         raise UserError(f"run must be the path of a new folder, got {run!r}; pass run='runs/mine'")
     check_names(settings, define)
-    defined = define(model, dataset, law=law, steps=steps, **settings)
+    settings |= {"law": law, "steps": steps}
+    if should_launch(devices):
+        assert devices is not None
+        chosen = {"run": run, "seeds": seeds, "sharded": sharded, "callbacks": callbacks}
+        defined = define(model, dataset, **settings)
+        sent = {"model": model, "dataset": dataset, "settings": settings, "parts": parts, **chosen}
+        paths = launch_function(_fit_on_rank, sent, devices)
+        recall_code(paths, defined)
+        if len(paths) == 1 and not sharded:
+            _take_weights(model, Path(paths[0]))
+        return load_runs([RunFolder(Path(path)) for path in paths], device=options.device)
+    defined = define(model, dataset, **settings)
     defined.task.in_place = True
-    result = start_fit(defined, options, run=run, seeds=seeds)
+    result = start_fit(defined, replace(options, sharded=sharded), run=run, seeds=seeds)
     return load_runs(result.folders, device=options.device)
+
+
+def _fit_on_rank(
+    model: Model,
+    dataset: Any,
+    settings: dict[str, Any],
+    parts: tuple[Any, ...],
+    callbacks: Sequence[Callable[[Any], None]],
+    run: str | Path | None,
+    seeds: int,
+    sharded: bool,
+) -> list[str]:
+    """Train on one of several processes. Return the paths of the run folders."""
+    options = RunOptions.parse(*parts)
+    options = replace(options, callbacks=check_callbacks(callbacks), sharded=sharded)
+    result = start_fit(define(model, dataset, **settings), options, run=run, seeds=seeds)
+    return [str(folder.path) for folder in result.folders]
+
+
+def recall_code(paths: Sequence[str], defined: Definition) -> None:
+    """Let this process know the user's code of runs that other processes trained.
+
+    Args:
+        paths: Run folders.
+        defined: Model and data of the runs.
+    """
+    for path in paths:
+        remember_task(Path(path), defined.task)
+
+
+def _take_weights(model: Model, folder: Path) -> None:
+    """Give a module the weights that other processes trained, as if it had been trained here."""
+    saved, _ = checkpoint.load_latest(RunFolder(folder).checkpoints)
+    if isinstance(model, nn.Module) and saved is not None:
+        model.load_state_dict(strip_prefix(saved.tensors, "model."))
 
 
 def start_fit(
@@ -108,17 +164,12 @@ def start_fit(
     """
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, got {seeds}")
-    experiment, options = resolve_source(defined, options)
-    plan = plan_training(
-        experiment,
-        overrides,
-        run=None if run is None else Path(run),
-        seeds=seeds,
-        note=options.display.note,
+    options = options.join_ranks(options.sharded)
+    command = command or f"lab.fit({defined.task.code_name}, ...) in Python"
+    request = TrainingRequest(
+        lambda: resolve_source(defined, options), overrides, run, seeds, None, command
     )
-    model = plan.experiments[0].model
-    command = command or f"lab.fit({getattr(model, 'code', '')}, ...) in Python"
-    return runner.start_runs(plan, options, command)
+    return start_request(request, options)
 
 
 def resolve_source(

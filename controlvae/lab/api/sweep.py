@@ -1,8 +1,9 @@
 """Sweeps: one preset at several values of a setting and several seeds, side by side."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +11,23 @@ from typing import Any, NamedTuple
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.api.evaluate import evaluate_pending
 from controlvae.lab.api.fit import resolve_source, source_name
+from controlvae.lab.cluster.base import Cluster
+from controlvae.lab.cluster.submit import (
+    JobOptions,
+    Submission,
+    make_job_options,
+    plan_runs,
+    train_runs_anywhere,
+)
 from controlvae.lab.config import Experiment, override
 from controlvae.lab.config.data import ImageSettings, Shapes2D
+from controlvae.lab.config.overrides import split_values
 from controlvae.lab.reports.sweep import write_sweep
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
+from controlvae.lab.training.run_setup import Plan, plan_seeds
 from controlvae.lab.training.runner import RunOptions
-from controlvae.lab.training.scheduler import seed_folders, train_all
+from controlvae.lab.training.scheduler import create_folders
 from controlvae.laws import Constant
 
 PLAIN_VAE = "plain VAE"
@@ -46,7 +57,9 @@ def sweep(
     checkpoint_every: str | float = 30.0,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
-) -> SweepResult:
+    cluster: Cluster | None = None,
+    dry_run: bool = False,
+) -> SweepResult | Submission:
     """Train every combination of some values, and draw rate against distortion.
 
     Runs that differ in seed and law alone train side by side. Calling the function again resumes
@@ -67,10 +80,14 @@ def sweep(
         checkpoint_every: Time between checkpoints, in the same form.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        cluster: `lab.Slurm(...)` or `lab.Local(...)` trains in jobs. The default is this process.
+        dry_run: Show the plan of the jobs, and do nothing.
 
     Returns:
-        The runs by label, and a summary.
+        The runs by label, and a summary. A dry run, or jobs that are not waited for, return what
+        was planned or submitted.
     """
+    jobs, device = make_job_options(cluster, device, dry_run)
     options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
     return run_sweep(
         preset,
@@ -82,6 +99,7 @@ def sweep(
         vae=vae,
         evaluate=evaluate,
         fid=fid,
+        jobs=jobs,
     )
 
 
@@ -97,7 +115,8 @@ def run_sweep(
     evaluate: bool = False,
     fid: int | None = None,
     command: str | None = None,
-) -> SweepResult:
+    jobs: JobOptions | None = None,
+) -> SweepResult | Submission:
     """Run a sweep with parsed options.
 
     Args:
@@ -111,6 +130,7 @@ def run_sweep(
         evaluate: Evaluate every run.
         fid: Number of images for FID and KID.
         command: Shell command that repeats the sweep.
+        jobs: How runs become jobs, or None to train in this process.
     """
     source, options = resolve_source(preset, options)
     base = resolve_experiment(source, overrides, options.data_root, options.display.note)
@@ -121,12 +141,18 @@ def run_sweep(
         listed = ", ".join(names.values())
         raise UserError(f"two values give the same folder name, of {listed}; rename one")
     command = command or shell_command("sweep", preset, *_vary_options(vary))
-    runs = {
-        label: seed_folders(experiment, path / names[label], seeds, command, code=options.code)
+    plans = {
+        label: plan_seeds(experiment, path / names[label], seeds, always_nested=True)
         for label, experiment in experiments.items()
     }
+    runs = {label: plan.folders for label, plan in plans.items()}
     folders = [folder for group in runs.values() for folder in group]
-    train_all(folders, options)
+    create = partial(_create_all, plans.values(), command, options.code)
+    if jobs is not None and (evaluate or fid):
+        jobs = replace(jobs, evaluate=("--fid", str(fid)) if fid else ())
+    left = train_runs_anywhere(plan_runs(plans.values()), create, path, options, jobs)
+    if left is not None:
+        return left
     if evaluate or fid:
         evaluate_pending(folders, options.device, options.data_root, options.display, fid=fid)
     summary = write_sweep(runs, path, PLAIN_VAE if vae else None)
@@ -137,24 +163,8 @@ def run_sweep(
     return SweepResult(path, runs, summary, report)
 
 
-def split_values(text: str) -> list[str]:
-    """Split `control.target=14,16.5` into its two assignments.
-
-    Commas inside parentheses or quotes belong to a value.
-    """
-    path, equals, values = text.partition("=")
-    pieces, depth, quote = [""], 0, ""
-    for character in values:
-        quote = "" if character == quote else quote or (character if character in "'\"" else "")
-        depth += (character in "([") - (character in ")]") if not quote else 0
-        if character == "," and depth == 0 and not quote:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    stripped = [piece.strip() for piece in pieces if piece.strip()]
-    if not equals or not path.strip() or not stripped:
-        raise UserError(f"--vary takes part.field=value,value,..., got {text!r}")
-    return [f"{path.strip()}={value}" for value in stripped]
+def _create_all(plans: Iterable[Plan], command: str, code: str) -> list[RunFolder]:
+    return [folder for plan in plans for folder in create_folders(plan, command, code=code)]
 
 
 def _build_experiments(

@@ -8,11 +8,20 @@ from typing import Any, NamedTuple
 
 from controlvae.errors import RunError, UserError, shell_command
 from controlvae.lab.api.fit import resolve_source, source_name
+from controlvae.lab.cluster.base import Cluster
+from controlvae.lab.cluster.submit import (
+    JobOptions,
+    Submission,
+    make_job_options,
+    plan_runs,
+    train_runs_anywhere,
+)
 from controlvae.lab.config import Experiment
 from controlvae.lab.runs.folder import RunFolder, mean_between, mean_of_last_tenth
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
+from controlvae.lab.training.run_setup import plan_seeds
 from controlvae.lab.training.runner import RunOptions
-from controlvae.lab.training.scheduler import seed_folders, train_all
+from controlvae.lab.training.scheduler import create_folders
 from controlvae.laws import Capacity, Constant, Feedback
 from controlvae.tuning.rules import Advice
 from controlvae.tuning.target_search import (
@@ -43,7 +52,9 @@ def measure_preset_target(
     checkpoint_every: str | float = 30.0,
     data_root: str | Path | None = None,
     progress: bool | Callable[[Any], None] = True,
-) -> TargetResult:
+    cluster: Cluster | None = None,
+    dry_run: bool = False,
+) -> TargetResult | Submission:
     """Train the plain VAE and the law's two bounds briefly, and recommend a set point.
 
     Exported as `lab.measure_target`.
@@ -58,13 +69,17 @@ def measure_preset_target(
         checkpoint_every: Time between checkpoints, in the same form.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives `Progress` updates.
+        cluster: `lab.Slurm(...)` or `lab.Local(...)` trains in jobs. The default is this process.
+        dry_run: Show the plan of the jobs, and do nothing.
 
     Returns:
-        The advice and the measurements behind it.
+        The advice and the measurements behind it. A dry run, or jobs that are not waited for,
+        return what was planned or submitted.
     """
+    jobs, device = make_job_options(cluster, device, dry_run)
     options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
     path = Path(run) if run is not None else Path("runs") / f"{source_name(preset)}-target"
-    return run_target_search(preset, overrides, options, path=path, steps=steps)
+    return run_target_search(preset, overrides, options, path=path, steps=steps, jobs=jobs)
 
 
 def run_target_search(
@@ -75,7 +90,8 @@ def run_target_search(
     path: Path,
     steps: int,
     command: str | None = None,
-) -> TargetResult:
+    jobs: JobOptions | None = None,
+) -> TargetResult | Submission:
     """Measure a target with parsed options.
 
     Args:
@@ -98,17 +114,20 @@ def run_target_search(
     except ValueError as error:
         raise UserError(str(error)) from None
     command = command or shell_command("target", preset, "--steps", steps)
-    runs = {
-        weight: seed_folders(
-            replace(base, control=Constant(weight)),
-            path / f"beta-{weight:g}",
-            1,
-            command,
-            code=options.code,
-        )[0]
+    plans = {
+        weight: plan_seeds(
+            replace(base, control=Constant(weight)), path / f"beta-{weight:g}", 1, True
+        )
         for weight in weights
     }
-    train_all(list(runs.values()), options)
+
+    def create() -> list[RunFolder]:
+        return [create_folders(plan, command, code=options.code)[0] for plan in plans.values()]
+
+    left = train_runs_anywhere(plan_runs(plans.values()), create, path, options, jobs)
+    if left is not None:
+        return left
+    runs = {weight: plan.folders[0] for weight, plan in plans.items()}
     _check_logs(runs.values())
     readings = {weight: _read_kl(folder) for weight, folder in runs.items()}
     summary = _describe_readings(runs, readings, steps, base.training.log_every)

@@ -6,10 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError, shell_command
-from controlvae.lab.api.fit import resolve_source
+from controlvae.lab.api.fit import recall_code, resolve_source
+from controlvae.lab.api.start import TrainingRequest, start_request
+from controlvae.lab.cluster.base import Cluster
+from controlvae.lab.cluster.submit import (
+    JobOptions,
+    Submission,
+    make_job_options,
+    plan_runs,
+    train_runs_anywhere,
+)
 from controlvae.lab.config import Experiment
 from controlvae.lab.custom.arguments import check_callbacks
 from controlvae.lab.custom.definition import Definition
+from controlvae.lab.ranks.launch import launch_function, should_launch
 from controlvae.lab.runs.branch import branch_runs
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
@@ -18,9 +28,11 @@ from controlvae.lab.runs.requests import request_target
 from controlvae.lab.runs.user_code import supply_code
 from controlvae.lab.training import runner, scheduler
 from controlvae.lab.training.display import ConsoleDisplay
+from controlvae.lab.training.rank_jobs import leading
 from controlvae.lab.training.resolve import Overrides, as_assignments
-from controlvae.lab.training.run_setup import plan_training
+from controlvae.lab.training.run_setup import Plan, plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
+from controlvae.lab.training.scheduler import create_folders
 from controlvae.lab.training.trackers import LoggerSpec
 
 
@@ -39,7 +51,10 @@ def train(
     progress: bool | Callable[[Any], None] = True,
     threads: str | int = "auto",
     logger: LoggerSpec = None,
-) -> LoadedRun | list[LoadedRun]:
+    cluster: Cluster | None = None,
+    dry_run: bool = False,
+    devices: int | None = None,
+) -> LoadedRun | list[LoadedRun] | Submission:
     """Train a preset or an experiment.
 
     Args:
@@ -58,20 +73,50 @@ def train(
         threads: Number of CPU threads, or `auto` to measure which is fastest on this machine now.
         logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
             function of a run folder, an object with `write(record)` and `close()`, or a list.
+        cluster: `lab.Slurm(...)` or `lab.Local(...)` trains in jobs. The default is this process.
+        dry_run: Show the plan of the jobs, and do nothing.
+        devices: Processes that train each model together, one per GPU. Under torchrun, leave it
+            out.
 
     Returns:
-        The trained run, or a list of runs if there are several seeds.
+        The trained run, or a list of runs if there are several seeds. A dry run, or jobs that are
+        not waited for, return what was planned or submitted.
 
     Raises:
         UserError: If a name, value, file or data set is wrong or missing.
         RunError: If training fails, for example because the loss diverges.
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
+    jobs, device = make_job_options(cluster, device, dry_run)
+    chosen: dict[str, Any] = {"overrides": overrides, "run": run, "seeds": seeds, "replay": replay}
+    if should_launch(devices):
+        if jobs is not None:
+            raise UserError("devices and cluster cannot be combined; start torchrun in a job")
+        assert devices is not None
+        parts = (device, time_limit, checkpoint_every, tensorboard, data_root, progress)
+        sent = {"preset": preset, "parts": (*parts, logger, threads), **chosen}
+        paths = launch_function(_train_on_rank, sent, devices)
+        if isinstance(preset, Definition):
+            recall_code(paths, preset)
+        folders = [RunFolder(Path(path)) for path in paths]
+        return load_runs(folders, root=None if data_root is None else Path(data_root))
     options = RunOptions.parse(
         device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
     )
-    result = start_training(preset, overrides, run=run, seeds=seeds, replay=replay, options=options)
+    result = start_training(preset, options=options, jobs=jobs, **chosen)
+    if isinstance(result, Submission):
+        return result
     return load_runs(result.folders, root=options.data_root, device=options.device)
+
+
+def _train_on_rank(
+    preset: str | Experiment | Definition, parts: tuple[Any, ...], **chosen: Any
+) -> list[str]:
+    """Train on one of several processes. Return the paths of the run folders."""
+    options = RunOptions.parse(*parts)
+    result = start_training(preset, options=options, **chosen)
+    assert isinstance(result, TrainingResult)
+    return [str(folder.path) for folder in result.folders]
 
 
 def start_training(
@@ -83,7 +128,8 @@ def start_training(
     seeds: int = 1,
     replay: str | Path | None = None,
     command: str | None = None,
-) -> TrainingResult:
+    jobs: JobOptions | None = None,
+) -> TrainingResult | Submission:
     """Train a preset or an experiment without loading the result.
 
     Args:
@@ -94,21 +140,48 @@ def start_training(
         seeds: Number of seeds.
         replay: Run whose recorded weight is replayed open-loop.
         command: Shell command that repeats the training, for `experiment.json`.
+        jobs: How runs become jobs, or None to train in this process.
     """
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, got {seeds}")
-    source, options = resolve_source(preset, options)
-    plan = plan_training(
-        source,
-        overrides,
-        run=None if run is None else Path(run),
-        seeds=seeds,
-        replay=None if replay is None else Path(replay),
-        root=options.data_root,
-        note=options.display.note,
-    )
     command = command or _train_command(preset, as_assignments(overrides), seeds)
-    return runner.start_runs(plan, options, command)
+    if jobs is not None:
+        source, options = resolve_source(preset, options)
+        plan = plan_training(
+            source,
+            overrides,
+            run=None if run is None else Path(run),
+            seeds=seeds,
+            replay=None if replay is None else Path(replay),
+            root=options.data_root,
+            note=options.display.note,
+            may_exist=True,
+        )
+        return _train_in_jobs(plan, plan.reserved or Path(run or ""), options, command, jobs)
+    options = options.join_ranks(options.sharded)
+    request = TrainingRequest(
+        lambda: resolve_source(preset, options), overrides, run, seeds, replay, command
+    )
+    return start_request(request, options)
+
+
+def _train_in_jobs(
+    plan: Plan, path: Path, options: RunOptions, command: str, jobs: JobOptions
+) -> TrainingResult | Submission:
+    """Train planned runs in jobs. A folder that was reserved for nothing is deleted."""
+
+    def create() -> list[RunFolder]:
+        return create_folders(plan, command, code=options.code)
+
+    try:
+        left = train_runs_anywhere(plan_runs([plan]), create, path, options, jobs)
+    finally:
+        if plan.reserved is not None and not any(plan.reserved.iterdir()):
+            plan.reserved.rmdir()
+    if left is not None:
+        return left
+    steps = plan.experiments[0].training.steps
+    return TrainingResult(plan.folders, steps, steps)
 
 
 def resume(
@@ -126,6 +199,8 @@ def resume(
     trust_code: bool = False,
     threads: str | int = "auto",
     logger: LoggerSpec = None,
+    devices: int | None = None,
+    sharded: bool = False,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
@@ -147,6 +222,9 @@ def resume(
         threads: Number of CPU threads. `auto` is the number that the run was started with.
         logger: Further destinations of the log: "tensorboard", "wandb", "mlflow", "csv", a class or
             function of a run folder, an object with `write(record)` and `close()`, or a list.
+        devices: Processes that train each model together from now on, one per GPU. Under torchrun,
+            leave it out.
+        sharded: Shard a user-supplied model over the processes with FSDP2.
         **settings: Further arguments of `lab.fit` that are code: `likelihood` if it is a function,
             `inputs`, `optimiser`, `scheduler`, `validation` if it is data, `workers` and `cache`.
 
@@ -160,9 +238,17 @@ def resume(
     """
     if data_root is None and isinstance(run, LoadedRun):
         data_root = run.root
-    options = RunOptions.parse(
-        device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
+    parts = (
+        device,
+        time_limit,
+        checkpoint_every,
+        tensorboard,
+        data_root,
+        progress,
+        logger,
+        threads,
     )
+    options = RunOptions.parse(*parts)
     path = as_folder(run).path
     if model is not None:
         folders = find_runs(path)
@@ -170,8 +256,38 @@ def resume(
         for folder in folders:
             supply_code(folder, model, dataset, options.data_root, **settings)
     options = replace(options, callbacks=check_callbacks(callbacks), trust_code=trust_code)
-    folders = scheduler.resume_all(path, options)
+    if should_launch(devices):
+        assert devices is not None
+        chosen = {"callbacks": callbacks, "trust_code": trust_code, "sharded": sharded}
+        code = {"model": model, "dataset": dataset, **settings}
+        launch_function(_resume_on_rank, {"path": path, "parts": parts, **chosen, **code}, devices)
+        folders = find_runs(path)
+    else:
+        folders = resume_folders(path, options, sharded)
     return load_runs(folders, root=options.data_root, device=options.device)
+
+
+def _resume_on_rank(path: Path, parts: tuple[Any, ...], **chosen: Any) -> None:
+    """Resume on one of several processes."""
+    names = ("device", "time_limit", "checkpoint_every", "tensorboard", "data_root", "progress")
+    options = dict(zip((*names, "logger", "threads"), parts, strict=True))
+    chosen.pop("in_place", None)
+    resume(path, **options, **chosen)
+
+
+def resume_folders(path: Path, options: RunOptions, sharded: bool = False) -> list[RunFolder]:
+    """Resume the run at a path, or all runs below it, on all ranks of the job.
+
+    Args:
+        path: Run folder, or folder of runs.
+        options: How to execute the runs.
+        sharded: Shard user-supplied models over the ranks.
+    """
+    options = options.join_ranks(sharded)
+    if not options.group.leads:
+        return runner.follow_runs(options).folders
+    with leading(options.group):
+        return scheduler.resume_all(path, options)
 
 
 def branch(

@@ -38,6 +38,8 @@ _HEADINGS = (
 )
 _TEXT_HEADINGS = {"pixels": "tokens", "images/s": "tokens/s"}  # if examples are sentences
 
+_MAX_NUMBER = 100_000  # of models, examples or pixels: a larger one is a typing error
+
 
 class BenchLists(NamedTuple):
     """Values to vary."""
@@ -165,4 +167,6 @@ def _parse_numbers(option: str, text: str) -> tuple[int, ...]:
         raise UserError(f"{option} takes whole numbers separated by commas, got {text!r}") from None
     if any(number < 1 for number in numbers):
         raise UserError(f"{option} must be positive, got {text!r}")
+    if any(number > _MAX_NUMBER for number in numbers):
+        raise UserError(f"{option} must be at most {_MAX_NUMBER:,}, got {text[:80]!r}")
     return numbers

@@ -21,7 +21,8 @@ def main() -> None:
     sys.argv = [word for word in sys.argv if word not in ("--debug", "--trust-code")]
     try:
         _exit(_run_command())
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        _report(str(error), 130, shown=False)
         _exit(130)
     except Exception as error:
         result = _describe_error(error)
@@ -29,8 +30,25 @@ def main() -> None:
             raise
         status, message = result
         if message:
-            print(f"controlvae: {message}", file=sys.stderr)
+            _report(message, status)
         _exit(status)
+
+
+def _report(message: str, status: int, shown: bool = True) -> None:
+    """Print an error, or leave it to the process that started this one as one of several ranks.
+
+    Args:
+        message: Line for the user.
+        status: Exit status.
+        shown: Print the line. False if it has been printed already.
+    """
+    if "CONTROLVAE_LAUNCHED" in os.environ:
+        from controlvae.lab.ranks.launch import record_failure
+
+        if record_failure(message, status):
+            return
+    if shown and os.environ.get("RANK", "0") == "0":
+        print(f"controlvae: {message}", file=sys.stderr)
 
 
 def _run_command() -> int:
@@ -75,6 +93,9 @@ def _show_warnings_as_lines() -> None:
 
     A run without its data is no problem for some commands, and an error in the others.
     """
+    if os.environ.get("RANK", "0") != "0":  # one of several ranks
+        warnings.showwarning = lambda *_, **__: None
+        return
     print_once = cache(lambda line: print(line, file=sys.stderr))
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -99,6 +120,11 @@ def _shorten_spinning() -> None:
 def _exit(status: int) -> NoReturn:
     """Exit, and ignore further Ctrl-C while the interpreter cleans up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
+        # Threads of torch.distributed may abort an interpreter that is being torn down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     sys.exit(status)
 
 

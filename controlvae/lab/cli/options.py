@@ -82,6 +82,8 @@ _SET_HELP = "Change a setting, e.g. control.target=20. Repeatable."
 Sets = Annotated[list[str] | None, option(_SET_HELP, name="--set", metavar="PART.FIELD=VALUE")]
 Seeds = Annotated[int, option("Number of seeds, each in its own folder.", 1)]
 Device = Annotated[str, option("auto, cpu, cuda or cuda:1.")]
+_DEVICES_HELP = "Processes that train each model together, one per GPU. Default: 1."
+Devices = Annotated[int | None, option(_DEVICES_HELP, 1, metavar="N", show_default=False)]
 Threads = Annotated[str, option("CPU threads. auto: fastest, or as before.", metavar="N|auto")]
 Examples = Annotated[int, option("Number of examples to measure.", 2)]
 _FID_HELP = "Images for FID and KID. Default: 10,000 on a GPU, none on a CPU."
@@ -126,3 +128,15 @@ def recorded_command() -> str:
         elif word.partition("=")[0] not in _LIMITS:
             recorded.append(word)
     return shell_command(*recorded)
+
+
+def launch_ranks(devices: int | None) -> bool:
+    """Run this command on several processes, unless this is one of them. Return True if it ran."""
+    if devices is None:
+        return False
+    from controlvae.lab.ranks.launch import launch_command, should_launch
+
+    if not should_launch(devices):
+        return False
+    launch_command(sys.argv[1:], devices)
+    return True

@@ -60,6 +60,7 @@ class Training:
         for name in ("steps", "batch", "log_every"):
             value = getattr(self, name)
             require(0 < value <= 10**12, f"{name} must be positive and at most 10**12, got {value}")
+        require(self.batch <= 10**7, f"batch must be at most 10**7, got {self.batch}")
         self._check_validation()
         check_choices(self)
         require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from controlvae.lab.config.custom import CustomModel
-from controlvae.lab.config.validation import check_choices, require, require_positive
+from controlvae.lab.config.validation import MAX_LAYERS, check_choices, require, require_width
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,9 @@ class ConvVAEConfig:
     initial: Literal["kaiming", "normal"] = "kaiming"
 
     def __post_init__(self) -> None:
-        _check_convolutions(self.latents, self.channels)
+        _check_convolutions(self)
         check_choices(self)
-        require_positive(self, "hidden")
-        require(
-            all(width > 0 for width in self.dense),
-            f"dense must be positive widths, got {self.dense}",
-        )
+        require_width(self, "hidden", "dense")
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class ImageVAEConfig:
     channels: tuple[int, ...] = (32, 32, 64, 64, 256)
 
     def __post_init__(self) -> None:
-        _check_convolutions(self.latents, self.channels)
+        _check_convolutions(self)
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,8 @@ class TextVAEConfig:
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
-        require_positive(self, "latents", "width", "blocks", "heads", "inner")
+        require_width(self, "latents", "width", "blocks", "heads", "inner")
+        require(self.blocks <= MAX_LAYERS, f"blocks must be at most {MAX_LAYERS}")
         check_choices(self)
         require(
             self.width % self.heads == 0,
@@ -121,16 +118,12 @@ class DialogVAEConfig:
     acts: bool = True
 
     def __post_init__(self) -> None:
-        require_positive(self, "latents", "embedding", "utterance", "context", "hidden", "labels")
+        require_width(self, "latents", "embedding", "utterance", "context", "hidden", "labels")
 
 
 ModelSettings = ConvVAEConfig | ImageVAEConfig | TextVAEConfig | DialogVAEConfig | CustomModel
 
 
-def _check_convolutions(latents: int, channels: tuple[int, ...]) -> None:
-    require(latents > 0, f"latents must be positive, got {latents}")
-    require(len(channels) > 0, "channels must name at least one layer")
-    require(
-        all(width > 0 for width in channels),
-        f"channels must be positive widths, one per layer, got {channels}",
-    )
+def _check_convolutions(settings: ConvVAEConfig | ImageVAEConfig) -> None:
+    require(len(settings.channels) > 0, "channels must name at least one layer")
+    require_width(settings, "latents", "channels")

@@ -1,4 +1,4 @@
-"""Overrides of settings, `part.field=value`, as the command line takes them with `--set`."""
+"""Overrides of settings, `part.field=value`, as `--set` and `--vary` take them."""
 
 import ast
 import difflib
@@ -16,6 +16,7 @@ from controlvae.lab.config.parsing import (
 )
 from controlvae.lab.config.renames import current_field_name, settings_name, warn_renamed
 from controlvae.lab.config.serialization import is_settings
+from controlvae.lab.reading import check_nested_text
 
 T = TypeVar("T")
 
@@ -36,7 +37,16 @@ _SYNONYMS = {
     "max_grad_norm": "clip",
     "image_size": "size",
     "folder": "path",
+    "epochs": "steps",
+    "gain": "kp",
+    "n_latents": "latents",
+    "random_seed": "seed",
 }
+# Parts of an experiment under the names that other libraries use.
+_PARTS = {"law": "control", "controller": "control", "dataset": "data", "network": "model"}
+_PARTS |= {"optimizer": "optimiser", "loss": "objective", "trainer": "training"}
+# Names of options of commands, which are no settings.
+_OPTIONS = ("device", "seeds", "threads", "run", "logger", "time_limit", "checkpoint_every")
 
 
 def iter_settings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -71,8 +81,28 @@ def override(value: T, assignments: list[str]) -> T:
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise UserError(f"--set takes part.field=value, got {assignment!r}")
-        changes.append(_Change(path.strip().split("."), text.strip(), path.strip()))
+        changes.append(_Change(path.strip().split("."), text.strip(), path.strip(), value))
     return _apply(value, changes, type(value)) if changes else value
+
+
+def split_values(text: str) -> list[str]:
+    """Split `control.target=14,16.5` into its two assignments.
+
+    Commas inside parentheses or quotes belong to a value.
+    """
+    path, equals, values = text.partition("=")
+    pieces, depth, quote = [""], 0, ""
+    for character in values:
+        quote = "" if character == quote else quote or (character if character in "'\"" else "")
+        depth += (character in "([") - (character in ")]") if not quote else 0
+        if character == "," and depth == 0 and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    stripped = [piece.strip() for piece in pieces if piece.strip()]
+    if not equals or not path.strip() or not stripped:
+        raise UserError(f"--vary takes part.field=value,value,..., got {text!r}")
+    return [f"{path.strip()}={value}" for value in stripped]
 
 
 class _Change(NamedTuple):
@@ -81,6 +111,7 @@ class _Change(NamedTuple):
     path: list[str]  # relative to the value it is applied to
     text: str
     full_path: str  # as the user typed it
+    root: Any  # settings that all assignments are applied to
 
 
 def _apply(value: Any, changes: list[_Change], hint: Any) -> Any:
@@ -121,11 +152,22 @@ def _unknown_field(value: Any, change: _Change, hint: Any) -> UserError:
     name, kind = change.path[0], settings_name(type(value))
     names = [f.name for f in fields(value)]
     part = change.full_path.removesuffix(".".join(change.path)).rstrip(".")
+    if not part and name in _OPTIONS:
+        option = f"--{name.replace('_', '-')}"
+        return UserError(f"{name} is an option and no setting; write {option} {change.text}")
+    if not part and name in _PARTS:
+        meant = ".".join([_PARTS[name], *(_SYNONYMS.get(each, each) for each in change.path[1:])])
+        return UserError(f"no field of {kind} {name!r}; did you mean {meant}?")
+    if name == "beta" and part in ("", "control"):
+        return UserError(
+            f"no field of {kind} 'beta'; for a fixed weight write --set 'control=Constant({change.text})'"
+        )
     if not difflib.get_close_matches(name, names, n=1):
         prefix = f"{part}." if part else ""
         known = [f"{prefix}{path}" for path, _ in iter_settings(value) if path]
+        known += [path for path, _ in iter_settings(change.root) if path] if part else []
         for wanted in (name, _SYNONYMS.get(name)):
-            paths = [path for path in known if path.rpartition(".")[2] == wanted]
+            paths = [path for path in dict.fromkeys(known) if path.rpartition(".")[2] == wanted]
             if paths:
                 suggestion = " or ".join(paths)
                 return UserError(f"no field of {kind} {name!r}; did you mean {suggestion}?")
@@ -159,9 +201,10 @@ def _parse_text(hint: Any, text: str) -> Any:
 def _parse_literal(text: str) -> Any:
     """Return a number, name, tuple or constructor such as `PI(target=18)` as data."""
     try:
+        check_nested_text(text)
         return _from_node(ast.parse(text, mode="eval").body)
-    except (SyntaxError, ValueError):
-        return text  # a plain word such as a path
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return text  # a plain word such as a path, or what cannot be read as a value
 
 
 def _from_node(node: ast.expr) -> Any:

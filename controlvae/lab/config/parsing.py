@@ -10,6 +10,7 @@ from controlvae import laws
 from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.config.data import DataSettings
 from controlvae.lab.config.renames import current_field_name, settings_name, warn_renamed
+from controlvae.lab.reading import shorten
 from controlvae.laws import Law, Schedule
 
 
@@ -29,7 +30,7 @@ def parse_value(hint: Any, data: Any, path: str) -> Any:
     if data is None and type(None) in options:
         return None
     for option in options:
-        if get_origin(option) is Literal and data in get_args(option):
+        if get_origin(option) is Literal and _is_choice(data, option):
             return next(choice for choice in get_args(option) if choice == data)
         if get_origin(option) is tuple and isinstance(data, list | tuple):
             return tuple(parse_value(get_args(option)[0], item, path) for item in data)
@@ -45,9 +46,20 @@ def parse_value(hint: Any, data: Any, path: str) -> Any:
         return _parse_settings(classes[name], data, path)
     if isinstance(data, str):
         _check_constructor(data, classes, path)
+    hint_text = ""
+    if "Auto" in classes and _parse_float(data)[0] and path == "control":
+        hint_text = f"; for another target write control.target={data:g}"
     raise UserError(
         f"{path or 'experiment'} must be {_describe_options(options, classes)}, "
-        f"got {_format_data(data)}"
+        f"got {_format_data(data)}{hint_text}"
+    )
+
+
+def _is_choice(data: Any, option: Any) -> bool:
+    """Return whether data is one of the values of a `Literal`, and of its type."""
+    choices = get_args(option)
+    return any(
+        isinstance(data, bool) == isinstance(each, bool) and data == each for each in choices
     )
 
 
@@ -55,7 +67,7 @@ def build_settings(construct: Callable[[], Any], path: str) -> Any:
     """Return `construct()`. Raise its ValueError as a `UserError` that starts with the path."""
     try:
         return construct()
-    except ValueError as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise UserError(f"{path}: {error}") from None
 
 
@@ -100,6 +112,11 @@ def example_constructor(cls: type) -> str:
     return f"{settings_name(cls)}({', '.join(arguments)})"
 
 
+def _outline_constructor(cls: type) -> str:
+    """Return a call with the names of the required fields: `Auto(TARGET)`."""
+    return f"{settings_name(cls)}({', '.join(map(str.upper, required_fields(cls)))})"
+
+
 _EXAMPLES: dict[Any, str] = {str: '"my/data"'}
 
 
@@ -137,12 +154,14 @@ def _parse_settings(cls: type, data: dict[Any, Any], path: str) -> Any:
 
 def _check_constructor(text: str, classes: dict[str, type], path: str) -> None:
     """Raise a helpful error if text looks like a constructor that could not be parsed."""
-    cls = classes.get(text.partition("(")[0].strip())
+    name = text.partition("(")[0].strip()
+    named = {each.lower(): each for each in classes}
+    cls = classes.get(named.get(name.lower(), name))
     if cls is None:
         return
     if "(" not in text:
         raise UserError(
-            f"{path}: write {text} with its values, e.g. {path}={example_constructor(cls)}"
+            f"{path}: write {path}={_outline_constructor(cls)}, e.g. {path}={example_constructor(cls)}"
         )
     if text.count("(") != text.count(")"):
         raise UserError(f"{path}: {text} cannot be read; close every parenthesis")
@@ -191,4 +210,6 @@ def _describe_options(options: tuple[Any, ...], classes: dict[str, type]) -> str
 
 
 def _format_data(data: Any) -> str:
-    return f"{data['type']}(...)" if isinstance(data, dict) and "type" in data else repr(data)
+    if isinstance(data, dict) and "type" in data:
+        return f"{shorten(data['type'])}(...)"
+    return shorten(data) if not isinstance(data, str) else shorten(repr(data))

@@ -10,7 +10,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from controlvae.errors import UserError, unknown_name_error
+from controlvae.lab.reading import shorten
 
+_LARGEST_WHOLE_NUMBER = 1_000_000_000_000
 # Names that other libraries use for the same setting.
 _OTHER_NAMES = {
     "lr": "learning_rate",
@@ -43,8 +45,12 @@ def whole_number(name: str, value: Any, lowest: int) -> int:
             number = operator.index(value)
         except TypeError:
             number = None
+    if number is not None and number > _LARGEST_WHOLE_NUMBER:
+        raise UserError(f"{name} must be at most {_LARGEST_WHOLE_NUMBER:,}, got {shorten(value)}")
     if number is None or number < lowest:
-        raise UserError(f"{name} must be a whole number of at least {lowest}, got {value!r}")
+        raise UserError(
+            f"{name} must be a whole number of at least {lowest}, got {shorten(repr(value))}"
+        )
     return number
 
 
@@ -61,10 +67,10 @@ def real_number(name: str, value: Any, wanted: str = "a positive number") -> flo
     """
     try:
         number = math.nan if isinstance(value, bool | str | bytes) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
-        raise UserError(f"{name} must be {wanted}, got {value!r}")
+        raise UserError(f"{name} must be {wanted}, got {shorten(repr(value))}")
     return number
 
 

@@ -34,19 +34,6 @@ def explain_failures(module: nn.Module, batch: Any) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def keep_buffers(module: nn.Module) -> Iterator[None]:
-    """Restore the buffers of a module, such as those of batch norm, after a trial."""
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                if name in before and before[name].shape == buffer.shape:
-                    buffer.copy_(before[name])
-
-
 def check_module(module: nn.Module) -> None:
     """Raise UserError if a module cannot be trained, whatever its losses are."""
     name, trained = type(module).__name__, [p for p in module.parameters() if p.requires_grad]

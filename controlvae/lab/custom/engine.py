@@ -109,8 +109,10 @@ class CustomEngine:
         return feed.find_bad_example(step) if isinstance(feed, LoaderFeed) else ""
 
     def close(self) -> None:
-        """End the worker processes that read data."""
+        """End the worker processes that read data, and what connects several ranks."""
         for trainer in self.trainers:
+            if not trainer.share.is_whole:
+                trainer.disconnect_ranks()
             if isinstance(trainer.feed, LoaderFeed | StreamFeed):
                 trainer.feed.close()
 

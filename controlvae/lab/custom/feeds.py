@@ -15,10 +15,12 @@ from torch.utils.data import DataLoader
 from controlvae.errors import RunError, UserError
 from controlvae.lab.custom.batches import count_examples, iter_tensors, map_tensors
 from controlvae.lab.custom.failures import find_non_finite
+from controlvae.lab.custom.noise import uses_python_randomness
 from controlvae.lab.custom.seeding import seeded
 from controlvae.lab.custom.sources import ArrayData, IndexedData, StreamData, UserData
 from controlvae.lab.data.batch_order import BatchOrder
 from controlvae.lab.data.dataset import Dataset
+from controlvae.lab.ranks.share import BatchShare
 
 # A batch that takes longer to fetch is fetched by worker processes.
 _MAX_FETCH_SECONDS = {"cuda": 0.0005, "cpu": 0.005}
@@ -51,6 +53,7 @@ def make_feed(
     seed: int,
     device: torch.device,
     subset: Tensor | None = None,
+    share: BatchShare | None = None,
 ) -> Feed:
     """Return the feed of a run.
 
@@ -60,16 +63,19 @@ def make_feed(
         seed: Seed of the run.
         device: Device of the batches.
         subset: Indices of the training examples. None uses all.
+        share: Rows of each batch that this process computes. None computes all of them.
 
     Raises:
         UserError: If there are fewer examples than a batch needs.
     """
+    share = share or BatchShare()
+    share.set_batch(batch)
     if isinstance(data, StreamData):
         if subset is not None:
             raise UserError(
                 "a stream cannot be split; pass validation=DATA, a data set for validation"
             )
-        return StreamFeed(data, seed, device)
+        return StreamFeed(data, seed, device, share)
     count = len(data) if subset is None else len(subset)
     if count < batch:
         examples = "is only 1 example" if count == 1 else f"are only {count:,} examples"
@@ -79,8 +85,8 @@ def make_feed(
         )
     order = BatchOrder(len(data), batch, seed, 0, subset)
     if isinstance(data, IndexedData):
-        return LoaderFeed(data, order, device)
-    return ArrayFeed(data, order, device)
+        return LoaderFeed(data, order, device, share)
+    return ArrayFeed(data, order, device, share)
 
 
 class ArrayFeed:
@@ -90,10 +96,17 @@ class ArrayFeed:
         data: Arrays, or a data set of the lab.
         order: Order of the batches.
         device: Device of the batches.
+        share: Rows of each batch that this process computes.
     """
 
-    def __init__(self, data: ArrayData | Dataset, order: BatchOrder, device: torch.device) -> None:
-        self.data, self.order, self.device = data, order, device
+    def __init__(
+        self,
+        data: ArrayData | Dataset,
+        order: BatchOrder,
+        device: torch.device,
+        share: BatchShare,
+    ) -> None:
+        self.data, self.order, self.device, self.share = data, order, device, share
         self._first, self.indices = 0, torch.empty(0, order.batch, dtype=torch.int64)
 
     @property
@@ -111,7 +124,7 @@ class ArrayFeed:
 
     def batch(self, step: int) -> Any:
         """Return the batch of a step."""
-        return self.gather(self.indices[step - self._first])
+        return self.gather(self.indices[step - self._first][self.share.rows])
 
     def gather(self, indices: Tensor) -> Any:
         """Return the examples at these indices, on the device."""
@@ -153,15 +166,15 @@ class _Failure(NamedTuple):
 
 
 class _StepSampler(torch.utils.data.Sampler[Any]):
-    """Sampler of steps from `first` on, each with the indices of its batch, without end."""
+    """Sampler of steps from `first` on, each with indices of its batch, without end."""
 
-    def __init__(self, order: BatchOrder, first: int) -> None:
-        self.order, self.first = order, first
+    def __init__(self, order: BatchOrder, first: int, rows: slice) -> None:
+        self.order, self.first, self.rows = order, first, rows
 
     def __iter__(self) -> Iterator[tuple[int, Tensor]]:
         step = self.first
         while True:
-            yield step, self.order.indices(step)
+            yield step, self.order.indices(step)[self.rows]
             step += 1
 
 
@@ -172,11 +185,16 @@ class LoaderFeed:
         data: Data set with indices.
         order: Order of the batches.
         device: Device of the batches.
+        share: Rows of each batch that this process computes. They are the only ones that it reads,
+            unless reading draws random numbers: those of an example depend on the ones before it.
     """
 
-    def __init__(self, data: IndexedData, order: BatchOrder, device: torch.device) -> None:
-        self.data, self.order, self.device = data, order, device
+    def __init__(
+        self, data: IndexedData, order: BatchOrder, device: torch.device, share: BatchShare
+    ) -> None:
+        self.data, self.order, self.device, self.share = data, order, device, share
         self.workers = _choose_workers(data, order, device)
+        self._reads_all = not share.is_whole and _draws_while_reading(data, order)
         self._position, self._iterator = -1, iter(())
         self._reader: Iterator[Any] = iter(())
 
@@ -188,7 +206,9 @@ class LoaderFeed:
         loader: DataLoader[Any] = DataLoader(
             _SeededBatches(self.data, self.order.seed),
             batch_size=None,
-            sampler=_StepSampler(self.order, first),
+            sampler=_StepSampler(
+                self.order, first, slice(None) if self._reads_all else self.share.rows
+            ),
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
             prefetch_factor=2 if self.workers else None,
@@ -208,7 +228,7 @@ class LoaderFeed:
         if isinstance(batch, _Failure):
             raise UserError(batch.line)
         self._position = step + 1
-        return batch
+        return take_rows(batch, self.share.rows) if self._reads_all else batch
 
     def state(self) -> dict[str, Tensor]:
         """Return nothing: the position is the step."""
@@ -242,10 +262,13 @@ class StreamFeed:
         data: Stream of batches.
         seed: Seed of the run.
         device: Device of the batches.
+        share: Rows of each batch that this process computes. Every process reads the stream.
     """
 
-    def __init__(self, data: StreamData, seed: int, device: torch.device) -> None:
-        self.data, self.seed, self.device = data, seed, device
+    def __init__(
+        self, data: StreamData, seed: int, device: torch.device, share: BatchShare
+    ) -> None:
+        self.data, self.seed, self.device, self.share = data, seed, device, share
         self.epoch = self.position = 0
         self._iterator: Iterator[Any] | None = None
 
@@ -266,8 +289,8 @@ class StreamFeed:
             if batch is None:
                 raise RunError(f"{self.data.source} has no batch at all at step {step:,}")
         self.position += 1
-        count_examples(batch, "a batch")
-        return batch
+        rows = self.share.set_batch(count_examples(batch, "a batch"))
+        return batch if self.share.is_whole else take_rows(batch, rows)
 
     def state(self) -> dict[str, Tensor]:
         """Return the epoch and the number of batches taken from it."""
@@ -342,6 +365,19 @@ def _hand_over(batch: Any, stream: "torch.cuda.Stream") -> Any:
         return tensor
 
     return map_tensors(batch, keep)
+
+
+def take_rows(batch: Any, rows: slice) -> Any:
+    """Return some rows of every tensor of a batch."""
+    return map_tensors(batch, lambda tensor: tensor[rows])
+
+
+def _draws_while_reading(data: IndexedData, order: BatchOrder) -> bool:
+    """Return whether reading a batch draws random numbers, such as those of an augmentation."""
+    with seeded(order.seed, 0):
+        before = torch.default_generator.get_state()
+        in_python = uses_python_randomness(lambda: data.fetch(order.indices(0)))
+        return in_python or not before.equal(torch.default_generator.get_state())
 
 
 def _choose_workers(data: IndexedData, order: BatchOrder, device: torch.device) -> int:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from controlvae.lab.custom.adapter import CustomVAE
+from controlvae.lab.custom.batches import cast_batch
 from controlvae.lab.custom.examples import UserExamples
 from controlvae.lab.custom.noise import Noise, StepSeeds
 
@@ -49,7 +50,8 @@ def measure_losses(
     with evaluation_mode(vae.module), torch.random.fork_rng(devices=devices):
         for number, part in enumerate(indices.split(examples.eval_batch_size)):
             seeds.start(number)
-            losses = vae.losses(examples.full_batch(part), Noise(device, vae.dtype))
+            batch = cast_batch(examples.full_batch(part), vae.dtype)
+            losses = vae.losses(batch, Noise(device, vae.dtype))
             sums[0] += float(losses.reconstruction) * len(part)
             sums[1] += float(losses.kl) * len(part)
             found = losses.kl_per_latent.double().cpu() * len(part)

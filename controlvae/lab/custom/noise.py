@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.data.batch_order import stream_key
+from controlvae.lab.ranks.row_noise import RowNoise
 
 _STEP_STREAM = 1 << 48  # random stream of step 0; each step has its own
 
@@ -26,22 +28,33 @@ class Noise:
     Args:
         device: Device of the numbers.
         dtype: Type of the numbers.
+        rows: Draws for the whole batch where this process computes some of its rows. A first axis
+            as long as these rows is taken for the examples.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        rows: RowNoise | None = None,
+    ) -> None:
         self.device, self.dtype = device, dtype
+        self._drawing = rows or nullcontext()
 
     def like(self, tensor: Tensor) -> Tensor:
         """Return standard normal noise in the shape and type of a tensor."""
-        return torch.randn_like(tensor)
+        with self._drawing:
+            return torch.randn_like(tensor)
 
     def normal(self, *shape: int) -> Tensor:
         """Return standard normal noise."""
-        return torch.randn(*shape, device=self.device, dtype=self.dtype)
+        with self._drawing:
+            return torch.randn(*shape, device=self.device, dtype=self.dtype)
 
     def uniform(self, *shape: int) -> Tensor:
         """Return uniform noise in [0, 1)."""
-        return torch.rand(*shape, device=self.device, dtype=self.dtype)
+        with self._drawing:
+            return torch.rand(*shape, device=self.device, dtype=self.dtype)
 
     def __mul__(self, scale: Tensor) -> Tensor:
         return scale * self.like(scale)

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from controlvae.errors import UserError
 from controlvae.lab.custom.failures import summarise
 from controlvae.lab.engines.base import strip_prefix
+from controlvae.lab.ranks.sharding import is_sharded, load_whole_state, shard_like
 
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
 MakeScheduler = Callable[[Optimizer], LRScheduler]
@@ -97,7 +98,7 @@ class TorchOptimiser:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Load a snapshot."""
-        self.module.load_state_dict(strip_prefix(tensors, "model."))
+        load_whole_state(self.module, strip_prefix(tensors, "model."))
         saved = strip_prefix(tensors, "optimiser.")
         settings = json.loads(bytes(saved.pop(_SETTINGS).tolist()).decode())
         states: dict[str, dict[str, Any]] = {
@@ -109,7 +110,7 @@ class TorchOptimiser:
         current = self.optimiser.state_dict()
         order = [p for group in self.optimiser.param_groups for p in group["params"]]
         current["state"] = {
-            number: states[self.names[id(parameter)]]
+            number: _shard_state(states[self.names[id(parameter)]], parameter)
             for number, parameter in enumerate(order)
             if self.names[id(parameter)] in states
         }
@@ -140,7 +141,8 @@ def _make_optimiser(
         known = inspect.signature(make).parameters
         if rate is not None and "lr" in known:
             options["lr"] = rate
-        if "fused" in known and device.type in ("cpu", "cuda"):
+        sharded = any(is_sharded(parameter) for parameter in module.parameters())
+        if "fused" in known and device.type in ("cpu", "cuda") and not sharded:
             options["fused"] = True
         if "capturable" in known and device.type == "cuda":
             options["capturable"] = True
@@ -200,6 +202,16 @@ def _make_capturable(optimiser: Optimizer, device: torch.device) -> None:
         group["capturable"] = True
         if not isinstance(group["lr"], Tensor):
             group["lr"] = torch.tensor(group["lr"], device=device)
+
+
+def _shard_state(state: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
+    """Return the state of a parameter, sharded as the parameter is."""
+    return {
+        kind: shard_like(value, parameter)
+        if isinstance(value, Tensor) and value.shape == parameter.shape
+        else value
+        for kind, value in state.items()
+    }
 
 
 def _plain_settings(group: dict[str, Any]) -> dict[str, Any]:

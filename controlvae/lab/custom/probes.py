@@ -10,12 +10,13 @@ from torch import Tensor
 from controlvae.errors import UserError
 from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.batches import cast_batch, count_examples, map_tensors, select_input
-from controlvae.lab.custom.checks import explain_failures, keep_buffers
+from controlvae.lab.custom.checks import explain_failures
 from controlvae.lab.custom.failures import find_non_finite
 from controlvae.lab.custom.noise import Noise
 from controlvae.lab.custom.seeding import seeded
 from controlvae.lab.custom.sources import ArrayData, IndexedData, StreamData, UserData
 from controlvae.lab.data.dataset import Dataset
+from controlvae.lab.ranks.gradients import keep_buffers
 
 _PROBE_EXAMPLES = 8
 _ROUNDING = 1e-3  # of images that were resized

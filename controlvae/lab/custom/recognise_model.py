@@ -31,9 +31,9 @@ from controlvae.lab.custom.checks import (
     check_module,
     check_posterior,
     explain_failures,
-    keep_buffers,
 )
 from controlvae.lab.objectives.likelihood import Likelihood, check_likelihood
+from controlvae.lab.ranks.gradients import keep_buffers
 
 AnyLikelihood = Likelihood | CustomLikelihood
 _LOSS_NAMES = (("recon_loss", "reg_loss"), ("reconstruction", "kl"), ("loss", "kl"))

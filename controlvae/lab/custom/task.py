@@ -1,6 +1,7 @@
 """Tasks: the user's model, data and functions that an experiment's settings only name."""
 
 import copy
+import hashlib
 import inspect
 import json
 from collections.abc import Callable, Sequence
@@ -17,12 +18,13 @@ from controlvae.errors import UserError
 from controlvae.lab.config import Adam, CustomData, CustomModel, CustomOptimiser, Elbo, Experiment
 from controlvae.lab.config.experiment import Training
 from controlvae.lab.custom.adapter import CustomVAE
-from controlvae.lab.custom.batches import cast_batch, map_tensors, select_input
-from controlvae.lab.custom.checks import check_module, keep_buffers
+from controlvae.lab.custom.batches import cast_batch, iter_tensors, map_tensors, select_input
+from controlvae.lab.custom.checks import check_module
 from controlvae.lab.custom.compilation import LossFunction, saves_time
 from controlvae.lab.custom.examples import UserExamples, indexed_part, pixel_range
 from controlvae.lab.custom.failures import summarise
 from controlvae.lab.custom.feeds import make_feed
+from controlvae.lab.custom.joining import join_ranks
 from controlvae.lab.custom.noise import Noise, uses_python_randomness
 from controlvae.lab.custom.optimiser import TorchOptimiser, name_of
 from controlvae.lab.custom.probes import (
@@ -43,6 +45,9 @@ from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation
 from controlvae.lab.engines.optimiser import NetworkOptimiser
+from controlvae.lab.ranks.gradients import keep_buffers
+from controlvae.lab.ranks.group import ALONE, RankGroup, agree
+from controlvae.lab.ranks.share import BatchShare
 from controlvae.laws import Law
 
 Note = Callable[[str], None]
@@ -129,6 +134,11 @@ class CustomTask:
             optimiser=self._describe_optimiser(adam),
             training=training,
         )
+
+    @property
+    def code_name(self) -> str:
+        """Name of the model's code, as the experiment describes it."""
+        return self._short_location()
 
     def _short_location(self) -> str:
         """Return where the model is defined, without folders: they may differ between machines."""
@@ -260,7 +270,12 @@ class CustomTask:
         return vae
 
     def make_trainers(
-        self, experiments: Sequence[Experiment], device: torch.device, note: Note
+        self,
+        experiments: Sequence[Experiment],
+        device: torch.device,
+        note: Note,
+        group: RankGroup = ALONE,
+        sharded: bool = False,
     ) -> list[CustomTrainer]:
         """Return one trainer per experiment.
 
@@ -268,30 +283,38 @@ class CustomTask:
             experiments: Experiments that describe this task, equal except for seed and control.
             device: Device to train on.
             note: Receives messages for the user.
+            group: Ranks that train the models together.
+            sharded: Shard weights, gradients and moments over the ranks with FSDP2.
         """
-        copies = len(experiments) > 1 or not self.in_place
+        copies = len(experiments) > 1 or not self.in_place or sharded
         data = self.data.data.to(device)
         compiles = self.compile
         if compiles is None:
             compiles = saves_time(experiments, device)
+        compiles = compiles and group.is_alone  # collectives cannot be compiled
         trainers = []
         for experiment in experiments:
-            initialise = experiment.training.seed != self.first_seed
-            vae = self.make_vae(experiment, device, copies=copies, initialise=initialise)
-            batch = cast_batch(self.example_batch(device), vae.dtype)
-            with torch.random.fork_rng(devices=[]), torch.no_grad(), keep_buffers(vae.module):
-                compute_losses = partial(vae.losses, batch, Noise(device, vae.dtype))
-                in_python = uses_python_randomness(compute_losses)
-            training = experiment.training
-            subset = self.training_indices(experiment)
-            feed = make_feed(data, training.batch, training.seed, device, subset)
+            with agree(group):
+                initialise = experiment.training.seed != self.first_seed
+                vae = self.make_vae(experiment, device, copies=copies, initialise=initialise)
+                batch = cast_batch(self.example_batch(device), vae.dtype)
+                with torch.random.fork_rng(devices=[]), torch.no_grad(), keep_buffers(vae.module):
+                    compute_losses = partial(vae.losses, batch, Noise(device, vae.dtype))
+                    in_python = uses_python_randomness(compute_losses)
+                training, share = experiment.training, BatchShare(group.rank, group.size)
+                subset = self.training_indices(experiment)
+                feed = make_feed(data, training.batch, training.seed, device, subset, share)
             if uses_channels_last(vae.module, device):  # before the optimiser copies the layout
                 vae.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            joined = None if group.is_alone else join_ranks(vae, batch, share, group, sharded)
             optimiser = self._make_optimiser(experiment, vae.module, device)
             loss_function = LossFunction(vae, compiles, note)
-            trainers.append(
-                CustomTrainer(experiment, vae, feed, optimiser, in_python, loss_function)
+            trainer = CustomTrainer(
+                experiment, vae, feed, optimiser, in_python, loss_function, share
             )
+            if joined is not None:
+                trainer.connect_ranks(joined.wrapped, joined.unused)
+            trainers.append(trainer)
         if self._reinitialised:
             names = ", ".join(sorted(self._reinitialised)[:3])
             note(
@@ -308,6 +331,15 @@ class CustomTask:
             return NetworkOptimiser(module, settings, device)
         make = self.optimiser or torch.optim.Adam
         return TorchOptimiser(module, make, settings.rate, self.scheduler, settings.clip)
+
+    def data_digest(self) -> str:
+        """Return a digest of the number of examples and of some from all over the data."""
+        data = self.data.data
+        digest = hashlib.sha256(data.fingerprint().encode())
+        for path, tensor in iter_tensors(read_spread(data, self.data.batch)):
+            digest.update(f"{path} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
     def training_indices(self, experiment: Experiment) -> Tensor | None:
         """Return the indices to train on, or None if no training examples are held out."""

@@ -1,5 +1,7 @@
 """Training step of one user-supplied model."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -7,7 +9,7 @@ from torch import Tensor
 
 from controlvae.controller import Controller
 from controlvae.lab.config import Experiment
-from controlvae.lab.custom.adapter import CustomVAE
+from controlvae.lab.custom.adapter import CustomVAE, Losses
 from controlvae.lab.custom.batches import cast_batch, map_tensors
 from controlvae.lab.custom.compilation import LossFunction
 from controlvae.lab.custom.feeds import ArrayFeed, Feed, StreamFeed
@@ -18,6 +20,11 @@ from controlvae.lab.engines.measurements import make_row
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.engines.rng import noise_key, normal_noise
 from controlvae.lab.objectives import Divergence, ObjectiveInputs
+from controlvae.lab.ranks.batch_norm import restore_batch_norm
+from controlvae.lab.ranks.gradients import LossModule, average_gradients
+from controlvae.lab.ranks.row_noise import RowNoise
+from controlvae.lab.ranks.sharding import is_sharded, shard_like, whole_tensor
+from controlvae.lab.ranks.share import BatchShare
 
 
 class CustomTrainer:
@@ -30,6 +37,7 @@ class CustomTrainer:
         optimiser: Optimiser of the model.
         python_randomness: Seed Python's and NumPy's generators for each step too.
         loss_function: Computes the loss terms. The default is the model's own, uncompiled.
+        share: Rows of each batch that this process computes. None computes all of them.
     """
 
     def __init__(
@@ -40,9 +48,13 @@ class CustomTrainer:
         optimiser: NetworkOptimiser | TorchOptimiser,
         python_randomness: bool = False,
         loss_function: LossFunction | None = None,
+        share: BatchShare | None = None,
     ) -> None:
         self.experiment, self.vae, self.feed, self.optimiser = experiment, vae, feed, optimiser
+        self.share = share or BatchShare()
+        self.row_noise = None if self.share.is_whole else RowNoise(self.share)
         self.loss_function = loss_function or LossFunction(vae)
+        self.losses: Callable[..., Losses] = self.loss_function
         self.device = next(vae.module.parameters()).device
         self.control = Controller(
             experiment.control,
@@ -59,6 +71,35 @@ class CustomTrainer:
         self.gathers_by_index = isinstance(feed, ArrayFeed) and feed.is_resident
         self.chunk_noise, self._first = torch.empty(0), 0
 
+    def connect_ranks(self, wrapped: LossModule | None = None, unused: bool = False) -> None:
+        """Average gradients over ranks from now on. Every rank calls this.
+
+        Args:
+            wrapped: Module that FSDP2 has sharded. None averages gradients of whole models.
+            unused: Some parameters may have no gradient in a step.
+        """
+        if wrapped is not None:
+            wrapped.function = self.compute_losses
+            self.losses = wrapped
+        else:
+            self.losses = average_gradients(self.vae.module, self.compute_losses, unused=unused)
+
+    def disconnect_ranks(self) -> None:
+        """Remove the hooks that average gradients, and give the model its batch norms back."""
+        self.losses = self.loss_function
+        restore_batch_norm(self.vae.module)
+
+    def compute_losses(self, batch: Any, noise: Tensor | Noise) -> Losses:
+        """Return the losses averaged over the rows of all ranks.
+
+        Args:
+            batch: Rows of this rank.
+            noise: Noise of z of these rows, or a source of noise.
+        """
+        with self.row_noise or nullcontext():
+            own = self.loss_function(batch, noise)
+        return average_losses(own, self.share)
+
     def start(self, first: int, steps: int) -> None:
         """Prepare the batches and the noise of steps `first` to `first + steps - 1`."""
         self.feed.start(first, steps)
@@ -66,7 +107,7 @@ class CustomTrainer:
         if self.draws_latents:
             numbers = torch.arange(first, first + steps, device=self.device)
             shape = (self.experiment.training.batch, self.vae.latents)
-            self.chunk_noise = normal_noise(self.key, numbers, shape)
+            self.chunk_noise = normal_noise(self.key, numbers, shape, self.share.rows)
 
     def load(self, number: int) -> tuple[Any, Tensor | Noise]:
         """Do the host's work before a step. Returns its batch and its noise."""
@@ -74,7 +115,7 @@ class CustomTrainer:
         self.prepare(number)
         if self.draws_latents:
             return batch, self.chunk_noise[number - self._first]
-        return batch, Noise(self.device, self.vae.dtype)
+        return batch, Noise(self.device, self.vae.dtype, self.row_noise)
 
     def prepare(self, number: int) -> None:
         """Set the learning rate and the generators for a step."""
@@ -96,7 +137,7 @@ class CustomTrainer:
         Returns:
             The step's row of measurements, (columns,).
         """
-        losses = self.loss_function(batch, noise)
+        losses = self.losses(batch, noise)
         divergence = Divergence(losses.kl, losses.kl_per_latent)
         terms = self.experiment.objective.terms(ObjectiveInputs(divergence))
         by_reconstruction = self.experiment.control.controls_reconstruction
@@ -107,7 +148,8 @@ class CustomTrainer:
             self.control.step(measured.item()) if on_host else self.control.step(measured)
         )
         loss = losses.reconstruction + losses.other + beta * terms.controlled
-        self.optimiser.backward_and_step(loss)
+        # Gradients are averaged over ranks, and each rank has only the part of its rows.
+        self.optimiser.backward_and_step(loss if self.share.is_whole else loss * self.share.size)
         self._update_average()
         weight = beta if self.control.delayed else self.control.state.beta
         return make_row(self.control, losses.reconstruction, terms, weight, self.device)
@@ -119,9 +161,13 @@ class CustomTrainer:
         kept = 1 - self.experiment.training.ema_weights
         current = self.vae.module.state_dict()
         floats = [name for name, value in self.average.items() if value.is_floating_point()]
-        torch._foreach_lerp_(
-            [self.average[name] for name in floats], [current[name] for name in floats], kept
-        )
+        # Shards and the whole tensors of buffers cannot be in one call.
+        for kind in (False, True):
+            names = [name for name in floats if is_sharded(current[name]) is kind]
+            if names:
+                torch._foreach_lerp_(
+                    [self.average[name] for name in names], [current[name] for name in names], kept
+                )
         for name in self.average.keys() - set(floats):
             self.average[name].copy_(current[name])
 
@@ -132,7 +178,10 @@ class CustomTrainer:
         tensors |= {f"feed.{name}": value for name, value in self.feed.state().items()}
         for name, value in self.control.state_dict().items():
             tensors[f"control.{name}"] = torch.as_tensor(value, dtype=torch.float64)
-        return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        return {
+            name: whole_tensor(value.detach()).cpu().contiguous().clone()
+            for name, value in tensors.items()
+        }
 
     def restore(self, step: int, tensors: dict[str, Tensor]) -> None:
         """Continue from a snapshot.
@@ -143,11 +192,26 @@ class CustomTrainer:
         """
         self.optimiser.restore(tensors)
         for name, value in self.average.items():
-            value.copy_(tensors[f"ema.{name}"])
+            value.copy_(shard_like(tensors[f"ema.{name}"], value))
         self.control.load_state_dict(
             {name: value.item() for name, value in strip_prefix(tensors, "control.").items()}
         )
         self.feed.restore(step, strip_prefix(tensors, "feed."))
+
+
+def average_losses(own: Losses, share: BatchShare) -> Losses:
+    """Return losses averaged over the rows of all ranks, with the gradient of this rank's rows.
+
+    Args:
+        own: Losses averaged over the rows of this rank.
+        share: Share of this rank in the batch.
+    """
+    other = own.other
+    values = [own.reconstruction, own.kl, own.kl_per_latent]
+    if isinstance(other, Tensor):
+        values.append(other)
+    reconstruction, kl, per_latent, *rest = share.mean(values)
+    return Losses(reconstruction, kl, per_latent, rest[0] if rest else other)
 
 
 def _clone_state(module: torch.nn.Module) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.lab.runs.folder import parse_record
+from controlvae.lab.runs.records import parse_record
 
 _NOT_CURVES = {"step", "kl_per_latent", "saturated"}
 _MAX_NUMBERS = 100_000  # of a long log when a page opens it; later records are all sent

@@ -1,22 +1,37 @@
 """List of the runs below a folder, with the state of each."""
 
+import math
 import os
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError
+from controlvae.lab.cluster.status import JobState, jobs_by_run
 from controlvae.lab.config import DialogVAEConfig, Experiment, TextVAEConfig
 from controlvae.lab.dashboard.log_tail import is_finite_number
+from controlvae.lab.io import PART
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.checkpoint import latest_step
+from controlvae.lab.runs.claim_files import ClaimRecord, read_claim
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import in_training
 from controlvae.lab.runs.requests import pending_request
 from controlvae.laws.base import Feedback, Law
 
 _MAX_LISTED_NUMBERS = 6  # of a long tuple, such as a recorded β
+_SECONDS_BETWEEN_QUEUES = 10.0
+# State of a run that is not training, by that of its job.
+_JOB_STATES = {
+    "queued": "queued",
+    "held": "queued",
+    "running": "starting",
+    "failed": "failed",
+    "lost": "failed",
+    "cancelled": "cancelled",
+}
 # State of a run that is not training, by the last of these events. A process that was killed has
 # logged no end.
 _STATES = {
@@ -36,7 +51,7 @@ class RunSummary:
     run: str  # path below the folder of the page
     preset: str
     law: str
-    state: str  # training, finished, stopped, diverged, interrupted or not started
+    state: str  # training, finished, stopped, diverged, interrupted, not started or a job's
     step: int
     steps: int
     controlled: str  # log column that the target refers to
@@ -47,6 +62,8 @@ class RunSummary:
     steerable: bool  # its target may be moved
     request: str | None  # a target request that has not been applied yet
     warnings: list[str]
+    speed: float | None = None  # steps per second while it trains
+    seconds_left: float | None = None
 
 
 def find_runs_below(root: Path) -> dict[str, RunFolder]:
@@ -55,7 +72,8 @@ def find_runs_below(root: Path) -> dict[str, RunFolder]:
     Runs may appear and disappear during the search.
     """
     runs = []
-    for path, _, _ in os.walk(root):
+    for path, inner, _ in os.walk(root):
+        inner[:] = [name for name in inner if not name.startswith(PART)]  # unfinished
         run = RunFolder(Path(path))
         if (stamp := _stamp(run.experiment_file)) is not None:
             runs.append((stamp, run))
@@ -69,15 +87,22 @@ class RunList:
 
     root: Path
     _known: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+    _jobs: dict[Path, JobState] = field(default_factory=dict)
+    _jobs_read: float = -math.inf
 
     def refresh(self) -> list[dict[str, Any]]:
         """Return a summary of every run. For a run that cannot be read it holds the error."""
         runs = find_runs_below(self.root)
+        now = time.monotonic()
+        if now - self._jobs_read > _SECONDS_BETWEEN_QUEUES:  # Slurm is not asked at every refresh
+            self._jobs, self._jobs_read = jobs_by_run(self.root), now
         self._known = {name: self._summarise(name, folder) for name, folder in runs.items()}
         return [summary for _, summary in self._known.values()]
 
     def _summarise(self, name: str, folder: RunFolder) -> tuple[Any, dict[str, Any]]:
         training = in_training(folder)
+        job = None if training else self._jobs.get(folder.path.resolve())
+        claim = read_claim(folder.claims) if training else None
         files = (
             folder.experiment_file,
             folder.log_file,
@@ -87,17 +112,34 @@ class RunList:
             folder.old_request_file,
             folder.metrics_file,
         )
-        stamp = (training, *(_stamp(file) for file in files))
+        state = None if job is None else job.state
+        stamp = (training, claim, state, *(_stamp(file) for file in files))
         before = self._known.get(name)
         if before is not None and before[0] == stamp:
             return before
         try:
-            return stamp, asdict(summarise_run(name, folder, training))
+            summary = summarise_run(name, folder, training)
+            return stamp, asdict(_with_progress(_with_job(summary, folder, state), claim))
         except UserError as error:
             return stamp, {"run": name, "error": str(error)}
         # One corrupt folder must not hide the others, whatever is wrong with it.
         except Exception as error:
             return stamp, {"run": name, "error": f"cannot read {folder.path}: {error!r}"}
+
+
+def _with_job(summary: RunSummary, folder: RunFolder, job: str | None) -> RunSummary:
+    """Return the summary with the state of the run's job, if it waits in a queue or has failed."""
+    if job not in _JOB_STATES or folder.has_ended():
+        return summary
+    return replace(summary, state=_JOB_STATES[job])
+
+
+def _with_progress(summary: RunSummary, claim: ClaimRecord | None) -> RunSummary:
+    """Return the summary with speed and time left, as the process that trains the run says."""
+    if claim is None or not claim.speed:
+        return summary
+    left = max(0, summary.steps - max(claim.step, summary.step)) / claim.speed
+    return replace(summary, speed=claim.speed, seconds_left=left)
 
 
 def summarise_run(name: str, folder: RunFolder, is_training: bool) -> RunSummary:

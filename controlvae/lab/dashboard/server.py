@@ -23,6 +23,7 @@ from controlvae.errors import UserError
 from controlvae.lab.dashboard import model_views as views
 from controlvae.lab.dashboard.log_tail import LogTail, to_columns
 from controlvae.lab.dashboard.run_list import RunList, find_runs_below
+from controlvae.lab.reading import parse_json
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.requests import request_target
 
@@ -126,7 +127,7 @@ class Dashboard:
             raise HTTPException(415, f"expected application/json, got {content_type!r}")
         folder = await run_in_threadpool(self.folder, request)
         try:
-            content = json.loads(await _read_body(request))
+            content = parse_json(await _read_body(request))
         except ValueError:
             raise HTTPException(400, "the body is not valid JSON") from None
         target = content.get("target") if isinstance(content, dict) else None

@@ -19,6 +19,7 @@ from controlvae.lab.data.images.image_files import check_image_files, list_image
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import DatasetSpec
 from controlvae.lab.data.splits import subset_indices
+from controlvae.lab.reading import MAX_TABLE_BYTES, read_bytes
 
 IMAGE_PATHS = ("img_align_celeba", "img_align_celeba.zip")
 # As published, and as distributed on Kaggle.
@@ -111,7 +112,7 @@ def _select_split(images: EncodedImages, table: Path, number: int, skip: bool) -
 def _read_partition(table: Path) -> dict[str, int]:
     """Read the split number of each image name."""
     try:
-        text = table.read_text(encoding="utf-8-sig")
+        text = read_bytes(table, MAX_TABLE_BYTES).decode("utf-8-sig")
         lines = [line.replace(",", " ").split() for line in text.splitlines() if line.strip()]
         return {name: int(number) for name, number in lines if name != "image_id"}
     except (OSError, ValueError) as error:

@@ -8,7 +8,6 @@ not loaded: they are labels of content, not factors that generate an image.
 
 import io
 import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from controlvae.lab.data.images.decoding import EncodedImages, parallel_chunks, 
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import DatasetSpec
 from controlvae.lab.data.splits import subset_indices
+from controlvae.lab.reading import READ_ERRORS, check_regular_file, read_bytes
 
 COUNTS = {"train": 50_000, "test": 10_000}
 ARCHIVES = {
@@ -44,6 +44,7 @@ NEEDS = (
     f"{FOLDER}, or {TAR} (170 MB, www.cs.toronto.edu/~kriz/cifar.html); here or in cifar10/. "
     f"Or cifar10/ as {huggingface.NEEDS}"
 )
+_MAX_PICKLE_BYTES = 64 << 20  # of a batch, which has 31 MB
 _SIDE = 32
 
 
@@ -151,10 +152,11 @@ def _read_parts(files: SplitFiles, split: str) -> Iterator[EncodedImages] | Iter
 def _read_webp_parts(files: SplitFiles) -> Iterator[EncodedImages]:
     for path in files.paths:
         try:
-            with np.load(path) as file:
-                part = numpy_files.split_files(file["webp"], file["offsets"], path)
-        except numpy_files.READ_ERRORS as error:
-            raise UserError(f"{path} cannot be read as CIFAR-10: {error}") from None
+            arrays = numpy_files.load_array_file(path)
+            part = numpy_files.split_files(arrays["webp"], arrays["offsets"], path)
+        except READ_ERRORS as error:
+            reason = numpy_files.describe_error(error)
+            raise UserError(f"{path} cannot be read as CIFAR-10: {reason}") from None
         yield part
 
 
@@ -185,8 +187,9 @@ def _read_pickles(files: SplitFiles, split: str) -> Iterator[tuple[str, bytes]]:
     names = PICKLES[split]
     try:
         if files.kind == "folder":
-            yield from ((path.name, path.read_bytes()) for path in files.paths)
+            yield from ((path.name, read_bytes(path)) for path in files.paths)
             return
+        check_regular_file(files.paths[0])
         with tarfile.open(files.paths[0]) as archive:
             contents = {}
             # In the archive's own order: seeking back in a compressed file reads it again.
@@ -194,9 +197,11 @@ def _read_pickles(files: SplitFiles, split: str) -> Iterator[tuple[str, bytes]]:
                 name = Path(member.name).name
                 file = archive.extractfile(member) if name in names else None
                 if file is not None:
+                    if member.size > _MAX_PICKLE_BYTES:
+                        raise ValueError(f"{name} is larger than any of its parts")
                     contents[name] = file.read()
         yield from ((name, contents[name]) for name in names)
-    except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
+    except (*READ_ERRORS, tarfile.TarError) as error:
         raise UserError(f"{files.paths[0]} cannot be read as CIFAR-10: {error}") from None
 
 

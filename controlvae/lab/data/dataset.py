@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.data.batch_order import BatchOrder
+from controlvae.lab.reading import parse_json
 
 
 class Dataset(Protocol):
@@ -162,7 +163,7 @@ class ImageDataset(ABC):
             metadata: The JSON text.
             reason: The reason why the images are missing. It becomes the data set's `source`.
         """
-        content = json.loads(metadata)
+        content = parse_json(metadata)
         channels, height, width = content["shape"]
         size = math.prod((channels, height, width)) // (8 if content["binary"] else 1)
         kind = BinaryImages if content["binary"] else ByteImages

@@ -4,8 +4,6 @@ Matthey et al., *dSprites*, 2017. The images are rendered from their factors. Th
 used instead if it is present.
 """
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +24,7 @@ from controlvae.lab.data.sprite_renderer import (
     render,
     render_packed,
 )
+from controlvae.lab.reading import READ_ERRORS, open_zip
 
 ORIGINAL_FILE = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 ORIGINAL_PATHS = [ORIGINAL_FILE, f"dsprites/{ORIGINAL_FILE}"]
@@ -87,7 +86,7 @@ def _read_original(path: Path) -> np.ndarray:
     """Read the original images as bits, (737280, 512), in chunks: unpacked they take 3 GB."""
     packed = np.empty((IMAGE_COUNT, 512), dtype=np.uint8)
     try:
-        with zipfile.ZipFile(path) as archive, archive.open("imgs.npy") as file:
+        with open_zip(path) as archive, archive.open("imgs.npy") as file:
             npy.read_magic(file)
             shape, _, dtype = npy.read_array_header_1_0(file)
             if shape != (IMAGE_COUNT, 64, 64) or dtype != np.uint8:
@@ -98,7 +97,7 @@ def _read_original(path: Path) -> np.ndarray:
                 part = packed[start : start + _CHUNK_IMAGES]
                 pixels = np.frombuffer(file.read(len(part) * 4096), dtype=np.uint8)
                 part[:] = np.packbits(pixels.reshape(-1, 4096), axis=1)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except READ_ERRORS as error:
         raise UserError(f"{path} cannot be read as dSprites: {error}") from None
     return packed
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from controlvae.errors import unknown_name_error
+from controlvae.lab.data.images.numpy_files import load_array_file
+from controlvae.lab.reading import MAX_TABLE_BYTES, MAX_TABLE_LETTERS, read_bytes
 
 FILE_COLUMN = "file"  # the column with the names of images
 
@@ -20,7 +22,7 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     Raises:
         ValueError: The file is not a table with a name for each column.
     """
-    data = path.read_bytes()
+    data = read_bytes(path, MAX_TABLE_BYTES)
     is_utf16 = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     text = data.decode("utf-16" if is_utf16 else "utf-8-sig")
     if "\0" in text:
@@ -42,6 +44,9 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(names):
             raise ValueError(f"row {number} has {len(row)} values for {len(names)} columns")
+    longest = max((len(cell) for row in rows for cell in row), default=0)
+    if longest * len(rows) * len(names) > MAX_TABLE_LETTERS:
+        raise ValueError(f"it has cells of {longest:,} letters, too long for a table of factors")
     cells = np.array(rows[1:], dtype=str).reshape(len(rows) - 1, len(names))
     return {name: np.char.strip(cells[:, column]) for column, name in enumerate(names)}
 
@@ -60,31 +65,31 @@ def read_numpy(path: Path, selected: str | None) -> tuple[dict[str, np.ndarray],
         ValueError: The file does not hold a table of factors.
     """
     if path.suffix.lower() == ".npy":
-        return _split_columns("factor", np.load(path)), set()
+        return _split_columns("factor", load_array_file(path)[""]), set()
     if path.suffix.lower() != ".npz":
         raise ValueError("a table of factors is a .csv, .tsv, .npy or .npz file")
-    with np.load(path) as file:
-        named = _named_columns(file) if {"factors", "factor_names"} <= set(file.files) else {}
-        categorical: set[str] = set()
-        if named and "unordered" in file:
-            categorical = set(np.atleast_1d(file["unordered"]).astype(str).tolist())
-        if unlisted := categorical - named.keys():
-            raise ValueError(
-                f"unordered names {sorted(unlisted)}, which are not among the factors {list(named)}"
-            )
-        names = ["factors"] if named else file.files
-        if selected:
-            names = [name.strip() for name in selected.split(",")]
-        columns: dict[str, np.ndarray] = {}
-        for name in names:
-            if name in named:
-                columns[name] = named[name]
-            elif named and name == "factors":
-                columns |= named
-            elif name in file.files:
-                columns |= _split_columns(name, file[name])
-            else:
-                raise unknown_name_error(f"array in {path}", name, [*named, *file.files])
+    arrays = load_array_file(path)
+    named = _named_columns(arrays) if {"factors", "factor_names"} <= arrays.keys() else {}
+    categorical: set[str] = set()
+    if named and "unordered" in arrays:
+        categorical = set(np.atleast_1d(arrays["unordered"]).astype(str).tolist())
+    if unlisted := categorical - named.keys():
+        raise ValueError(
+            f"unordered names {sorted(unlisted)}, which are not among the factors {list(named)}"
+        )
+    names = ["factors"] if named else list(arrays)
+    if selected:
+        names = [name.strip() for name in selected.split(",")]
+    columns: dict[str, np.ndarray] = {}
+    for name in names:
+        if name in named:
+            columns[name] = named[name]
+        elif named and name == "factors":
+            columns |= named
+        elif name in arrays:
+            columns |= _split_columns(name, arrays[name])
+        else:
+            raise unknown_name_error(f"array in {path}", name, [*named, *arrays])
     return columns, categorical
 
 

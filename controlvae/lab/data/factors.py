@@ -1,6 +1,5 @@
 """Ground-truth factors of user-supplied images, read from a table and converted to classes."""
 
-import csv
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from controlvae.lab.data.image_names import (
     find_name_column,
     match_rows,
 )
-from controlvae.lab.data.images.numpy_files import READ_ERRORS
+from controlvae.lab.data.images.numpy_files import describe_error
+from controlvae.lab.reading import READ_ERRORS
 from controlvae.metrics._validation import MISSING_VALUES
 
 # A column with at most this fraction of words is meant to hold numbers.
@@ -68,8 +68,8 @@ def read_factors(
         )
     except UnicodeDecodeError:
         raise UserError(f"{path} is not encoded in UTF-8; save it as UTF-8") from None
-    except (*READ_ERRORS, csv.Error) as error:
-        raise UserError(f"{path} cannot be read as factors: {error}") from None
+    except READ_ERRORS as error:
+        raise UserError(f"{path} cannot be read as factors: {describe_error(error)}") from None
     name_column = FILE_COLUMN
     if is_csv and FILE_COLUMN not in columns:
         name_column = find_name_column(columns, files or ())

@@ -10,6 +10,7 @@ from typing import Any
 
 from controlvae.errors import UserError
 from controlvae.lab.data.images.decoding import EncodedImages
+from controlvae.lab.reading import MAX_IMAGE_BYTES, read_bytes
 
 NEEDS = "a folder of Hugging Face's datasets (save_to_disk, or parquet files)"
 # data/train-00000-of-00001.parquet, or plain_text/train/0000.parquet
@@ -50,7 +51,7 @@ class DatasetsSplit:
 
         def read(index: int) -> bytes:
             file = stored[index][name]
-            return file["bytes"] or Path(file["path"]).read_bytes()
+            return file["bytes"] or read_bytes(Path(file["path"]), MAX_IMAGE_BYTES)
 
         return EncodedImages(self.path, [str(index) for index in range(len(stored))], read)
 

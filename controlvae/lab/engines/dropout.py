@@ -7,6 +7,7 @@ from torch import Tensor
 
 from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.bucketing import Width
+from controlvae.lab.ranks.share import BatchShare
 
 _FIRST_STREAM = 1 << 40  # random stream of step 0; each step has its own
 
@@ -23,6 +24,7 @@ class DropoutMasks:
         count_values: Returns the number of mask values that a step of a given width needs.
         device: Device of the masks.
         dtype: Type of the masks, which are zeros and ones: the narrowest that a step computes in.
+        share: Rows of the batch that this process computes. Masks are drawn for all of them.
     """
 
     def __init__(
@@ -32,8 +34,9 @@ class DropoutMasks:
         count_values: Callable[[Width], int],
         device: torch.device,
         dtype: torch.dtype,
+        share: BatchShare,
     ) -> None:
-        self.keep = 1 - rate
+        self.keep, self._share = 1 - rate, share
         self._seed, self._count_values = seed, count_values
         self._empty = torch.empty(0, device=device, dtype=dtype)
         self._generator = torch.Generator(device)
@@ -49,6 +52,13 @@ class DropoutMasks:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the next mask to `x`."""
-        mask, self._unused = self._unused[: x.numel()], self._unused[x.numel() :]
+        size, rows = x.numel(), slice(None)
+        if not self._share.is_whole:
+            # Attention weights have heads next to the batch: as many rows for each example.
+            times = len(x) // self._share.count
+            size = x[0].numel() * times * self._share.batch
+            rows = slice(self._share.rows.start * times, self._share.rows.stop * times)
+        mask, self._unused = self._unused[:size], self._unused[size:]
+        mask = mask.view(-1, *x.shape[1:])[rows]
         # The scale is not part of the mask, because bfloat16 cannot represent 1 / 0.9.
-        return (x * mask.view(x.shape)).mul_(1 / self.keep)
+        return (x * mask).mul_(1 / self.keep)

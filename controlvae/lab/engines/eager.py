@@ -18,6 +18,7 @@ from controlvae.lab.engines.measurements import row_width
 from controlvae.lab.engines.precision import product_precision
 from controlvae.lab.engines.text_trainer import SentenceTrainer, SequenceTrainer
 from controlvae.lab.engines.trainer import CriticTrainer, ModelTrainer
+from controlvae.lab.ranks.share import BatchShare
 
 
 class EagerEngine:
@@ -27,16 +28,26 @@ class EagerEngine:
         experiments: One experiment per model, equal except for seed and control.
         examples: Training data.
         device: Device to train on.
+        ranks: Rank of this process and number of ranks that train the models together.
     """
 
     def __init__(
-        self, experiments: Sequence[Experiment], examples: Dataset, device: torch.device
+        self,
+        experiments: Sequence[Experiment],
+        examples: Dataset,
+        device: torch.device,
+        ranks: tuple[int, int] = (0, 1),
     ) -> None:
         if device.type == "cpu":
             keep_freed_memory()
         examples = examples.to(device)
         trainer = _trainer_class(experiments[0], examples)
-        self.trainers = [trainer(experiment, examples, device) for experiment in experiments]
+        self.trainers = [
+            trainer(experiment, examples, device, BatchShare(*ranks)) for experiment in experiments
+        ]
+        if ranks[1] > 1:
+            for each in self.trainers:
+                each.connect_ranks()
         self.precision = experiments[0].training.precision
         self.columns = row_width(experiments[0])
         self.step = 0
@@ -53,6 +64,11 @@ class EagerEngine:
             rows = [trainer.advance(self.step, steps) for trainer in self.trainers]
         self.step += steps
         return torch.stack(rows, dim=1).cpu()
+
+    def close(self) -> None:
+        """Remove the hooks that average gradients over ranks."""
+        for trainer in self.trainers:
+            trainer.disconnect_ranks()
 
     def snapshot(self, model: int) -> dict[str, Tensor]:
         """Return copies of all tensors of one model that change in training, on the host."""

@@ -1,5 +1,6 @@
 """One network with its Adam state: backward pass, optimiser step, snapshots."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch.optim.adam import adam as adam_step
 
 from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.optimiser import Adam
+from controlvae.lab.ranks.sharding import is_sharded, load_whole_state, shard_like
 from controlvae.laws import Schedule
 
 
@@ -30,7 +32,8 @@ class NetworkOptimiser:
 
     def __init__(self, module: nn.Module, adam: Adam, device: torch.device) -> None:
         self.module, self.adam = module.to(device), adam
-        self.fused = device.type in ("cpu", "cuda")
+        sharded = any(is_sharded(value) for value in module.parameters())
+        self.fused = device.type in ("cpu", "cuda") and not sharded
         self.rate: float | Tensor = adam.at(1.0)
         if isinstance(adam.rate, Schedule) and device.type == "cuda":
             self.rate = torch.tensor(self.rate, device=device)  # read in place by a captured step
@@ -39,6 +42,7 @@ class NetworkOptimiser:
             for name, value in module.named_parameters()
             if value.requires_grad
         }
+        self.after_backward: Callable[[], None] = _do_nothing  # such as adding up gradients
 
     def set_rate(self, step: int) -> None:
         """Set a scheduled learning rate for a step; steps count from zero."""
@@ -55,6 +59,7 @@ class NetworkOptimiser:
         for parameter in self.module.parameters():
             parameter.grad = None
         loss.backward()
+        self.after_backward()
         if self.adam.clip is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.adam.clip)
         values: list[Tensor] = []
@@ -92,10 +97,14 @@ class NetworkOptimiser:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Load a snapshot in place."""
-        self.module.load_state_dict(strip_prefix(tensors, "model."))
+        load_whole_state(self.module, strip_prefix(tensors, "model."))
         for name, each in self.trainable.items():
             for kind, value in each.state.items():
-                value.copy_(tensors[f"adam.{kind}.{name}"])
+                value.copy_(shard_like(tensors[f"adam.{kind}.{name}"], value))
+
+
+def _do_nothing() -> None:
+    """Do nothing after the backward pass of one process."""
 
 
 def _initial_state(value: nn.Parameter, device: torch.device) -> dict[str, Tensor]:

@@ -51,7 +51,9 @@ def noise_key(seed: int) -> int:
     return stream_key(seed, _NOISE_STREAM) | 1
 
 
-def normal_noise(keys: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
+def normal_noise(
+    keys: Tensor, steps: Tensor, shape: tuple[int, ...], rows: slice = slice(None)
+) -> Tensor:
     """Return standard normal noise for each pair of entries of `keys` and `steps`.
 
     Uses the counter-based generator of Widynski (*Squares: A Fast Counter-Based RNG*, 2020): four
@@ -62,13 +64,18 @@ def normal_noise(keys: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
     Args:
         keys: One key per model, int64, any shape.
         steps: Step numbers, int64, broadcastable against `keys`.
-        shape: Shape of the noise of one pair.
+        shape: Shape of the noise of one pair, (..., batch, latents).
+        rows: Rows of the batch to compute, such as those of one rank.
 
     Returns:
-        float32, (*broadcast shape, *shape).
+        float32, (*broadcast shape, *shape) with only these rows.
     """
     count = math.prod(shape)
     offsets = torch.arange(count, dtype=torch.int64, device=keys.device)
+    if rows != slice(None):
+        offsets = offsets.view(shape)[..., rows, :]
+        shape = tuple(offsets.shape)
+        offsets = offsets.reshape(-1)
     key = keys.unsqueeze(-1)
     word = (steps.unsqueeze(-1) * count + offsets) * key
     first, second = word, word + key

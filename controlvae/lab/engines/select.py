@@ -13,10 +13,14 @@ from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
+from controlvae.lab.ranks.group import ALONE, RankGroup
 
 
 def make_engine(
-    experiments: Sequence[Experiment], examples: Dataset, device: torch.device
+    experiments: Sequence[Experiment],
+    examples: Dataset,
+    device: torch.device,
+    group: RankGroup = ALONE,
 ) -> Engine:
     """Return the fastest engine that can train these experiments together.
 
@@ -24,6 +28,7 @@ def make_engine(
         experiments: One experiment per model, equal except for seed and control.
         examples: Training data.
         device: Device to train on.
+        group: Ranks that train the models together. Several use the eager engine.
 
     Raises:
         UserError: If the experiments differ in more than that, or their settings do not fit.
@@ -32,6 +37,8 @@ def make_engine(
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # kernels, streams and graphs use the current device
     try:
+        if not group.is_alone:
+            return EagerEngine(experiments, examples, device, (group.rank, group.size))
         if device.type != "cuda":
             return EagerEngine(experiments, examples, device)
         if _is_stackable(experiments[0], examples) and importlib.util.find_spec("triton"):

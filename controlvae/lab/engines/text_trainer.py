@@ -15,6 +15,7 @@ from controlvae.lab.engines.dropout import DropoutMasks
 from controlvae.lab.engines.trainer import ModelTrainer
 from controlvae.lab.models import TextVAE
 from controlvae.lab.models.reconstruction import token_nll
+from controlvae.lab.ranks.share import BatchShare
 
 
 class SequenceTrainer(ModelTrainer):
@@ -38,13 +39,19 @@ class SentenceTrainer(SequenceTrainer):
 
     model: TextVAE
 
-    def __init__(self, experiment: Experiment, examples: Dataset, device: torch.device) -> None:
-        super().__init__(experiment, examples, device)
+    def __init__(
+        self,
+        experiment: Experiment,
+        examples: Dataset,
+        device: torch.device,
+        share: BatchShare | None = None,
+    ) -> None:
+        super().__init__(experiment, examples, device, share)
         rate, training = self.model.dropout, experiment.training
         in_bf16 = device.type == "cuda" and training.precision == "bf16"
         dtype = torch.bfloat16 if in_bf16 else torch.float32
         self.masks = (
-            DropoutMasks(rate, training.seed, self._count_mask_values, device, dtype)
+            DropoutMasks(rate, training.seed, self._count_mask_values, device, dtype, self.share)
             if rate
             else None
         )

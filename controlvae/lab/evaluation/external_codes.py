@@ -1,7 +1,6 @@
 """Scores of latent codes from any model, read from an `.npz` file and written to a JSON file."""
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch import Tensor
 from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError, shell_command
 from controlvae.lab.data.factors import Factors, factors_from_columns, read_factors
-from controlvae.lab.data.images.numpy_files import READ_ERRORS
+from controlvae.lab.data.images.numpy_files import describe_error, load_array_file
 from controlvae.lab.data.paths import resolve_path
 from controlvae.lab.data.sprite_renderer import FACTOR_NAMES, IMAGE_COUNT, UNORDERED, factor_classes
 from controlvae.lab.evaluation.disentanglement import (
@@ -27,6 +26,7 @@ from controlvae.lab.evaluation.disentanglement import (
 from controlvae.lab.evaluation.elbo import MUTUAL_INFORMATION_EXAMPLES
 from controlvae.lab.evaluation.registry import DISENTANGLEMENT_SCORES
 from controlvae.lab.io import finite, write_json
+from controlvae.lab.reading import READ_ERRORS, open_file, parse_json, read_text
 from controlvae.metrics import active_units, mutual_information
 from controlvae.metrics._validation import check_codes, factor_labels
 
@@ -58,11 +58,17 @@ class ScoreFile:
     def metrics(self) -> dict[str, Any]:
         """Return the contents of the file, or raise `UserError` if it is not a score file."""
         try:
-            scores: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+            scores: dict[str, Any] = parse_json(read_text(self.path))
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path} cannot be read: {error}") from None
         required = {"of", "examples", "available", "factors"}
-        if not (isinstance(scores, dict) and required <= scores.keys()):
+        counts = ("examples", "available")
+        if not (
+            isinstance(scores, dict)
+            and required <= scores.keys()
+            and all(type(scores[name]) is int for name in counts)
+            and all(isinstance(scores[name], str) for name in ("of", "factors"))
+        ):
             raise UserError(f"{self.path} was not written by controlvae score")
         return scores
 
@@ -135,7 +141,7 @@ def score_codes(
 def _sha256(path: Path) -> str:
     """Hash the file, so that scores are tied to the codes and not to their dates."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         reason = f"no file {path}" if not path.exists() else f"cannot read {path}: {error.strerror}"
@@ -145,11 +151,12 @@ def _sha256(path: Path) -> str:
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read a file of codes. Unknown arrays are rejected, because they may be misspelt."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (*READ_ERRORS, AttributeError, MemoryError):
+        if path.suffix.lower() == ".npy":
+            raise ValueError("a single array")
+        arrays = load_array_file(path)
+    except READ_ERRORS as error:
         raise UserError(
-            f"{path} is not an .npz file of plain arrays; write it with numpy.savez: {ARRAYS_HELP}"
+            f"{path} is not an .npz file of plain arrays ({describe_error(error)}); write it with numpy.savez: {ARRAYS_HELP}"
         ) from None
     if "means" not in arrays:
         raise UserError(

@@ -13,6 +13,7 @@ from controlvae.lab.config.data import Fit, Images
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.images.decoding import UnreadableImage, decode_image
 from controlvae.lab.data.paths import resolve_path
+from controlvae.lab.reading import MAX_IMAGE_BYTES, read_bytes
 from controlvae.lab.runs.loaded import LoadedRun, require_examples, select_examples
 
 
@@ -68,8 +69,10 @@ def _read_image(run: LoadedRun, file: Path) -> Tensor:
     fit: Fit = getattr(run.experiment.data, "fit", "crop")
     side = width if width == height else None
     try:
-        pixels = torch.from_numpy(decode_image(file.read_bytes(), channels, side, fit).copy())
-    except (OSError, UnreadableImage) as error:
+        pixels = torch.from_numpy(
+            decode_image(read_bytes(file, MAX_IMAGE_BYTES), channels, side, fit).copy()
+        )
+    except (OSError, ValueError, UnreadableImage) as error:
         raise UserError(f"{file} cannot be read as an image: {error}") from None
     if pixels.shape[:2] != (height, width):
         raise UserError(

@@ -1,11 +1,13 @@
 """Construction of freshly initialised models from the settings of an experiment."""
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 from torch import nn
 
+from controlvae.errors import UserError
 from controlvae.lab.config import (
     ConvVAEConfig,
     DialogVAEConfig,
@@ -24,13 +26,47 @@ from controlvae.lab.models.critic import Critic
 from controlvae.lab.models.dialog_vae import DialogVAE
 from controlvae.lab.models.text_vae import TextVAE
 
+_LARGE_WIDTH = 2_048  # smaller networks fit everywhere
+
 Model = VAE | TextVAE | DialogVAE
 M = TypeVar("M", bound=nn.Module)
 
 
 def build(experiment: Experiment, examples: Dataset) -> Model:
-    """Return the model for these examples, on the host, initialised from the run's seed."""
-    return _with_seed(experiment, lambda: _BUILDERS[type(experiment.model)](experiment, examples))
+    """Return the model for these examples, on the host, initialised from the run's seed.
+
+    Raises:
+        UserError: If its weights would not fit into the memory of this machine.
+    """
+    make = _BUILDERS[type(experiment.model)]
+    if _max_width(experiment) > _LARGE_WIDTH:
+        _check_size(lambda: make(experiment, examples))
+    return _with_seed(experiment, lambda: make(experiment, examples))
+
+
+def _max_width(experiment: Experiment) -> int:
+    """Return the largest size among a network's settings."""
+    sizes = [
+        size if isinstance(size, tuple) else (size,) for size in vars(experiment.model).values()
+    ]
+    return max((each for size in sizes for each in size if type(each) is int), default=0)
+
+
+def _check_size(make: Callable[[], nn.Module]) -> None:
+    """Raise UserError for a model that does not fit. Tensors on the meta device take no memory."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            parameters = sum(each.numel() for each in make().parameters())
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"the model cannot be built: {reason}; choose smaller widths") from None
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = 4 * parameters  # in float32; Adam takes three times as much on top
+    if needed > total // 2:
+        raise UserError(
+            f"the model has {parameters / 1e9:,.1f} billion parameters, {needed / 1e9:,.0f} GB; this "
+            f"machine has {total / 1e9:,.0f} GB; choose smaller widths"
+        )
 
 
 def build_critic(experiment: Experiment) -> Critic:

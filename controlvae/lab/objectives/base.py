@@ -86,6 +86,9 @@ class Objective(ABC):
     noise_draws: ClassVar[int] = 1
     # Compile `terms` in the stacked engine. Worthwhile for more than a few operations.
     compile_terms: ClassVar[bool] = False
+    # Every term is a mean over examples. Otherwise terms compare the examples of a batch, and each
+    # process of a training on several gets the posteriors of all.
+    is_mean_over_examples: ClassVar[bool] = True
     # Build the model with a head that predicts the words of a response in any order.
     needs_bag_of_words: ClassVar[bool] = False
 
@@ -111,6 +114,10 @@ class Objective(ABC):
             xp: Operations for that kind of `step`.
         """
         return []
+
+    def needs_whole_batch(self) -> bool:
+        """Return whether the terms of a batch are not the means of the terms of its parts."""
+        return not self.is_mean_over_examples
 
     def has_scheduled_kl_weights(self) -> bool:
         """Return whether `kl_weights_at` changes from step to step."""

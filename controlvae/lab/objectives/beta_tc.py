@@ -24,6 +24,7 @@ class BetaTC(Objective):
     controlled_quantity: ClassVar[str] = "tc"
     extra_columns: ClassVar[tuple[str, ...]] = ("tc",)
     compile_terms: ClassVar[bool] = True
+    is_mean_over_examples: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_likelihood(self.likelihood)

@@ -70,6 +70,10 @@ class Elbo(Objective):
             for latent in range(latents)
         ]
 
+    def needs_whole_batch(self) -> bool:
+        """Return whether there are free bits, which compare λ with the KL of the whole batch."""
+        return self.free_bits > 0
+
     def has_scheduled_kl_weights(self) -> bool:
         """Return whether any KL weight is a schedule."""
         return any(isinstance(weight, Schedule) for weight in self.kl_weights)

@@ -186,11 +186,13 @@ def _target(trace: RunTrace) -> str:
 
 
 def _mutual_information(metrics: Mapping[str, Any]) -> str:
-    information = metrics.get("mutual_information")  # older metrics files lack it
-    if information is None:
+    # Older metrics files lack it.
+    lower = look_up(metrics, "mutual_information.lower")
+    examples = look_up(metrics, "mutual_information.examples")
+    if lower is None or examples is None or examples <= 0:
         return format_number(None)
-    is_at_ceiling = information["lower"] > _NEAR_CEILING * math.log(information["examples"])
-    return f"{'≥ ' if is_at_ceiling else ''}{format_number(information['lower'])}"
+    is_at_ceiling = lower > _NEAR_CEILING * math.log(examples)
+    return f"{'≥ ' if is_at_ceiling else ''}{format_number(lower)}"
 
 
 def _response(key: str, metrics: Mapping[str, Any], _: RunTrace) -> str:

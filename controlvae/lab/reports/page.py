@@ -63,7 +63,7 @@ def write_report(
     content = _page_content(runs, notify)
     notify(0.9, "writing the page")
     page = (
-        _environment()
+        make_environment()
         .get_template("report.html.jinja")
         .render(
             title=_title(runs),
@@ -119,7 +119,8 @@ def _omitted(runs: Sequence[ReportRun]) -> str:
     )
 
 
-def _environment() -> Environment:
+def make_environment() -> Environment:
+    """Return the environment of the page templates, which escapes every text."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -14,7 +14,7 @@ import torch
 from controlvae.errors import RunError, UserError
 from controlvae.lab.config import Experiment, changed_fields, override
 from controlvae.lab.config.digest import config_digest, numeric_config
-from controlvae.lab.io import PART
+from controlvae.lab.io import PART, clear_torn_folders
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 
@@ -72,14 +72,39 @@ def branch_runs(
         check_branch(point, experiment)
         for line in point.warnings:
             note(f"{point.run.path}: {line}; using the previous checkpoint")
+    # Everything is built beside the target and renamed at the end, so that a kill at any moment
+    # leaves whole runs or none.
+    clear_torn_folders(target)
+    staging = target.absolute().parent / f"{PART}{uuid.uuid4().hex[:8]}-{target.name}"
     try:
         for point, child, experiment in zip(points, children, experiments, strict=True):
-            create_branch(point, child, experiment, command)
-    except BaseException:
-        for child in children:  # all of them were empty
-            shutil.rmtree(child.path, ignore_errors=True)
-        raise
+            staged = RunFolder(staging / child.path.relative_to(target))
+            create_branch(point, staged, experiment, command, target)
+        _move_into_place(staging, target, children)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
     return children
+
+
+def _move_into_place(staging: Path, target: Path, children: Sequence[RunFolder]) -> None:
+    """Rename complete run folders, all at once unless the target holds something else.
+
+    Args:
+        staging: Folder of the complete runs.
+        target: Folder of the new runs.
+        children: The new runs.
+    """
+    try:
+        if not target.exists() or not any(target.iterdir()):
+            staging.rename(target)  # also onto an empty folder
+            return
+        for child in children:
+            child.path.parent.mkdir(parents=True, exist_ok=True)
+            for torn in child.path.glob(f"{PART}*"):  # `require_empty` ignores them
+                shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
+            (staging / child.path.relative_to(target)).rename(child.path)
+    except OSError as error:
+        raise RunError(f"cannot create {target}: {error.strerror}; choose another folder") from None
 
 
 def branch_points(runs: Sequence[RunFolder]) -> list[BranchPoint]:
@@ -126,46 +151,43 @@ def check_branch(point: BranchPoint, experiment: Experiment) -> None:
 
 
 def create_branch(
-    point: BranchPoint, child: RunFolder, experiment: Experiment, command: str
+    point: BranchPoint, child: RunFolder, experiment: Experiment, command: str, target: Path
 ) -> None:
-    """Create a run folder at the checkpoint of another run.
+    """Write a run folder at the checkpoint of another run.
 
     Weights, optimiser and controller are those of the parent, and so is the log up to that step,
     even if the settings of the child would have given another one. An event records this.
-    `experiment.json` is written last: only then is the folder a run.
 
     Args:
         point: Where the parent is.
-        child: Empty folder of the new run.
+        child: Folder of the new run, which is renamed when it is complete.
         experiment: Settings of the new run.
         command: Shell command that repeats the branch.
+        target: Final folder, for messages.
 
     Raises:
         RunError: If the files cannot be written.
     """
     parent, step = point.run, point.saved.step
-    temporary = RunFolder(child.path / f"{PART}{uuid.uuid4().hex[:8]}")
     try:
-        temporary.path.mkdir(parents=True)
-        temporary.log_file.write_bytes(point.log)
-        temporary.events_file.write_text(_as_json_lines(_branch_events(point, experiment)))
+        child.path.mkdir(parents=True)
+        child.log_file.write_bytes(point.log)
+        child.events_file.write_text(_as_json_lines(_branch_events(point, experiment)))
         validations = [record for record in parent.validations() if record["step"] <= step]
         if validations:
-            temporary.validation_file.write_text(_as_json_lines(validations))
+            child.validation_file.write_text(_as_json_lines(validations))
         best, _ = checkpoint.load_latest(parent.best, at_most=step)
         if best is not None:
-            checkpoint.save(temporary.best, best)
-        checkpoint.save(temporary.checkpoints, _branch_checkpoint(point, experiment))
-        for inside in temporary.path.iterdir():
-            inside.rename(child.path / inside.name)
+            checkpoint.save(child.best, best)
+        checkpoint.save(child.checkpoints, _branch_checkpoint(point, experiment))
         child.write(experiment, command)
+    except UserError as error:  # of a write
+        raise RunError(f"{error}; free some space and try again") from None
     except (OSError, RunError) as error:
         reason = getattr(error, "strerror", None) or "the disk is full"
         raise RunError(
-            f"cannot create the run folder {child.path}: {reason}; free some space and try again"
+            f"cannot create the run folder {target}: {reason}; free some space and try again"
         ) from None
-    finally:
-        shutil.rmtree(temporary.path, ignore_errors=True)
 
 
 def _check_same_step(

@@ -19,15 +19,31 @@ import safetensors.torch
 from torch import Tensor
 
 from controlvae.errors import RunError, UserError
+from controlvae.lab.reading import (
+    MAX_ARRAY_BYTES,
+    MAX_JSON_BYTES,
+    READ_ERRORS,
+    parse_json,
+    read_bytes,
+    shorten,
+)
 
 # Counters of the training monitor that are reset when the target changes.
 TARGET_COUNTERS = ("saturated_lines", "noisy_lines")
+
+_NUMBER_TYPES: dict[str, Any] = {
+    "experiment": str,
+    "data": str,
+    "log_position": int,
+    "threads": int,
+    **dict.fromkeys((*TARGET_COUNTERS, "collapsed_lines", "behind_lines"), int),
+}
 
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 _CHECKPOINTS_KEPT = 2
 _QUARANTINE_PREFIX = "passed-over-"
 # Errors raised by reading a corrupt checkpoint.
-_READ_ERRORS = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
+_READ_ERRORS = (*READ_ERRORS, safetensors.SafetensorError)
 
 T = TypeVar("T")
 
@@ -170,16 +186,28 @@ def _read(path: Path, step: int) -> Checkpoint:
 
 def _read_verified(path: Path, step: int) -> tuple[dict[str, Any], bytes]:
     """Return numbers and tensors of a checkpoint after comparing them with their digests."""
-    state = json.loads((path / _STATE).read_bytes())
+    state = parse_json(read_bytes(path / _STATE, MAX_JSON_BYTES))
     content = state["content"]
     if _digest(json.dumps(content, sort_keys=True).encode()) != state["digest"]:
         raise ValueError(f"{_STATE} does not match its digest")
     if content["step"] != step:
         raise ValueError(f"it belongs to step {content['step']}")
-    payload = (path / _TENSORS).read_bytes()
+    _check_numbers(content["numbers"])
+    payload = read_bytes(path / _TENSORS, MAX_ARRAY_BYTES)
     if _digest(payload) != content["tensors"]:
         raise ValueError(f"{_TENSORS} does not match its digest")
     return content, payload
+
+
+def _check_numbers(numbers: Any) -> None:
+    """Raise ValueError if the numbers of a checkpoint have other types than training wrote."""
+    if not isinstance(numbers, dict):
+        raise ValueError(f"{_STATE} has no numbers")
+    for name, kinds in _NUMBER_TYPES.items():
+        value = numbers.get(name)
+        is_valid = value is None or (isinstance(value, kinds) and not isinstance(value, bool))
+        if not is_valid or (isinstance(value, int) and value < 0):
+            raise ValueError(f"{_STATE} has {shorten(value)} as {name}")
 
 
 def _steps(folder: Path, prefix: str = "") -> list[int]:

@@ -10,6 +10,7 @@ from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
+from controlvae.lab.reading import READ_ERRORS, read_text
 from controlvae.lab.runs.folder import RunFolder
 
 _DATA_KINDS: dict[type, type[SentenceDataset] | type[DialogDataset]] = {
@@ -102,7 +103,7 @@ def _load_metadata(
     if not file.is_file():
         raise UserError(reason) from None
     try:
-        examples = kind.from_metadata(file.read_text(encoding="utf-8"), reason)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as problem:
+        examples = kind.from_metadata(read_text(file), reason)
+    except READ_ERRORS as problem:
         raise UserError(f"{file} cannot be read: {problem}; and {reason}") from None
     return RunData(examples, False, root)

@@ -5,11 +5,11 @@ dashboard read it.
 """
 
 import contextlib
-import json
 import math
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -22,10 +22,21 @@ from controlvae.errors import UserError, shell_command
 from controlvae.lab.config.experiment import Experiment
 from controlvae.lab.config.serialization import from_dict, to_dict
 from controlvae.lab.io import PART, write_json
+from controlvae.lab.reading import open_file
+from controlvae.lab.runs.records import (
+    LOG_COLUMNS,
+    check_lengths,
+    is_event,
+    is_log_record,
+    is_number,
+    parse_record,
+    read_json_object,
+    read_records,
+    with_columns,
+)
 
 # Format of experiment.json. Earlier formats are read, later ones are refused with a message.
 FORMAT = 1
-_LOG_COLUMNS = ("step", "kl", "beta", "reconstruction")  # numbers that every line of a log has
 _TAIL_BYTES = 1 << 16  # longer than nearly every line of a log
 
 
@@ -74,6 +85,11 @@ class RunFolder:
         return self.path / "lock"
 
     @property
+    def claims(self) -> Path:
+        """Claims of the processes that train the run, for machines that share the folder."""
+        return self.path / "claims"
+
+    @property
     def request_file(self) -> Path:
         """Set-point change request for a run in training."""
         return self.path / "request.json"
@@ -99,7 +115,12 @@ class RunFolder:
             raise UserError(f"{self.path} is not empty; {advice}")
 
     def create(
-        self, experiment: Experiment, command: str, option: str = "--run", code: str = ""
+        self,
+        experiment: Experiment,
+        command: str,
+        option: str = "--run",
+        code: str = "",
+        job: str = "",
     ) -> None:
         """Create the folder and write everything needed to repeat the run.
 
@@ -108,20 +129,22 @@ class RunFolder:
             command: Shell command that repeats it.
             option: Option that selects another folder, for messages.
             code: File and name of a user-supplied task.
+            job: Name of a job of several processes, which continues its run when it is restarted.
 
         Raises:
             UserError: If the folder holds something.
         """
         self.require_empty(f"choose another {option}")
-        self.write(experiment, command, code)
+        self.write(experiment, command, code, job)
 
-    def write(self, experiment: Experiment, command: str, code: str = "") -> None:
+    def write(self, experiment: Experiment, command: str, code: str = "", job: str = "") -> None:
         """Write `experiment.json`, replacing that of a run that never started.
 
         Args:
             experiment: Experiment of the run.
             command: Shell command that repeats it.
             code: File and name of a user-supplied task.
+            job: Name of a job of several processes.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
@@ -129,6 +152,7 @@ class RunFolder:
             "experiment": to_dict(experiment),
             "command": command,
             **({"code": code} if code else {}),
+            **({"job": job} if job else {}),
             "versions": {"python": platform.python_version(), **_versions()},
         }
         write_json(self.experiment_file, content)
@@ -139,6 +163,7 @@ class RunFolder:
         with contextlib.suppress(OSError):
             for file in files:  # experiment.json last: it is a run as long as it has one
                 file.unlink(missing_ok=True)
+            shutil.rmtree(self.claims, ignore_errors=True)
             for folder in (self.path, self.path.parent):
                 folder.rmdir()
 
@@ -158,11 +183,8 @@ class RunFolder:
             if inner:
                 hint = f"name one of its runs: {', '.join(inner)}"
             raise UserError(f"{self.path} is not a run folder; {hint}")
-        try:
-            content = json.loads(self.experiment_file.read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.experiment_file} is corrupt: {error}") from None
-        if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+        content = read_json_object(self.experiment_file, "restore it, or train in another folder")
+        if not isinstance(content.get("format"), int):
             raise UserError(f"{self.experiment_file} is not an experiment file: no format number")
         if content["format"] > FORMAT:
             raise UserError(
@@ -181,29 +203,33 @@ class RunFolder:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the log, one record per line. A line torn by a crash is skipped."""
-        return list(_read_lines(self.log_file, numbers=_LOG_COLUMNS))
+        records = read_records(self.log_file, is_log_record, numbers=LOG_COLUMNS)
+        return check_lengths([with_columns(record) for record in records], self.log_file)
 
     def last_record(self) -> dict[str, Any] | None:
         """Return the last line of the log, without reading all of it if possible."""
         if not self.log_file.is_file():
             return None
-        with self.log_file.open("rb") as file:
+        with open_file(self.log_file) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             # After the last line break comes what a crash has torn.
             *_, last, _torn = [b"", *file.read().split(b"\n")]
-        record = parse_record(last, _LOG_COLUMNS)
-        if record is None:  # longer than the tail, or corrupt: the whole log shows which
+        record = parse_record(last, LOG_COLUMNS)
+        if record is None or not is_log_record(
+            record
+        ):  # longer than the tail, or corrupt: the whole log shows which
             record = next(reversed(self.records()), None)
-        return record
+        return None if record is None else with_columns(record)
 
     def validations(self) -> list[dict[str, Any]]:
         """Return the validation results, one record per line."""
-        return list(_read_lines(self.validation_file, numbers=("step", "elbo")))
+        columns = ("step", "elbo")
+        return list(read_records(self.validation_file, lambda record: True, numbers=columns))
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events, without those of steps that a crash took back."""
         valid: list[dict[str, Any]] = []
-        for event in _read_lines(self.events_file, texts=("event",)):
+        for event in read_records(self.events_file, is_event, texts=("event",)):
             if event["event"] in ("started", "resumed"):
                 step = event.get("step", 0)
                 valid = [earlier for earlier in valid if earlier.get("step", 0) <= step]
@@ -214,12 +240,10 @@ class RunFolder:
         """Return the results of `evaluate`, or None if the run has not been evaluated."""
         if not self.metrics_file.is_file():
             return None
-        try:
-            loaded: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
-            loaded["step"]
-        except (ValueError, TypeError, KeyError) as error:
-            advice = f"delete it, then: {shell_command('evaluate', self.path)}"
-            raise UserError(f"{self.metrics_file} is corrupt ({error}); {advice}") from None
+        advice = f"delete it, then: {shell_command('evaluate', self.path)}"
+        loaded = read_json_object(self.metrics_file, advice)
+        if not is_number(loaded.get("step")):
+            raise UserError(f"{self.metrics_file} is corrupt (it has no step); {advice}")
         return loaded
 
     def evaluated_step(self) -> int | None:
@@ -292,7 +316,7 @@ def _find_run_paths(path: Path) -> Iterator[Path]:
             inner.clear()
             continue
         seen.add(real)
-        inner.sort()
+        inner[:] = sorted(name for name in inner if not name.startswith(PART))  # of `branch`
         if "experiment.json" in files:
             yield Path(folder)
 
@@ -300,7 +324,7 @@ def _find_run_paths(path: Path) -> Iterator[Path]:
 def look_up(metrics: Mapping[str, Any], path: str) -> float | None:
     """Return a number in nested metrics by its dotted path, or None if it was not measured."""
     value = nested_value(metrics, path)
-    return value if value is None or isinstance(value, int) else float(value)
+    return value if isinstance(value, int) else float(value) if is_number(value) else None
 
 
 def nested_value(metrics: Mapping[str, Any], path: str) -> Any:
@@ -309,41 +333,6 @@ def nested_value(metrics: Mapping[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def parse_record(
-    line: bytes, numbers: tuple[str, ...] = (), texts: tuple[str, ...] = ()
-) -> dict[str, Any] | None:
-    """Parse a line of JSON, or return None if it lacks a required field.
-
-    Args:
-        line: One line of a log.
-        numbers: Fields that must be numbers.
-        texts: Fields that must be strings.
-    """
-    try:
-        record: dict[str, Any] = json.loads(line)
-        valid = all(isinstance(record[name], int | float) for name in numbers)
-        return record if valid and all(isinstance(record[name], str) for name in texts) else None
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _read_lines(
-    path: Path, numbers: tuple[str, ...] = (), texts: tuple[str, ...] = ()
-) -> Iterator[dict[str, Any]]:
-    """Yield the records of a JSON lines file. A torn last line is skipped.
-
-    Any other invalid line raises UserError.
-    """
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-    for number, line in enumerate(lines, start=1):
-        record = parse_record(line, numbers, texts)
-        if record is None and number == len(lines) and not line.endswith(b"\n"):
-            return
-        if record is None:
-            raise UserError(f"{path} line {number} is not a valid record; was the file edited?")
-        yield record
 
 
 def _versions() -> dict[str, str]:

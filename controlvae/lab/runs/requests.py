@@ -6,8 +6,11 @@ from pathlib import Path
 from controlvae.errors import UserError
 from controlvae.lab.config.experiment import Experiment
 from controlvae.lab.io import write_text
+from controlvae.lab.reading import parse_json, read_bytes, shorten
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.laws.base import Feedback
+
+_MAX_BYTES = 1 << 16
 
 
 def request_target(folder: RunFolder, target: object) -> None:
@@ -37,8 +40,9 @@ def pending_request(folder: RunFolder) -> str | None:
     Versions before 0.2 wrote `asked.json`, which is still read.
     """
     try:
-        return _request_path(folder).read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        path = _request_path(folder)
+        return read_bytes(path, _MAX_BYTES).decode("utf-8", errors="replace")
+    except (OSError, ValueError):
         return None
 
 
@@ -50,10 +54,11 @@ def parse_target(text: str, experiment: Experiment) -> float:
     """
     if not isinstance(experiment.control, Feedback):
         raise ValueError(f"{experiment.control} is open-loop: it has no target to move")
-    content = json.loads(text, parse_int=float)
+    content = parse_json(text)
     target = content.get("target") if isinstance(content, dict) else None
-    if not isinstance(target, float):
-        raise ValueError(f"a target is a number of nats, got {target!r}")
+    if not isinstance(target, int | float) or isinstance(target, bool):
+        raise ValueError(f"a target is a number of nats, got {shorten(target)}")
+    target = float(target)
     experiment.check_target(target)
     return target
 
@@ -70,4 +75,7 @@ def _request_path(folder: RunFolder) -> Path:
 
 
 def _format_request(target: object) -> str:
-    return json.dumps({"target": target}) + "\n"
+    try:
+        return json.dumps({"target": target}) + "\n"
+    except (TypeError, ValueError):  # no number at all
+        return json.dumps({"target": shorten(target)}) + "\n"

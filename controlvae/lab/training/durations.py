@@ -20,7 +20,7 @@ def parse_duration(name: str, value: str | float, note: Callable[[str], None]) -
         UserError: If the text is not a duration.
     """
     if isinstance(value, int | float) and value >= 0 and not isinstance(value, bool):
-        return float(value)
+        return float(min(value, 1e300))  # a whole number may be larger than any float
     text = value.strip() if isinstance(value, str) else ""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if match is None:

@@ -114,6 +114,8 @@ def train_runs(
         if validator is not None and (validator.due(engine.step) or engine.step == settings.steps):
             _validate(runs, engine, validator)
         messages = [line for run in runs for line in run.monitor.messages]
+        for run in runs:
+            run.logger.report(engine.step, speed)
         yield Progress(engine.step, rows[-1], records, speed, messages)
         for run in runs:
             run.monitor.messages = []

@@ -41,9 +41,11 @@ class Session:
 
     def __enter__(self) -> Self:
         event = "resumed" if self.engine.step else "started"
+        ranks = getattr(self.engine, "ranks", 1)
+        details = {"ranks": ranks} if ranks > 1 else {}
         try:
             for run in self.runs if not self.finished else ():
-                run.logger.event(event, step=self.engine.step, device=self.device)
+                run.logger.event(event, step=self.engine.step, device=self.device, **details)
         except BaseException:
             self._close()
             raise

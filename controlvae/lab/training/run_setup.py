@@ -30,6 +30,7 @@ def plan_training(
     replay: Path | None = None,
     root: Path | None = None,
     note: Callable[[str], None] = lambda line: None,
+    may_exist: bool = False,
 ) -> Plan:
     """Plan one run per seed. Only a folder with a default name is created.
 
@@ -41,9 +42,41 @@ def plan_training(
         replay: Run, or folder of seeds, whose recorded weight is replayed open-loop.
         root: Data folder that is searched first.
         note: Receives messages for the user.
+        may_exist: Accept run folders that exist already.
 
     Raises:
         UserError: If a name, value or folder is not usable.
+    """
+    base, experiment = plan_experiment(source, overrides, replay=replay, root=root, note=note)
+    if run is None:
+        reserved = _reserve_folder(Path("runs") / base.name)
+        return plan_seeds(experiment, reserved, seeds)._replace(reserved=reserved)
+    planned = plan_seeds(experiment, run, seeds)
+    for folder in planned.folders:
+        if not (may_exist and folder.experiment_file.is_file()):
+            folder.require_empty()
+    return planned
+
+
+def plan_experiment(
+    source: str | Experiment,
+    overrides: Overrides = None,
+    *,
+    replay: Path | None = None,
+    root: Path | None = None,
+    note: Callable[[str], None] = lambda line: None,
+) -> tuple[Experiment, Experiment]:
+    """Return the experiment that is named, and the one to train. Nothing is created.
+
+    Args:
+        source: Name of a preset, or an experiment.
+        overrides: Settings to change.
+        replay: Run, or folder of seeds, whose recorded weight is replayed open-loop.
+        root: Data folder that is searched first.
+        note: Receives messages for the user.
+
+    Raises:
+        UserError: If a name or value is not usable.
     """
     assignments = as_assignments(overrides)
     with warnings.catch_warnings(record=True) as caught:
@@ -63,13 +96,7 @@ def plan_training(
         messages = {str(one.message) for one in caught if issubclass(one.category, TuningWarning)}
         for message in messages:
             note(f"note: {message}")
-    if run is None:
-        reserved = _reserve_folder(Path("runs") / base.name)
-        return plan_seeds(experiment, reserved, seeds)._replace(reserved=reserved)
-    planned = plan_seeds(experiment, run, seeds)
-    for folder in planned.folders:
-        folder.require_empty()
-    return planned
+    return base, experiment
 
 
 def plan_seeds(experiment: Experiment, path: Path, seeds: int, always_nested: bool = False) -> Plan:

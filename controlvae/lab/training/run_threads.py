@@ -17,10 +17,12 @@ from controlvae.lab.engines.threads import (
     use_threads,
     user_threads,
 )
+from controlvae.lab.reading import shorten
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.training.loop import Run
 
 _EVENT = "threads"
+_MAX_THREADS = 4_096
 
 
 def parse_threads(value: str | int) -> int | None:
@@ -33,10 +35,12 @@ def parse_threads(value: str | int) -> int | None:
         return None
     try:
         threads = int(value)
-    except ValueError:
+    except (TypeError, ValueError, OverflowError):
         threads = 0
-    if threads < 1 or isinstance(value, bool):
-        raise UserError(f"--threads takes auto or a number of at least 1, got {value!r}")
+    if not 1 <= threads <= _MAX_THREADS or isinstance(value, bool):
+        raise UserError(
+            f"--threads takes auto or a number from 1 to {_MAX_THREADS:,}, got {shorten(value)}"
+        )
     return threads
 
 

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +18,44 @@ from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.device import pick_device
+from controlvae.lab.engines.ranked import LeadEngine
 from controlvae.lab.engines.select import check_compatible, make_engine
 from controlvae.lab.io import write_text
+from controlvae.lab.ranks.group import (
+    ALONE,
+    LAUNCHED_VARIABLE,
+    LostRanksError,
+    RankGroup,
+    agree,
+    join_group,
+    require_same,
+    under_torchrun,
+)
+from controlvae.lab.ranks.launch import record_resume
 from controlvae.lab.runs import checkpoint
+from controlvae.lab.runs.claim import RunInUseError
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.user_code import check_same_model, find_task
 from controlvae.lab.training.display import Display, make_display
 from controlvae.lab.training.durations import parse_duration
 from controlvae.lab.training.loop import Run, divergence_message, train_runs
+from controlvae.lab.training.rank_jobs import (
+    RankJob,
+    announce,
+    check_ranks,
+    describe_job,
+    explain_loss,
+    follow_jobs,
+)
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.run_threads import parse_threads, training_threads
-from controlvae.lab.training.stopping import Callbacks, catch_stop_signals, end_workers
+from controlvae.lab.training.stopping import (
+    Callbacks,
+    StopRequest,
+    catch_stop_signals,
+    end_workers,
+)
 from controlvae.lab.training.summary import describe_custom_setup, describe_end, describe_setup
 from controlvae.lab.training.trackers import (
     LoggerSpec,
@@ -56,6 +82,9 @@ class RunOptions:
     trust_code: bool = False  # import the code that a run folder names
     callbacks: tuple[Callable[[Any], None], ...] = ()  # receive `Progress` updates
     threads: int | None = None  # of a CPU; None chooses them
+    stop: StopRequest | None = None  # instead of Ctrl-C and SIGTERM
+    group: RankGroup = ALONE  # processes that train each model together
+    sharded: bool = False  # over the ranks, with FSDP2
 
     @classmethod
     def parse(
@@ -84,7 +113,10 @@ class RunOptions:
         Raises:
             UserError: If an option is not usable.
         """
-        display, root = make_display(progress), None if data_root is None else Path(data_root)
+        # Of several ranks only the first one prints, also before it has joined the others.
+        is_silent = under_torchrun() and os.environ["RANK"] != "0"
+        display = make_display(False if is_silent else progress)
+        root = None if data_root is None else Path(data_root)
         data_roots(root)
         trackers = make_trackers(logger)
         if tensorboard and TensorBoard not in trackers:
@@ -95,6 +127,33 @@ class RunOptions:
         every = parse_duration("--checkpoint-every", checkpoint_every, display.note)
         count = parse_threads(threads)
         return cls(pick_device(device), limit, every, trackers, root, display, threads=count)
+
+    def join_ranks(self, sharded: bool = False) -> "RunOptions":
+        """Return options for the rank of this process, which joins the others.
+
+        Outside of torchrun one process trains whole models. Ranks other than 0 print nothing.
+
+        Args:
+            sharded: Shard user-supplied models over the ranks.
+
+        Raises:
+            UserError: If the ranks cannot find each other.
+        """
+        group = join_group(self.device)
+        if group.is_alone:
+            return replace(self, sharded=False)
+        options = replace(self, group=group, device=group.pick_device(self.device), sharded=sharded)
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        if group.leads:
+            return options
+        return replace(options, display=Display(), trackers=(), callbacks=())
+
+    @property
+    def rank_arguments(self) -> list[str]:
+        """Arguments that start as many processes again, if this package started them."""
+        launched = LAUNCHED_VARIABLE in os.environ
+        return ["--devices", str(self.group.size)] if launched else []
 
     @property
     def code(self) -> str:
@@ -155,12 +214,14 @@ def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
         raise
     for experiment, folder in zip(plan.experiments, plan.folders, strict=True):
         try:
-            folder.create(experiment, command, code=setup.code)
+            folder.create(experiment, command, code=setup.code, job=options.group.job)
         except OSError as error:
             raise UserError(
                 f"cannot create the run folder {folder.path}: {error.strerror}"
             ) from None
-    runs = [Run.open(folder, setup.fingerprint) for folder in plan.folders]
+    runs = _open_all(plan.folders)
+    for run in runs:
+        run.data = setup.fingerprint
     for run, experiment in zip(runs, plan.experiments, strict=True):
         if run.experiment != experiment:
             raise UserError(
@@ -198,10 +259,15 @@ def resume_runs(
         report = shell_command("report", parent, *options.data_root_arguments)
         options.display.status(f"every run in {parent} has ended. See them with: {report}")
         return None
-    runs = [Run.open(folder) for folder in folders]  # locks them
+    ended = [folder.has_ended() for folder in folders]
+    runs = _open_all(folders)
     try:
+        if [run.folder.has_ended() for run in runs] != ended:
+            raise RunInUseError(f"another process has just trained runs in {parent}; try again")
         setup = _prepare([run.experiment for run in runs], options, folders)
     except BaseException:
+        for run in runs:
+            run.logger.close()
         for folder in folders if withdraw else ():
             if not folder.events():
                 folder.withdraw()
@@ -230,19 +296,67 @@ def resume_step(folder: RunFolder) -> int | None:
     return step if finished and 0 < step < folder.experiment().training.steps else None
 
 
+def _open_all(folders: Sequence[RunFolder]) -> list[Run]:
+    """Lock all of these run folders, or none."""
+    runs: list[Run] = []
+    try:
+        for folder in folders:
+            runs.append(Run.open(folder))
+    except BaseException:
+        for run in runs:
+            run.logger.close()
+        raise
+    return runs
+
+
+def follow_runs(options: RunOptions, planned: Sequence[Experiment] | None = None) -> TrainingResult:
+    """Train along with rank 0 until it has no further runs.
+
+    Args:
+        options: How to execute the runs, on a rank other than 0.
+        planned: Experiments that this rank was started with. None takes those of rank 0.
+    """
+
+    def prepare(job: RankJob) -> Engine:
+        folders = [RunFolder(path) for path in job.folders]
+        same = replace(options, sharded=job.sharded)
+        return _prepare_engine(job.experiments, same, folders).engine
+
+    return TrainingResult(follow_jobs(options.group, prepare, planned), 0, 0)
+
+
 def _prepare(
     experiments: Sequence[Experiment], options: RunOptions, folders: Sequence[RunFolder]
 ) -> TrainingSetup:
+    """Load the data and create the engine of experiments, on all ranks if there are several."""
+    group = options.group
+    if group.is_alone:
+        return _prepare_engine(experiments, options, folders)
+    paths = [folder.path.absolute() for folder in folders]
+    announce(group, RankJob(list(experiments), paths, options.sharded))
+    require_same(group, describe_job(experiments))
+    setup = _prepare_engine(experiments, options, folders)
+    return setup._replace(engine=LeadEngine(setup.engine, group, gathers=options.sharded))
+
+
+def _prepare_engine(
+    experiments: Sequence[Experiment], options: RunOptions, folders: Sequence[RunFolder]
+) -> TrainingSetup:
     """Load the data and create the engine of experiments that train side by side."""
-    check_compatible(experiments)
-    first, device = experiments[0], options.device
+    first, device, group = experiments[0], options.device, options.group
+    with agree(group):
+        check_compatible(experiments)
+        check_ranks(first, group, options.sharded)
     if isinstance(first.model, CustomModel):
-        task = options.task or find_task(folders[0], trust_code=options.trust_code)
+        with agree(group):
+            task = options.task or find_task(folders[0], trust_code=options.trust_code)
         return _prepare_custom(experiments, task, options, folders)
-    examples = load_dataset(first.data, options.data_root).to(device)
-    engine = make_engine(experiments, examples, device)
+    with agree(group):
+        examples = load_dataset(first.data, options.data_root).to(device)
+    require_same(group, {"data": examples.fingerprint()})
+    engine = make_engine(experiments, examples, device, group)
     validator = None
-    if first.training.validate_every > 0:
+    if first.training.validate_every > 0 and group.leads:
         validator = Validator(experiments, examples, device, options.data_root)
     description = describe_setup(first, examples, validator)
     metadata = examples.metadata_file, examples.metadata()
@@ -257,13 +371,17 @@ def _prepare_custom(
 ) -> TrainingSetup:
     """Create the engine of user-supplied models, and let this process remember their code."""
     first, device, note = experiments[0], options.device, options.display.note
-    trainers = task.make_trainers(experiments, device, note)
+    group = options.group
+    require_same(group, {"data": "" if group.is_alone else task.data_digest()})
+    trainers = task.make_trainers(experiments, device, note, group, options.sharded)
     for folder, trainer in zip(folders, trainers, strict=True):
-        check_same_model(folder, trainer.vae.module)
+        if group.leads:
+            check_same_model(folder, trainer.vae.module)
         remember_task(folder.path, task)
-    engine = CustomEngine(trainers, note, capture=task.capture)
-    validator = None
-    found = task.validation_examples(first, device) if first.training.validate_every else None
+    engine = CustomEngine(trainers, note, capture=task.capture and group.is_alone)
+    validator, found = None, None
+    if first.training.validate_every and group.leads:
+        found = task.validation_examples(first, device)
     if found is not None:
         validator = CustomValidator(trainers, *found)
     return TrainingSetup(
@@ -283,6 +401,24 @@ def _train(
     options: RunOptions,
     resume_command: str | None = None,
 ) -> TrainingResult:
+    """Train opened runs from their newest checkpoints to the end, and close their engine."""
+    parent = _common_path([run.folder for run in runs])
+    arguments = [*options.data_root_arguments, *options.rank_arguments]
+    resume = resume_command or shell_command("resume", parent, *arguments)
+    record_resume(resume)
+    try:
+        return _train_open(runs, setup, options, resume)
+    except LostRanksError as error:
+        saved = checkpoint.latest_step(runs[0].folder.checkpoints)
+        raise explain_loss(error, saved, resume) from error
+    finally:
+        if isinstance(setup.engine, LeadEngine):
+            setup.engine.close()
+
+
+def _train_open(
+    runs: Sequence[Run], setup: TrainingSetup, options: RunOptions, resume: str
+) -> TrainingResult:
     """Train opened runs from their newest checkpoints to the end."""
     engine, parent = setup.engine, _common_path([run.folder for run in runs])
     session, display = Session(runs, engine, str(options.device)), options.display
@@ -294,7 +430,9 @@ def _train(
         with session:
             display.status(f"{parent} is finished: step {session.steps:,}. See it with: {report}")
         return result
-    with session, catch_stop_signals(display) as stop:
+    quiet = not options.group.is_alone
+    caught = options.stop.during_training() if options.stop else catch_stop_signals(display, quiet)
+    with session, caught as stop:
         for line in setup.description:
             display.note(line)
         name, text = setup.metadata
@@ -313,7 +451,6 @@ def _train(
             _show_training(runs, setup, options, callbacks)
     if callbacks.failure is not None:
         raise callbacks.failure
-    resume = resume_command or shell_command("resume", parent, *options.data_root_arguments)
     result = result._replace(step=engine.step)
     _report_end(runs, result, display, resume=resume, report=report, interrupted=stop.is_set())
     return result

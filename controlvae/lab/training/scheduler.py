@@ -14,7 +14,7 @@ from controlvae.lab.runs.checkpoint import is_intact
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.logger import in_training
 from controlvae.lab.training import runner
-from controlvae.lab.training.run_setup import plan_seeds
+from controlvae.lab.training.run_setup import Plan, plan_seeds
 from controlvae.lab.training.run_threads import recorded_threads
 from controlvae.lab.training.trackers import require_tracker_per_run
 
@@ -44,6 +44,23 @@ def seed_folders(
     """
     # A single seed gets its own folder as well: more may be added later.
     planned = plan_seeds(experiment, path, seeds, always_nested=True)
+    return create_folders(planned, command, option, code)
+
+
+def create_folders(
+    planned: Plan, command: str, option: str = "--run", code: str = ""
+) -> list[RunFolder]:
+    """Create the planned run folders that are missing, and return all of them.
+
+    Args:
+        planned: Experiments and their folders.
+        command: Shell command that repeats the runs.
+        option: Option that selects another folder, for messages.
+        code: File and name of user-supplied code.
+
+    Raises:
+        UserError: If an existing run has other settings.
+    """
     for one, folder in zip(planned.experiments, planned.folders, strict=True):
         try:
             if not folder.experiment_file.is_file():

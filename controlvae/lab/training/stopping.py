@@ -49,6 +49,28 @@ class Callbacks:
         return self.failure is not None or self.stop.is_set()
 
 
+class StopRequest:
+    """Request to save and stop that comes from outside, such as from a batch system.
+
+    Attributes:
+        event: Set it to stop a training. Training saves after the current step.
+        is_training: True while training looks at the event. Anything else may be stopped at once.
+    """
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.is_training = False
+
+    @contextmanager
+    def during_training(self) -> Iterator[threading.Event]:
+        """Yield the event, and note that training looks at it."""
+        self.is_training = True
+        try:
+            yield self.event
+        finally:
+            self.is_training = False
+
+
 @contextmanager
 def end_workers(engine: Engine) -> Iterator[None]:
     """End the worker processes that read data, whatever ends training.
@@ -80,10 +102,14 @@ def end_workers(engine: Engine) -> Iterator[None]:
 
 
 @contextmanager
-def catch_stop_signals(display: Display) -> Iterator[threading.Event]:
+def catch_stop_signals(display: Display, quiet: bool = False) -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C or SIGTERM sets. A second signal interrupts at once.
 
     Python delivers signals to the main thread alone. In other threads the event is never set.
+
+    Args:
+        display: Receives a message about the signal.
+        quiet: Print nothing on SIGTERM, with which torchrun ends ranks after another one failed.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -94,6 +120,8 @@ def catch_stop_signals(display: Display) -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        if quiet and number == signal.SIGTERM:
+            return
         print(file=sys.stderr)  # the terminal has echoed ^C
         display.note("stopping after this step; press Ctrl-C again to leave at once")
 

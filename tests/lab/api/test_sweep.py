@@ -7,7 +7,7 @@ import pytest
 from command import ended_after, within
 from tiny import sets
 
-from controlvae.lab.api.sweep import split_values
+from controlvae.lab.config.overrides import split_values
 
 
 def test_sweep_resumes_and_compares_with_the_plain_vae(tmp_path):

@@ -11,6 +11,7 @@ from controlvae.lab.config.models import ModelSettings
 from controlvae.lab.config.parsing import settings_classes
 from controlvae.lab.objectives import ObjectiveSettings
 from controlvae.lab.optimiser import Adam
+from controlvae.laws import Law
 
 CLASSES = [
     Experiment,
@@ -19,6 +20,7 @@ CLASSES = [
     *settings_classes(DataSettings),
     *settings_classes(ModelSettings),
     *settings_classes(ObjectiveSettings),
+    *settings_classes(Law),
 ]
 
 
@@ -27,7 +29,7 @@ def test_every_field_has_one_plain_sentence(cls):
     descriptions = field_descriptions(cls)
     for field in fields(cls):
         text = descriptions[field.name]
-        assert text[0].isupper()
+        assert text[0].isupper() or text[0] == '"'  # a value, such as "equal"
         assert text.endswith(".")
         assert "\n" not in text
 

@@ -124,3 +124,43 @@ def test_biased_estimate_needs_an_open_loop_weight():
     with pytest.raises(UserError, match="open-loop"):
         override(preset("shapes2d-quick"), ["objective=BetaTC()", "control=PI(0.3)"])
     override(preset("shapes2d-quick"), ["objective=BetaTC()", "control=Constant(6)"])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "meant"),
+    [
+        ("steps=600", "did you mean training.steps?"),
+        ("optimiser.lr=1", "did you mean optimiser.rate?"),
+        ("optimizer.lr=1", "did you mean optimiser.rate?"),
+        ("training.lr=1", "did you mean optimiser.rate?"),
+        ("epochs=3", "did you mean training.steps?"),
+        ("law=Auto(3)", "did you mean control?"),
+        ("control=Auto", "write control=Auto(TARGET), e.g. control=Auto(18)"),
+        ("control=pi", "write control=PI(TARGET)"),
+        ("control=18", "write control.target=18"),
+        ("beta=4", "write --set 'control=Constant(4)'"),
+        ("device=cpu", "write --device cpu"),
+        ("time_limit=3m", "write --time-limit 3m"),
+    ],
+)
+def test_what_people_type_is_answered_with_what_they_mean(assignment, meant):
+    with pytest.raises(UserError, match=re.escape(meant)):
+        override(PRESETS["shapes2d-quick"], [assignment])
+
+
+@pytest.mark.parametrize(
+    "text", ["{[]}", "-" * 3_000 + "1", "0x" + "f" * 4_000, "[" * 400 + "]" * 400, "9" * 5_000]
+)
+def test_values_that_broke_the_parser_are_refused_in_one_line(text):
+    with pytest.raises(UserError) as caught:
+        override(PRESETS["shapes2d-quick"], [f"control.target={text}"])
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "setting", ["model.latents=1e102", "model.hidden=3e17", "model.dense=(0,)"]
+)
+def test_sizes_of_no_network_are_refused(setting):
+    with pytest.raises(UserError, match=r"positive and at most 1,000,000"):
+        override(PRESETS["shapes2d-quick"], [setting])

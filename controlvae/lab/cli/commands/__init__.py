@@ -4,8 +4,8 @@ import importlib
 
 from controlvae.lab.cli.options import app
 
-_MODULES = ("presets", "train", "bench", "tune", "reproduce", "evaluate", "dashboard")
-for _name in (*_MODULES, "media", "chat"):  # the order in `--help`
+_MODULES = ("presets", "train", "cluster", "bench", "tune", "search", "reproduce", "evaluate")
+for _name in (*_MODULES, "dashboard", "media", "chat"):  # the order in `--help`
     importlib.import_module(f"controlvae.lab.cli.commands.{_name}")
 
 __all__ = ["app"]

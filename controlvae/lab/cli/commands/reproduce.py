@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from controlvae.lab.cli import options as cli
+from controlvae.lab.cli.cluster_options import ClusterChoice, show_submission, takes_cluster
 
 _RUNS = Path("runs/paper")
 _METHOD_HELP = "Add your method: its runs, or scores of its codes. Repeatable."
 
 
 @cli.command("reproduce", cli.PAPER)
+@takes_cluster
 def _reproduce(
     name: Annotated[
         str | None, cli.argument("Table or figure of the paper. Default: list them.")
@@ -36,13 +38,15 @@ def _reproduce(
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "2m",
     data_root: cli.DataRoot = None,
+    *,
+    jobs: ClusterChoice,
 ) -> None:
     """Train and evaluate every method and seed of a table or figure, next to the printed numbers.
 
     The same command resumes.
     """
     from controlvae.lab.cli.format import print_markdown
-    from controlvae.paper.reproduce import list_results, reproduce
+    from controlvae.paper.reproduce import Submission, list_results, reproduce
 
     if name is None:
         for result, title in list_results().items():
@@ -51,7 +55,7 @@ def _reproduce(
     if beside:
         typer.echo("controlvae: note: --beside is now called --method", err=True)
     execution: dict[str, Any] = {"time_limit": time_limit, "checkpoint_every": checkpoint_every}
-    execution |= {"device": device, "data_root": data_root, "fid": fid}
+    execution |= {"device": device, "data_root": data_root, "fid": fid, **jobs._asdict()}
     made = reproduce(
         name,
         runs=runs,
@@ -62,6 +66,9 @@ def _reproduce(
         train=train,
         **execution,
     )
+    if isinstance(made, Submission):
+        show_submission(made)
+        return
     print_markdown(made.text) if made.is_markdown else typer.echo(made.text)
     first, *others = made.files
     typer.echo(f"written to {first}" + "".join(f" and {path.suffix}" for path in others))

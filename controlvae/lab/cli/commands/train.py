@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from controlvae.lab.cli import options as cli
+from controlvae.lab.cli.cluster_options import ClusterChoice, show_submission, takes_cluster
 
 
 @cli.command("new", cli.TRAIN)
@@ -18,6 +19,7 @@ def _new(name: Annotated[str, cli.argument("Name of the new file, such as my_vae
 
 
 @cli.command("train", cli.TRAIN)
+@takes_cluster
 def _train(
     preset: cli.Preset,
     sets: cli.Sets = None,
@@ -31,14 +33,28 @@ def _train(
     logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
+    devices: cli.Devices = None,
+    *,
+    jobs: ClusterChoice,
 ) -> None:
     """Train a preset, with a live view of the KL and its target."""
-    from controlvae.lab.api.train import RunOptions, start_training
+    if cli.launch_ranks(devices):
+        return
+    from controlvae.lab.api.train import (
+        RunOptions,
+        Submission,
+        make_job_options,
+        start_training,
+    )
 
+    made, device = make_job_options(jobs.cluster, device, jobs.dry_run)
     limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
     options = RunOptions.parse(*limits, logger=logger, threads=threads)
-    chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay}
-    start_training(preset, sets, **chosen, options=options, command=cli.recorded_command())
+    chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay, "jobs": made}
+    command = cli.recorded_command()
+    result = start_training(preset, sets, **chosen, options=options, command=command)
+    if isinstance(result, Submission):
+        show_submission(result)
 
 
 @cli.command("resume", cli.TRAIN)
@@ -51,15 +67,18 @@ def _resume(
     logger: cli.Loggers = None,
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
+    devices: cli.Devices = None,
 ) -> None:
     """Resume from the last intact checkpoint. The result equals that of an uninterrupted run.
 
     Runs in a folder train side by side if they share their step and all settings but seed and law.
     """
-    from controlvae.lab.training.scheduler import resume_all, runner
+    if cli.launch_ranks(devices):
+        return
+    from controlvae.lab.api.train import RunOptions, resume_folders
 
     limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
-    resume_all(run, runner.RunOptions.parse(*limits, logger=logger, threads=threads))
+    resume_folders(run, RunOptions.parse(*limits, logger=logger, threads=threads))
 
 
 @cli.command("branch", cli.TRAIN)

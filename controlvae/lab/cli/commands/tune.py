@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from controlvae.lab.cli import options as cli
+from controlvae.lab.cli.cluster_options import ClusterChoice, show_submission, takes_cluster
 
 
 @cli.command("target", cli.CHOOSE)
+@takes_cluster
 def _target(
     preset: cli.Preset,
     sets: cli.Sets = None,
@@ -20,13 +22,26 @@ def _target(
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "30s",
     data_root: cli.DataRoot = None,
+    *,
+    jobs: ClusterChoice,
 ) -> None:
     """Recommend a set point from the plain VAE's KL and the range that the law can reach."""
-    from controlvae.lab.api.target import RunOptions, run_target_search, source_name
+    from controlvae.lab.api.target import (
+        RunOptions,
+        Submission,
+        make_job_options,
+        run_target_search,
+        source_name,
+    )
 
+    made, device = make_job_options(jobs.cluster, device, jobs.dry_run)
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
     path, command = run or Path("runs") / f"{source_name(preset)}-target", cli.recorded_command()
-    result = run_target_search(preset, sets, options, path=path, steps=steps, command=command)
+    chosen: dict[str, Any] = {"path": path, "steps": steps, "command": command, "jobs": made}
+    result = run_target_search(preset, sets, options, **chosen)
+    if isinstance(result, Submission):
+        show_submission(result)
+        return
     typer.echo("\n".join(result.summary))
 
 
@@ -54,6 +69,7 @@ def _simulate(
 
 
 @cli.command("sweep", cli.CHOOSE)
+@takes_cluster
 def _sweep(
     preset: cli.Preset,
     vary: Annotated[
@@ -75,13 +91,25 @@ def _sweep(
     time_limit: cli.TimeLimit = None,
     checkpoint_every: cli.CheckpointEvery = "30s",
     data_root: cli.DataRoot = None,
+    *,
+    jobs: ClusterChoice,
 ) -> None:
     """Train all combinations of settings and seeds side by side. The same command resumes."""
-    from controlvae.lab.api.sweep import RunOptions, run_sweep, source_name
+    from controlvae.lab.api.sweep import (
+        RunOptions,
+        Submission,
+        make_job_options,
+        run_sweep,
+        source_name,
+    )
 
+    made, device = make_job_options(jobs.cluster, device, jobs.dry_run)
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
     chosen: dict[str, Any] = {"seeds": seeds, "vae": vae, "evaluate": evaluate, "fid": fid}
     path, command = run or Path("runs") / f"{source_name(preset)}-sweep", cli.recorded_command()
-    result = run_sweep(preset, vary, sets, options, path=path, **chosen, command=command)
+    result = run_sweep(preset, vary, sets, options, path=path, **chosen, command=command, jobs=made)
+    if isinstance(result, Submission):
+        show_submission(result)
+        return
     typer.echo("\n".join(result.summary))
     typer.echo(f"compare their curves and images with: {result.report_command}")

@@ -49,9 +49,12 @@ function makeEntry(run) {
   return { box, tick, state, detail, bar };
 }
 
-function describeNumbers({ latest, controlled, target, step }) {
+function describeNumbers({ latest, controlled, target, step, speed, seconds_left }) {
   if (!step) return "";
+  const pace = speed == null ? "" : `   ${fixed(speed)} steps/s, ${duration(seconds_left)} left`;
   const aim = target == null ? "" : ` / ${fixed(target)}`;
   const tc = "critic_accuracy" in latest ? "TC" : "biased TC"; // a minibatch estimate is off by a constant
-  return `${{ kl: "KL", tc, reconstruction: "rec" }[controlled]} ${fixed(latest[controlled])}${aim}   β ${fixed(latest.beta)}`;
+  return `${{ kl: "KL", tc, reconstruction: "rec" }[controlled]} ${fixed(latest[controlled])}${aim}   β ${fixed(latest.beta)}${pace}`;
 }
+
+const duration = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`);

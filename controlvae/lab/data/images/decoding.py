@@ -1,6 +1,9 @@
 """Decoding of image files (JPEG, PNG, WebP, ...) to bytes with Pillow, on all cores."""
 
+import contextlib
 import os
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
@@ -11,6 +14,7 @@ import numpy as np
 
 from controlvae.errors import UserError
 from controlvae.lab.config.data import Fit
+from controlvae.lab.reading import MAX_IMAGE_BYTES, check_image_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
@@ -34,6 +38,8 @@ _GREY_MODES = ("1", "L", "LA", *_GREY_16_BIT_MODES)
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 _ORIENTATION_TAG = 274  # of EXIF: 1 is upright, 5 and more are turned by 90 degrees
 _CHUNK_BYTES = 32 << 20
+_LARGE_PIXELS = 4_000_000
+_large_images = threading.Lock()
 _IMAGES_PER_TASK = 32
 
 
@@ -66,7 +72,9 @@ def image_shape(data: bytes, decode: bool = False) -> tuple[int, int, int]:
     """
     image = _open(data)
     if decode:
-        _load_pixels(image)
+        is_large = image.size[0] * image.size[1] > _LARGE_PIXELS
+        with _large_images if is_large else contextlib.nullcontext():
+            _load_pixels(image)
     width, height = image.size
     if _orientation(image) >= 5:
         width, height = height, width
@@ -89,13 +97,22 @@ def decode_image(
     Raises:
         UnreadableImage: Pillow cannot read it, or it is too small for `fit`.
     """
+    image = _open(data)
+    # One large image at a time: each takes hundreds of megabytes while it is decoded.
+    is_large = image.size[0] * image.size[1] > _LARGE_PIXELS
+    with _large_images if is_large else contextlib.nullcontext():
+        return _decode(image, channels, size, fit)
+
+
+def _decode(image: "PILImage", channels: int, size: int | None, fit: Fit) -> np.ndarray:
     from PIL import Image, ImageOps
 
-    image = _load_pixels(_open(data))
+    image = _load_pixels(image)
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode in _GREY_16_BIT_MODES:
-        scaled = np.rint(np.asarray(image) / 257)  # 65,535 is 255 x 257
+        # 65,535 is 255 x 257, and half of an odd number is never met.
+        scaled = (np.asarray(image).astype(np.uint32) + 128) // 257
         image = Image.fromarray(scaled.astype(np.uint8))
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -272,7 +289,12 @@ def _open(data: bytes) -> "PILImage":
     from PIL import Image
 
     try:
-        image = Image.open(BytesIO(data))
+        if len(data) > MAX_IMAGE_BYTES:
+            raise ValueError(f"it has more than {MAX_IMAGE_BYTES >> 20} MB")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Pillow about a bomb, which is checked here
+            image = Image.open(BytesIO(data))
+        check_image_size(*image.size)
     except Image.UnidentifiedImageError:
         raise UnreadableImage("not an image") from None
     except Exception as error:  # decoders raise errors of all kinds

@@ -18,6 +18,7 @@ from controlvae.lab.data.images.decoding import (
     too_small_error,
     unreadable_error,
 )
+from controlvae.lab.reading import MAX_IMAGE_BYTES, open_zip, read_bytes, read_member
 
 _MIN_CACHED_IMAGES = 1_000  # sizes of fewer images are not cached
 _MAX_LISTED_NAMES = 5
@@ -38,7 +39,7 @@ def list_image_files(path: Path) -> tuple[EncodedImages, str]:
         UserError: The path cannot be read or holds no images.
     """
     try:
-        if path.is_file():
+        if not path.is_dir():
             return _list_zip(path), fingerprint_files([path])
         images = _list_folder(path)
         return images, fingerprint_files([path / name for name in images.names])
@@ -49,6 +50,8 @@ def list_image_files(path: Path) -> tuple[EncodedImages, str]:
 def is_image_name(name: str) -> bool:
     """Return whether a path inside a folder or zip names an image that is not hidden."""
     path = PurePosixPath(name)
+    if not path.parts:
+        return False
     # __MACOSX is added to archives by macOS. Hidden folders are skipped on disk, too.
     is_hidden = path.parts[0] == "__MACOSX" or any(part.startswith(".") for part in path.parts)
     return path.suffix.lower() in SUFFIXES and not is_hidden
@@ -57,9 +60,9 @@ def is_image_name(name: str) -> bool:
 def is_zip_with_images(path: Path) -> bool:
     """Return whether a file is a zip that contains an image, judging by names."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             return any(is_image_name(name) for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, ValueError, zipfile.BadZipFile):
         return False
 
 
@@ -140,18 +143,22 @@ def _list_folder(path: Path) -> EncodedImages:
         relative = Path(folder).relative_to(path)
         names += [(relative / name).as_posix() for name in files if is_image_name(name)]
     names = _sort_names(names, path)
-    return EncodedImages(path, names, lambda index: (path / names[index]).read_bytes())
+    return EncodedImages(
+        path, names, lambda index: read_bytes(path / names[index], MAX_IMAGE_BYTES)
+    )
 
 
 def _list_zip(path: Path) -> EncodedImages:
     try:
-        archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile:
+        archive = open_zip(path)
+    except (ValueError, zipfile.BadZipFile):
         raise UserError(
             f"{path} is neither a folder of images, a .zip of them, nor a .npy or .npz array"
         ) from None
     names = _sort_names([name for name in archive.namelist() if is_image_name(name)], path)
-    return EncodedImages(path, names, lambda index: archive.read(names[index]))
+    return EncodedImages(
+        path, names, lambda index: read_member(archive, names[index], MAX_IMAGE_BYTES)
+    )
 
 
 def _sort_names(names: list[str], path: Path) -> list[str]:

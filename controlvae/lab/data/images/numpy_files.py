@@ -2,7 +2,6 @@
 
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
@@ -13,20 +12,19 @@ from numpy.lib import format as npy
 from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.data.cache import cached_array
 from controlvae.lab.data.images.decoding import EncodedImages
+from controlvae.lab.reading import (
+    MAX_LOADED_BYTES,
+    READ_ERRORS,
+    check_array,
+    check_regular_file,
+    open_file,
+    open_zip,
+    shorten,
+)
 
 _CHUNK_BYTES = 16 << 20
 # Arrays that hold concatenated files; an array `offsets` says where each begins.
 _ENCODED_MEMBERS = ("jpg", "jpeg", "png", "webp")
-# Errors that reading a corrupt file raises.
-READ_ERRORS = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 Layout = Literal["NHW", "NHWC", "NCHW"]
 
@@ -69,7 +67,10 @@ def read_array_file(path: Path, key: str | None, stamp: str) -> np.ndarray | Enc
         UserError: The file cannot be read as images.
     """
     try:
+        check_regular_file(path)
         if path.suffix.lower() == ".npy":
+            with open_file(path) as file:
+                _read_header(file)
             array = npy.open_memmap(path, mode="c")
             return channels_last(array, infer_layout(array.shape, array.dtype, path))
         members = _read_headers(path)
@@ -84,7 +85,13 @@ def read_array_file(path: Path, key: str | None, stamp: str) -> np.ndarray | Enc
         layout = infer_layout(member.shape, member.dtype, path)
         return channels_last(_read_member(path, member, stamp), layout)
     except READ_ERRORS as error:
-        raise UserError(f"{path} cannot be read as images: {error}") from None
+        raise UserError(f"{path} cannot be read as images: {describe_error(error)}") from None
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the first line of an error, or its kind if it has no text."""
+    lines = shorten(str(error), 200).splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def split_files(data: np.ndarray, offsets: np.ndarray, path: Path) -> EncodedImages:
@@ -95,6 +102,8 @@ def split_files(data: np.ndarray, offsets: np.ndarray, path: Path) -> EncodedIma
         offsets: File i extends from `offsets[i]` to `offsets[i + 1]`.
         path: The archive, for error messages.
     """
+    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or data.dtype != np.uint8:
+        raise ValueError("offsets must be a vector of whole numbers, and the data bytes")
     covers_data = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
     if not covers_data or (np.diff(offsets) < 0).any():
         raise ValueError("offsets must rise from 0 to the length of the data")
@@ -222,7 +231,7 @@ def _find_image_array(members: dict[str, _Member], path: Path) -> str:
 
 def _read_headers(path: Path) -> dict[str, _Member]:
     members = {}
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         for name in archive.namelist():
             if not name.endswith(".npy"):  # other files, such as notes, may be in the archive
                 continue
@@ -234,7 +243,12 @@ def _read_headers(path: Path) -> dict[str, _Member]:
 def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Read the header of a `.npy` file: shape, Fortran order and type."""
     version = npy.read_magic(file)
-    return (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran_order, dtype = read(file)
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"it holds {dtype}, which is no number")
+    check_array(shape, dtype.itemsize)
+    return shape, fortran_order, dtype
 
 
 def _read_member(path: Path, member: _Member, stamp: str) -> np.ndarray:
@@ -242,13 +256,57 @@ def _read_member(path: Path, member: _Member, stamp: str) -> np.ndarray:
     count, size = math.prod(member.shape), member.dtype.itemsize
 
     def blocks() -> Iterator[np.ndarray]:
-        with zipfile.ZipFile(path) as archive, archive.open(member.file_name) as file:
+        with open_zip(path) as archive, archive.open(member.file_name) as file:
             _read_header(file)
-            length = _CHUNK_BYTES // size
+            length = max(1, _CHUNK_BYTES // size)
             for start in range(0, count, length):
                 expected = min(length, count - start)
                 yield np.frombuffer(file.read(expected * size), member.dtype).reshape(expected)
 
     key = (path.absolute(), member.file_name)
     flat = cached_array("array", key, stamp, (count,), member.dtype, blocks)
+    return flat.reshape(member.shape, order="F" if member.fortran_order else "C")
+
+
+def load_array_file(path: Path, limit: int = MAX_LOADED_BYTES) -> dict[str, np.ndarray]:
+    """Load the arrays of a `.npy` or `.npz` file into memory. That of a `.npy` file has no name.
+
+    Args:
+        path: The file.
+        limit: Largest number of bytes of all arrays together.
+
+    Raises:
+        ValueError: The file is damaged, larger, or holds what is no array of numbers or text.
+    """
+    try:
+        check_regular_file(path)
+        if path.suffix.lower() == ".npy":
+            with open_file(path) as file:
+                _read_header(file)
+            return {"": np.load(path, allow_pickle=False)}
+        members = _read_headers(path)
+        total = sum(
+            check_array(each.shape, each.dtype.itemsize) * each.dtype.itemsize
+            for each in members.values()
+        )
+        if total > limit:
+            raise ValueError(f"it unpacks to {total / (1 << 30):,.1f} GB, which is not read")
+        with open_zip(path) as archive:
+            return {name: _load_member(archive, member) for name, member in members.items()}
+    except (OSError, ValueError):
+        raise
+    except READ_ERRORS as error:
+        raise ValueError(describe_error(error)) from None
+
+
+def _load_member(archive: zipfile.ZipFile, member: _Member) -> np.ndarray:
+    with archive.open(member.file_name) as file:
+        _read_header(file)
+        expected = math.prod(member.shape) * member.dtype.itemsize
+        data = bytearray()
+        while len(data) <= expected and (part := file.read(_CHUNK_BYTES)):
+            data += part
+    if len(data) != expected:
+        raise ValueError(f"{member.file_name} has {len(data):,} bytes, expected {expected:,}")
+    flat = np.frombuffer(data, member.dtype)
     return flat.reshape(member.shape, order="F" if member.fortran_order else "C")

@@ -4,11 +4,8 @@ An object has `utts`, a list of [speaker, text] or [speaker, text, [act, sentime
 `topic` and, under the speakers' names A and B, `age`, `education` and `sex`.
 """
 
-import gzip
-import json
 import math
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +23,13 @@ from controlvae.lab.data.text.dialogs import (
     DialogVocabulary,
     Utterance,
     build_dialog_dataset,
+)
+from controlvae.lab.reading import (
+    READ_ERRORS,
+    decompress_gzip,
+    parse_json,
+    read_bytes,
+    shorten,
 )
 
 
@@ -71,9 +75,10 @@ def read_dialogs(path: Path) -> list[Dialog]:
         UserError: The file or one of its lines cannot be read.
     """
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        data = read_bytes(path)
+        is_compressed = data[:2] == b"\x1f\x8b"
+        text = (decompress_gzip(data) if is_compressed else data).decode("utf-8-sig")
+    except READ_ERRORS as error:
         raise UserError(f"{path} cannot be read as text: {error}") from None
     dialogs = [
         _parse_dialog(line, f"{path}, line {number}")
@@ -92,8 +97,8 @@ def split_words(text: str) -> list[str]:
 
 def _parse_dialog(line: str, where: str) -> Dialog:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(line)
+    except ValueError as error:
         raise UserError(f"{where} must be a JSON object: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("utts"), list):
         raise UserError(
@@ -102,7 +107,7 @@ def _parse_dialog(line: str, where: str) -> Dialog:
     first = ("A", "B") if "A" in data or "B" in data else ()
     speakers = list(dict.fromkeys([*first, *_read_speakers(data["utts"], where)]))
     if len(speakers) > 2:
-        names = ", ".join(map(str, speakers[:4]))
+        names = shorten(", ".join(map(str, speakers[:4])))
         raise UserError(f"{where} has {len(speakers)} speakers, {names}; a dialog has two")
     utterances = [
         Utterance(speakers.index(each[0]), words, _read_act(each))
@@ -118,7 +123,7 @@ def _read_speakers(utterances: Sequence[Any], where: str) -> list[str]:
         is_list = isinstance(each, list) and len(each) >= 2
         if not (is_list and all(isinstance(part, str) for part in each[:2])):
             raise UserError(
-                f"{where} has the utterance {each!r}; expected [speaker, text, [act, sentiment]]"
+                f"{where} has the utterance {shorten(each)}; expected [speaker, text, [act, sentiment]]"
             )
     return [each[0] for each in utterances]
 
@@ -145,7 +150,7 @@ def _read_profile(value: object) -> Sequence[float]:
 def _read_number(value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
     return min(max(number, 0.0), 150.0) if math.isfinite(number) else 0.0
 

@@ -18,6 +18,7 @@ from controlvae.lab.data.text.vocabulary import (
     decode_tokens,
     encode_sentences,
 )
+from controlvae.lab.reading import parse_json
 
 # Numbers about a speaker: age / 100, education / 3, female, male. Zeros if nothing is known.
 PROFILE_SIZE = 4
@@ -195,7 +196,7 @@ class DialogDataset:
             metadata: The JSON text.
             reason: The reason why the dialogs are missing. It becomes the data set's `source`.
         """
-        content = json.loads(metadata)
+        content = parse_json(metadata)
         names = DialogVocabulary(*(tuple(content[kind]) for kind in DialogVocabulary._fields))
         empty = torch.zeros(0, dtype=torch.int64)
         return cls(

@@ -4,8 +4,6 @@ This is the version that the paper uses. Its text belongs to the LDC: it is read
 files and never shipped.
 """
 
-import zipfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -21,6 +19,9 @@ from controlvae.lab.data.text.sentences import (
 )
 from controlvae.lab.data.text.text_file import decode_utf8
 from controlvae.lab.data.text.vocabulary import build_vocabulary
+from controlvae.lab.reading import READ_ERRORS, open_zip, read_bytes, read_member
+
+_MAX_BYTES = 64 << 20  # of a split, which has 5 MB
 
 COUNTS = {"train": 42_068, "valid": 3_370, "test": 3_761}
 ARCHIVE = "ptb_mikolov.zip"
@@ -73,12 +74,13 @@ def _read_split(place: Path, split: str) -> list[list[str]]:
     name = f"ptb.{split}.txt"
     try:
         if place.is_dir():
-            data = (place / name).read_bytes()
+            data = read_bytes(place / name, _MAX_BYTES)
         else:
-            with zipfile.ZipFile(place) as archive:
+            with open_zip(place) as archive:
                 members = archive.namelist()
-                data = archive.read(next(each for each in members if each.split("/")[-1] == name))
-    except (OSError, zipfile.BadZipFile, zlib.error, StopIteration) as error:
+                found = next(each for each in members if each.split("/")[-1] == name)
+                data = read_member(archive, found, _MAX_BYTES)
+    except (*READ_ERRORS, StopIteration) as error:
         reason = str(error) or "it is missing"
         raise UserError(f"{name} cannot be read from {place}: {reason}") from None
     lines = split_lines(decode_utf8(data, place / name))

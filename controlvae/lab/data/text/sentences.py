@@ -13,6 +13,7 @@ from controlvae.lab.data.bucketing import BucketOrder, iter_buckets
 from controlvae.lab.data.dataset import hash_rows
 from controlvae.lab.data.text.subwords import SubwordTokenizer, join_subwords
 from controlvae.lab.data.text.vocabulary import SPECIAL_TOKENS, decode_tokens, encode_sentences
+from controlvae.lab.reading import parse_json
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class SentenceDataset:
             metadata: The JSON text.
             reason: The reason why the sentences are missing. It becomes the data set's `source`.
         """
-        content = json.loads(metadata)
+        content = parse_json(metadata)
         tokens = torch.zeros(0, content["longest"], dtype=torch.int32)
         lengths = torch.zeros(0, dtype=torch.int64)
         tokenizer = SubwordTokenizer(content["pieces"]) if "pieces" in content else None

@@ -20,6 +20,7 @@ from controlvae.lab.data.text.sentences import (
 )
 from controlvae.lab.data.text.subwords import learn_subwords
 from controlvae.lab.data.text.vocabulary import SPECIAL_TOKENS, build_vocabulary
+from controlvae.lab.reading import read_bytes
 
 # Limits of a line if no limit is set. A batch of longer lines fills the memory.
 _MAX_LINE_WORDS, _MAX_LINE_LETTERS = 500, 5_000
@@ -136,8 +137,8 @@ def _divide(
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
+        return read_bytes(path)
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
 
 

@@ -1,13 +1,13 @@
 """Interface of a logger, and helpers that the loggers share."""
 
 import importlib.util
-import json
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from controlvae.errors import UserError
 from controlvae.lab.io import write_json
+from controlvae.lab.reading import parse_json, read_text
 from controlvae.lab.runs.folder import RunFolder
 
 _RUN_IDS_FILE = "trackers.json"
@@ -106,7 +106,7 @@ def require_package(logger: str, *packages: str, extra: str = "trackers") -> Non
 
 def _read_run_ids(folder: RunFolder) -> dict[str, Any]:
     try:
-        ids = json.loads((folder.path / _RUN_IDS_FILE).read_text(encoding="utf-8"))
+        ids = parse_json(read_text(folder.path / _RUN_IDS_FILE))
     except (OSError, ValueError):  # a new run, or a corrupt file: the service starts another run
         return {}
     return ids if isinstance(ids, dict) else {}

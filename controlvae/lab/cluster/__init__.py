@@ -1,0 +1,1 @@
+"""Many runs on many processes and machines: plans, jobs, their state, searches."""

@@ -1,0 +1,1 @@
+"""Training of one model on several processes: its group, its slices of batches, its gradients."""
