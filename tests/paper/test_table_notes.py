@@ -135,7 +135,7 @@ def run_with_own_data(path):
 def test_events_and_unfinished_ramps_are_noted(tmp_path):
     (run,) = mig_runs(tmp_path, [0.5])
     events = [
-        {"event": "branched", "step": 4_000, "changed": ["optimiser.rate"]},
+        {"event": "branched", "step": 4_000, "from": "runs/a", "changed": ["optimiser.rate"]},
         {"event": "diverged", "step": 400},
     ]
     run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
@@ -143,7 +143,7 @@ def test_events_and_unfinished_ramps_are_noted(tmp_path):
     text = write_table(TABLE, {FIRST: [run]}, tmp_path)
     assert "at step 9 its target is 0.5 of 16 nats" in text
     assert "trained with another optimiser.rate up to step 4,000" in text
-    moved = json.dumps({"event": "target moved", "step": 5}) + "\n"
+    moved = json.dumps({"event": "target moved", "step": 5, "target": 20.0}) + "\n"
     run.events_file.write_text(moved)
     text = write_table(TABLE, {FIRST: [run]}, tmp_path)
     assert "seed 1: its target was moved by hand" in text

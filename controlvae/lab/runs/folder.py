@@ -27,6 +27,7 @@ from controlvae.lab.runs.records import (
     LOG_COLUMNS,
     check_lengths,
     is_event,
+    is_finite,
     is_log_record,
     is_number,
     parse_record,
@@ -242,7 +243,7 @@ class RunFolder:
             return None
         advice = f"delete it, then: {shell_command('evaluate', self.path)}"
         loaded = read_json_object(self.metrics_file, advice)
-        if not is_number(loaded.get("step")):
+        if not is_finite(loaded.get("step")):
             raise UserError(f"{self.metrics_file} is corrupt (it has no step); {advice}")
         return loaded
 

@@ -26,8 +26,13 @@ _EVENT_NUMBERS = ("step", "since", "bound", "threads", "seconds")
 
 
 def is_number(value: Any) -> bool:
+    """Return True for a number that is no boolean, NaN and infinity included."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
     """Return True for a finite number that is no boolean."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 def parse_record(
@@ -58,12 +63,14 @@ def is_log_record(record: Mapping[str, Any]) -> bool:
         if not all(is_number(item) or (item is None and name not in LOG_COLUMNS) for item in items):
             return False
     is_vector = isinstance(record.get("kl_per_latent", []), list)
-    return is_vector and record["step"] >= 0 and not isinstance(record.get("target"), list)
+    is_step = is_finite(record["step"]) and record["step"] >= 0
+    return is_vector and is_step and not isinstance(record.get("target"), list)
 
 
 def with_columns(record: dict[str, Any]) -> dict[str, Any]:
     """Return a line of a log with every column that its readers need."""
-    return {"target": None, "saturated": 0.0, "kl_per_latent": [], **record}
+    missing: dict[str, Any] = {"target": None, "saturated": 0.0, "kl_per_latent": []}
+    return record | {name: value for name, value in missing.items() if name not in record}
 
 
 def check_lengths(records: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
@@ -81,12 +88,12 @@ def is_event(event: Mapping[str, Any]) -> bool:
     """Return True if an event has the fields that its readers need, of the right types."""
     numbers, texts, lists = _EVENT_FIELDS.get(event["event"], ((), (), ()))
     present = tuple(name for name in _EVENT_NUMBERS if event.get(name) is not None)
-    if not all(is_number(event.get(name)) for name in (*numbers, *present)):
+    if not all(is_finite(event.get(name)) for name in (*numbers, *present)):
         return False
     if not all(isinstance(event.get(name), str) for name in texts):
         return False
     if event["event"] == "target out of reach":
-        return any(is_number(event.get(name)) for name in _QUANTITIES)
+        return any(is_finite(event.get(name)) for name in _QUANTITIES)
     return all(
         isinstance(event.get(name), list) and all(isinstance(item, str) for item in event[name])
         for name in lists

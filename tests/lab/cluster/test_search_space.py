@@ -64,7 +64,7 @@ def test_values_of_a_trial_are_settings_without_loss():
     ("text", "message"),
     [
         ("control.targt=4:20", "did you mean 'target'"),
-        ("optimizer.rate=1:2", "did you mean 'optimiser'"),
+        ("optimizer.rate=1:2", "did you mean optimiser.rate"),
         ("control.target=20:4", "below the upper end"),
         ("control.target=4:4", "below the upper end"),
         ("control.target=4", "a single value"),

@@ -2,7 +2,7 @@
 
 import pytest
 import rank_cases
-import ranks
+import rank_groups
 import torch
 
 NAMES = sorted(n.removeprefix("case_") for n in vars(rank_cases) if n.startswith("case_"))
@@ -12,7 +12,7 @@ BETA, KL = 3, 1
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return ranks.run_cases(rank_cases.__file__, tmp_path_factory.mktemp("ranks"), (1, 2, 4))
+    return rank_groups.run_cases(rank_cases.__file__, tmp_path_factory.mktemp("ranks"), (1, 2, 4))
 
 
 def differences(alone, other):

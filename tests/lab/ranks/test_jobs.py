@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+import rank_groups
 import rank_job_cases
-import ranks
 import torch
 
 from controlvae import lab
@@ -39,7 +39,7 @@ def jobs(tmp_path_factory):
     (folder / "runs").mkdir()
     os.environ["RANK_RUNS"] = str(folder / "runs")
     try:
-        return ranks.run_cases(rank_job_cases.__file__, folder, (1, 2)), folder / "runs"
+        return rank_groups.run_cases(rank_job_cases.__file__, folder, (1, 2)), folder / "runs"
     finally:
         del os.environ["RANK_RUNS"]
 

@@ -176,5 +176,5 @@ def test_run_of_an_earlier_version_resumes_with_the_number_of_torch(tmp_path):
 def test_values_of_the_option():
     assert [parse_threads(value) for value in ("auto", "3", 3)] == [None, 3, 3]
     for value in ("0", "many", -1, "1.5", True):
-        with pytest.raises(UserError, match="--threads takes auto or a number of at least 1"):
+        with pytest.raises(UserError, match="--threads takes auto or a number from 1 to"):
             parse_threads(value)

@@ -154,11 +154,13 @@ def test_csv_takes_new_columns(tmp_path):
     folder = RunFolder(tmp_path)
     table = CSV(folder)
     first = {"step": 5, "kl": 1.0, "beta": 1.0, "reconstruction": 2.0, "target": None}
+    first["saturated"] = 0.0
     table.write(first)
     folder.log_file.write_text(json.dumps(first) + "\n")
     table.write({**first, "step": 10, "tc": 0.5})
     lines = (tmp_path / "log.csv").read_text().splitlines()
-    assert lines == ["step,kl,beta,reconstruction,tc", "5,1.0,1.0,2.0,", "10,1.0,1.0,2.0,0.5"]
+    assert lines[0] == "step,kl,beta,reconstruction,saturated,tc"
+    assert lines[1:] == ["5,1.0,1.0,2.0,0.0,", "10,1.0,1.0,2.0,0.0,0.5"]
 
 
 def test_settings_go_to_wandb(tmp_path):
