@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from controlvae.diagnostics.collapse import count_used_latents
@@ -29,6 +30,11 @@ class Outcome:
     method: str = ""  # everything but the seed; seeds of one method are not compared
     seed: int = 0
 
+    @cached_property
+    def target_error(self) -> TargetError | None:
+        """How far the run ends from its target, or None without a log or a target."""
+        return measure_target_error(self.records, self.controlled)
+
 
 @dataclass(frozen=True)
 class RunVerdict:
@@ -43,6 +49,7 @@ class RunVerdict:
 # Paths in metrics.json. The first three are columns of the log, too.
 _LOGGED = ("reconstruction", "elbo", "kl")
 _COMPARED = (*_LOGGED, "fid.samples.score", "mig_sampled.score")
+_MAX_NAMED_RUNS = 5  # in the headline
 _LATENTS = "kl_per_latent"
 _USED_LATENTS = Metric("", "used latents", "latents", "higher", decimals=0)
 
@@ -72,13 +79,16 @@ def _headline(verdicts: Sequence[RunVerdict]) -> str:
         return f"All {total} runs with a target hold it."
     if not held:
         return f"None of the {total} runs with a target holds it."
-    return f"{len(held)} of {total} runs with a target hold it; missed by {'; '.join(missed)}."
+    names = "; ".join(missed[:_MAX_NAMED_RUNS])
+    if len(missed) > _MAX_NAMED_RUNS:
+        names += f" and {len(missed) - _MAX_NAMED_RUNS} more"
+    return f"{len(held)} of {total} runs with a target hold it; missed by {names}."
 
 
 def _judge(outcome: Outcome, outcomes: Sequence[Outcome]) -> RunVerdict:
     if not outcome.records:
         return RunVerdict(outcome.name, "not trained", "has not been trained yet.")
-    error = measure_target_error(outcome.records, outcome.controlled)
+    error = outcome.target_error
     if error is None:
         kl = mean_of_last_tenth(outcome.records, "kl")
         status: Status = "no target"
@@ -114,7 +124,7 @@ def choose_baseline(outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome | 
     """
     same_task = [o for o in outcomes if o.task == outcome.task and o.records]
     plain = [o for o in same_task if o.is_plain]
-    open_loop = [o for o in same_task if measure_target_error(o.records, o.controlled) is None]
+    open_loop = [o for o in same_task if o.target_error is None]
     candidates = plain or open_loop or same_task[:1]
     methods = [o.method for o in candidates]
     if not candidates or outcome.method in (methods if plain else methods[:1]):
