@@ -81,8 +81,11 @@ def step(
             value = total / count
 {update_window}
         else:
-            is_usable = tl.abs(total) < {largest}
-            tl.store(cell + {total} * models, tl.where(is_usable, total, {unusable}))
+            # Bare numbers would be rounded to float32.
+            largest = tl.full((), {largest}, tl.float64)
+            unusable = tl.full((), {unusable}, tl.float64)
+            total = tl.where(tl.abs(total) < largest, total, unusable)
+            tl.store(cell + {total} * models, total)
             tl.store(cell + {count} * models, count)
     else:
 {update}
