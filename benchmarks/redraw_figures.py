@@ -129,7 +129,7 @@ def draw_settling() -> None:
 
 
 def draw_task(axis: Axes, place: int, rows: list[Row], column: str) -> None:
-    """Draw the seeds of every law on one training, in a band of its own.
+    """Draw the seeds of every law on one training, in a separate band.
 
     Args:
         axis: Axes to draw on.

@@ -151,7 +151,7 @@ def is_number(value: Any) -> bool:
 
 
 def _outline(operation: Operation) -> tuple[Any, ...]:
-    # A square and a root have code of their own, so an exponent is part of the structure.
+    # A square and a root have special code, so an exponent is part of the structure.
     outline = format_operand if operation.kind == "pow" else _outline_operand
     return operation.kind, *map(outline, operation.operands)
 

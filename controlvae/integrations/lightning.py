@@ -127,8 +127,8 @@ class KLControl(Callback):
 class SeededLoader(DataLoader[Any]):
     """Loader of shuffled batches whose order is a function of (seed, epoch), and which can resume.
 
-    Lightning starts a plain `DataLoader` anew when it resumes within an epoch, so training does not
-    go on with the batches that were left. It saves and restores the position of a loader that has a
+    Lightning restarts a plain `DataLoader` when it resumes within an epoch, so training does not
+    resume with the batches that were left. It saves and restores the position of a loader that has a
     `state_dict`, such as this one or torchdata's `StatefulDataLoader`.
 
     >>> loader = SeededLoader(torch.arange(6.0), batch_size=2, seed=1)
@@ -156,7 +156,7 @@ class SeededLoader(DataLoader[Any]):
         **options: Any,
     ) -> None:
         self._batches = _SeededBatches(dataset, batch_size, seed, drop_last)
-        # A generator of its own, so that a new epoch draws nothing from torch's.
+        # A separate generator, so that a new epoch draws nothing from torch's.
         options.setdefault("generator", torch.Generator().manual_seed(seed))
         super().__init__(dataset, batch_sampler=self._batches, **options)
 

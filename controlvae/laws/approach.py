@@ -154,7 +154,7 @@ def integral_gate(reading: RatioReading, approach: Approach, time: Value, xp: Ba
         xp: Operations for this kind of values.
     """
     toward = reading.trend * approach.side
-    # The integral at full pace causes a trend of its own, which is no reason to stop it.
+    # The integral at full pace also causes a trend, which is no reason to stop it.
     error = xp.clip(abs(reading.error), 0, MAX_INTEGRATED_ERROR)
     noise = _TREND_ERRORS * reading.noise / reading.lag
     noise = noise + xp.where(toward > 0, _OWN_TREND * KP * error / time, 0 * error)

@@ -107,7 +107,7 @@ class OtherWorkers:
             words[words.index("--device") + 1] = self._device_of(number)
             log = self._path / f"worker-{number}.log"
             with log.open("ab") as file:
-                # A session of its own: Ctrl-C in the terminal reaches this process alone, which
+                # A separate session: Ctrl-C in the terminal reaches this process alone, which
                 # then tells the others once.
                 process = subprocess.Popen(
                     words,

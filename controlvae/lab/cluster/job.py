@@ -1,6 +1,6 @@
 """Job that submitit runs on a node: it supervises the training processes.
 
-Training is in processes of its own, so that one that is killed or crashes is noticed and retried. On
+Training is in separate processes, so that one that is killed or crashes is noticed and retried. On
 the signal before a time limit or a preemption, training saves and ends, and submitit requeues the
 job, which resumes from the checkpoints.
 """

@@ -77,7 +77,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if data["format"] > _FORMAT:
-            raise UserError(f"{file} is of a later controlvae; pip install --upgrade controlvae")
+            raise UserError(
+                f"{file} was written by a later controlvae; pip install --upgrade controlvae"
+            )
         data["vary"], data["experiment"], data["objective"], data["better"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is corrupt ({error!r}); choose another --run") from None

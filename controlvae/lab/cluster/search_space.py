@@ -88,7 +88,7 @@ def make_assignments(settings: Mapping[str, Value]) -> list[str]:
 
 
 def describe_values(settings: Mapping[str, Value]) -> str:
-    """Return the values of a trial for people: `target=11.3, rate=0.00042`."""
+    """Format the values of a trial on one line: `target=11.3, rate=0.00042`."""
     names = short_names(settings)
     return ", ".join(f"{names[path]}={format_value(value)}" for path, value in settings.items())
 

@@ -15,7 +15,7 @@ from controlvae.lab.engines.measurements import row_width
 
 _WARM_UP_STEPS = 3  # eager steps of each batch shape before its capture
 _VERIFIED_STEPS = 2  # captured steps that are compared with eager ones
-_MAX_GRAPHS = 8  # batch shapes with a graph of their own
+_MAX_GRAPHS = 8  # batch shapes with a captured graph
 _MAX_CHUNK, _MAX_CHUNK_VALUES = 256, 1 << 24  # steps whose inputs are on the device at a time
 _ROW_TOLERANCE = 1e-3
 _UPDATE_TOLERANCE = 0.2  # of the norm of the weights' change; sums are in another order

@@ -66,7 +66,7 @@ def recognise_data(
         root: Data folder that is searched first.
 
     Raises:
-        UserError: If the data is of another form, or empty.
+        UserError: If the data has another form, or is empty.
     """
     if isinstance(data, str | Path):
         data = Images(str(data), size=None)
@@ -157,7 +157,7 @@ def _recognise_loader(
     """Return the data of a loader.
 
     The lab draws the batches itself where the loader's own order is plain, because it can then
-    resume in the middle of an epoch. A loader with a sampler of its own is iterated as it is.
+    resume in the middle of an epoch. A loader with a custom sampler is iterated as it is.
     """
     name = f"DataLoader of {type(loader.dataset).__name__}"
     plain = (

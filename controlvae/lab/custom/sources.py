@@ -175,7 +175,7 @@ class StreamData:
         self._first: Any = None  # batch of a stream that can be read only once
 
     def epoch(self, seed: int, number: int) -> Iterator[Any]:
-        """Yield the batches of one epoch, each with random numbers of its own (seed, epoch, batch).
+        """Yield the batches of one epoch, each with random numbers seeded by (seed, epoch, batch).
 
         Args:
             seed: Seed of the run.

@@ -414,7 +414,7 @@ def make_task(
         **options: Further fields of the task.
 
     Raises:
-        UserError: If the data is of no accepted form.
+        UserError: If the data has no accepted form.
     """
     if experiment is not None:
         batch = batch or experiment.training.batch

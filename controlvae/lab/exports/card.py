@@ -112,7 +112,7 @@ def _introduction(run: LoadedRun, parts: ExportParts) -> str:
 def _measurements(run: LoadedRun) -> list[tuple[str, float, str]]:
     """Return name, value and description of the numbers of a run.
 
-    Those of an evaluation are of the exported step. The others are means over the last tenth of
+    Scores of an evaluation belong to the exported step. The others are means over the last tenth of
     training.
     """
     found: list[tuple[str, float, str]] = []

@@ -72,7 +72,7 @@ def branch_runs(
         check_branch(point, experiment)
         for line in point.warnings:
             note(f"{point.run.path}: {line}; using the previous checkpoint")
-    # Everything is built beside the target and renamed at the end, so that a kill at any moment
+    # Everything is built next to the target and renamed at the end, so that a kill at any moment
     # leaves whole runs or none.
     clear_torn_folders(target)
     staging = target.absolute().parent / f"{PART}{uuid.uuid4().hex[:8]}-{target.name}"

@@ -76,7 +76,7 @@ def supply_code(
         **settings: Further code that `lab.fit` was called with.
 
     Raises:
-        UserError: If the data is missing, or the run is of a built-in model.
+        UserError: If the data is missing, or the run trains a built-in model.
     """
     experiment = folder.experiment()
     if not isinstance(experiment.model, CustomModel):

@@ -145,7 +145,7 @@ def describe_job(experiments: Sequence[Experiment]) -> dict[str, str]:
 
 
 def check_ranks(experiment: Experiment, group: RankGroup, sharded: bool) -> None:
-    """Raise UserError if an experiment does not fit so many ranks.
+    """Raise UserError if an experiment does not fit the number of ranks.
 
     Args:
         experiment: Experiment to train.
