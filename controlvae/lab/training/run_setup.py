@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment, override, preset
+from controlvae.lab.reading import shorten
 from controlvae.lab.runs.folder import RunFolder, find_runs
 from controlvae.lab.runs.replay import replay_weight
 from controlvae.lab.training.resolve import Overrides, as_assignments, infer_likelihood
 from controlvae.laws import TuningWarning
+
+MAX_SEEDS = 10_000  # of one command; a slip of the keyboard must not make millions of folders
 
 
 class Plan(NamedTuple):
@@ -107,7 +110,12 @@ def plan_seeds(experiment: Experiment, path: Path, seeds: int, always_nested: bo
         path: Run folder, or the folder that contains one folder per seed.
         seeds: Number of seeds.
         always_nested: Use a folder per seed even if there is only one.
+
+    Raises:
+        UserError: If there are more than 10,000 seeds.
     """
+    if seeds > MAX_SEEDS:
+        raise UserError(f"seeds must be at most {MAX_SEEDS:,}, got {shorten(seeds)}")
     numbers = range(experiment.training.seed, experiment.training.seed + seeds)
     experiments = [override(experiment, [f"training.seed={seed}"]) for seed in numbers]
     if seeds == 1 and not always_nested:
