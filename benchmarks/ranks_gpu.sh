@@ -4,8 +4,8 @@
 #   bash benchmarks/ranks_gpu.sh OUT [SECONDS]
 #
 # Parts, in the order of their importance: what DDP of one rank costs, and what two ranks
-# communicate (ranks.txt); whether two ranks agree with one process, through gloo and under MPS, and
-# the plan and the run of a sweep with --cluster local (agree.txt, plan.txt, sweep.txt, mps.txt).
+# communicate (ranks.txt); a sweep of four targets in one packed job (sweep.txt); whether two ranks
+# agree with one process (agree.txt); plans of 40 runs (plan.txt); two ranks under MPS (mps.txt).
 # A part that fails or takes too long does not stop the others. DEVICE=cpu tries it without a GPU.
 # submitit must be importable: EXTRA names a folder that has it, if the environment does not.
 set -u
@@ -36,25 +36,19 @@ part() {
   echo "$name: status $status after $((SECONDS - began)) s, at $SECONDS s: $*"
 }
 
-controlvae() { "$python" -m controlvae "$@"; }
-export -f controlvae
-export python
-
-# Two plans: from the speeds in the package, and from a measurement here of another batch size.
-plans() {
-  part plan 30 "$python" -m controlvae sweep shapes2d-control-16 --vary control.target=14,16,18,20 \
-    --seeds 10 --run "$work/plan-record" --device "$device" --cluster local --gpus $gpus --dry-run
-  part plan 80 "$python" -m controlvae "${sweep[@]}" --run "$work/plan-measured" \
-    --cluster local --gpus $gpus --dry-run
-}
-
 sweep=(sweep shapes2d-control-16 --vary control.target=4,6,8,10 --device "$device"
-  --set training.batch=128 --set training.steps=3000 --set training.log_every=50
-  --set data.images=20000 --set "control=PI(4.0)")
+  --set training.steps=3000 --set training.log_every=50 --set data.images=20000
+  --set "control=Auto(4.0)")
 if [ "$device" = cpu ]; then
   sweep+=(--set training.steps=20 --set training.log_every=5 --set data.images=256
     --set "model.channels=(4,4,4,4)" --set model.hidden=16)
 fi
+
+# The plan of 40 runs from the speeds in the package, and from a measurement of another batch size.
+plan() {
+  part plan "$1" "$python" -m controlvae "${sweep[@]}" --seeds 10 --run "$work/plan" \
+    --cluster local --gpus $gpus --dry-run "${@:2}"
+}
 
 # The same four targets in one packed job, and in this process. Both logs must be equal.
 sweeps() {
@@ -83,7 +77,7 @@ under_mps() {
 
 {
   date
-  nproc
+  nproc --all
   "$python" --version
   nvidia-smi --query-gpu=name,driver_version,memory.total,compute_mode --format=csv 2> /dev/null
 } > "$out/machine.txt" 2>&1
@@ -94,10 +88,11 @@ else # alone on the machine, because it is a timing
   part ranks 110 "$python" "$here/ranks.py" --device cuda --networks shapes photographs \
     --steps 60 --rounds 7
 fi
-plans
 sweeps &
 part agree 90 "$python" "$here/ranks_agree.py" --device "$device" --steps $agree_steps
+plan 30
 wait
+plan 80 --set training.batch=128 # a measurement, so nothing else runs
 under_mps
 rm -rf "$work"
 echo "all parts ended at $SECONDS s"
