@@ -131,7 +131,12 @@ def compare_one_rank(
             times[name].append(time_steps(engine, steps))
     found = {name: 1e3 * statistics.median(each) for name, each in times.items()}
     ratios = [one / other for one, other in zip(times["ddp"], times["none"], strict=True)]
-    return {**found, "lowest": min(ratios), "ratio": statistics.median(ratios), "highest": max(ratios)}
+    return {
+        **found,
+        "lowest": min(ratios),
+        "ratio": statistics.median(ratios),
+        "highest": max(ratios),
+    }
 
 
 def measure_rank(

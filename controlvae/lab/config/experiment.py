@@ -42,6 +42,8 @@ class Training:
             Switchboard, CelebA), and otherwise from the training set, where they are held out.
         validate_every: The number of steps between validations; 0 disables them. The best model so
             far is kept in addition to the last one.
+        widths: The widths of text batches: `own` draws them for each seed, `shared` gives all seeds
+            the same ones, so that a GPU can train them as one stack. Sentences differ either way.
         ema_weights: The decay of a moving average of the weights, such as 0.999; 0 keeps none.
             User-supplied models only.
     """
@@ -54,6 +56,7 @@ class Training:
     delayed: bool = False
     validation: int | float = 0
     validate_every: int = 0
+    widths: Literal["own", "shared"] = "own"
     ema_weights: float = 0.0
 
     def __post_init__(self) -> None:
@@ -137,6 +140,10 @@ class Experiment:
             model_fits and likelihood_fits,
             "text data goes with model=TextVAE, dialogs with model=DialogVAE, "
             "both with objective.likelihood=tokens",
+        )
+        require(
+            kind != "image" or self.training.widths == "own",
+            "training.widths=shared is for text and dialogs: all images have one width",
         )
         self.objective.check_fit(kind, self.control, self.model.latents)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from controlvae.lab.data.batch_order import BatchOrder, stream_key
 
 _SHUFFLE_STREAM = 1 << 48  # orders the batches of an epoch; another stream orders its sentences
+_COMMON_SEED = 0  # of the widths that all seeds share
 
 # Number of tokens per row of a batch; one number for each part of examples that have several.
 Width = int | tuple[int, ...]
@@ -65,6 +66,9 @@ class BucketOrder(BatchOrder):
     as wide as its longest class. Examples with several parts are sorted by the first part, then by
     the next, and a batch has a width for each part.
 
+    With shared widths the batch of a step is equally wide for all seeds, so that a stack of models
+    needs no further padding. A seed still decides which sentences of a class are in a batch.
+
     Args:
         lengths: The length of each sentence, (count,), or of each part, (count, parts).
         batch: The number of sentences in a batch.
@@ -72,6 +76,7 @@ class BucketOrder(BatchOrder):
         multiple: Widths are multiples of this.
         stream: The number of an independent order of the same seed.
         subset: The indices of the sentences to use. None uses all.
+        shared_widths: Let all seeds have the same sequence of widths.
     """
 
     def __init__(
@@ -82,20 +87,49 @@ class BucketOrder(BatchOrder):
         multiple: int = 8,
         stream: int = 0,
         subset: Tensor | None = None,
+        shared_widths: bool = False,
     ) -> None:
         super().__init__(len(lengths), batch, seed, stream, subset)
         self.classes = length_classes(lengths.cpu(), multiple)
+        self._common: BatchOrder | None = None
+        if shared_widths:
+            self._common = BatchOrder(len(lengths), batch, _COMMON_SEED, stream, subset)
 
     def permutation(self, epoch: int) -> Tensor:
         """Return all indices of an epoch, batch by batch: (count,)."""
         if epoch != self._epoch:
             shuffled = super().permutation(epoch)
-            used = self.steps_per_epoch * self.batch
-            batches = self._sort_by_length(shuffled[:used]).view(-1, self.batch)
-            key = stream_key(self.seed, epoch + (self.stream << 32) + _SHUFFLE_STREAM)
+            if self._common is None:
+                used, seed = self.steps_per_epoch * self.batch, self.seed
+                rows, remainder = self._sort_by_length(shuffled[:used]), shuffled[used:]
+            else:
+                seed = _COMMON_SEED
+                rows, remainder = self._choose_rows(shuffled, self._common.permutation(epoch))
+            batches = rows.view(-1, self.batch)
+            key = stream_key(seed, epoch + (self.stream << 32) + _SHUFFLE_STREAM)
             order = torch.randperm(len(batches), generator=torch.Generator().manual_seed(key))
-            self._permutation = torch.cat([batches[order].flatten(), shuffled[used:]])
+            self._permutation = torch.cat([batches[order].flatten(), remainder])
         return self._permutation
+
+    def _choose_rows(self, shuffled: Tensor, common: Tensor) -> tuple[Tensor, Tensor]:
+        """Choose as many rows of each class as another permutation would use.
+
+        Args:
+            shuffled: All indices in the order of this seed.
+            common: All indices in an order that all seeds know.
+
+        Returns:
+            The chosen indices, sorted by class, and the others.
+        """
+        table = self.classes.reshape(len(self.classes), -1)
+        number = torch.unique(table, dim=0, return_inverse=True)[1]  # of each row's class
+        wanted = common[: self.steps_per_epoch * self.batch]
+        counts = torch.bincount(number[wanted], minlength=int(number.max()) + 1)
+        rows = self._sort_by_length(shuffled)
+        sizes = torch.bincount(number[rows], minlength=len(counts))
+        rank = torch.arange(len(rows)) - (sizes.cumsum(0) - sizes)[number[rows]]
+        is_chosen = rank < counts[number[rows]]
+        return rows[is_chosen], rows[~is_chosen]
 
     def width(self, step: int) -> Width:
         """Return the padded length of the batch at `step`."""

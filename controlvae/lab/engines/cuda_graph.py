@@ -4,7 +4,7 @@ It trains every model that the stacked engine does not support.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -14,10 +14,23 @@ from controlvae.lab.data.bucketing import Width
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.precision import product_precision
-from controlvae.lab.engines.trainer import ModelTrainer
 
 # Eager steps of each width before its capture, in which libraries set themselves up.
 _WARM_UP_STEPS = 2
+
+
+class StepTrainer(Protocol):
+    """Trainer whose steps of one width have fixed shapes and addresses."""
+
+    device: torch.device
+
+    def prepare(self, number: int) -> Width:
+        """Do the host's work before a step. Returns the width of its batch."""
+        ...
+
+    def step(self, width: Width, indices: Tensor, noise: Tensor) -> Tensor:
+        """Take one step. Returns its measurements."""
+        ...
 
 
 class _CapturedStep(NamedTuple):
@@ -29,10 +42,10 @@ class _CapturedStep(NamedTuple):
     row: Tensor
 
 
-class _GraphTrainer:
+class GraphTrainer:
     """A trainer on its own stream, whose steps are captured after a warm-up and replayed."""
 
-    def __init__(self, trainer: ModelTrainer) -> None:
+    def __init__(self, trainer: StepTrainer) -> None:
         self.trainer = trainer
         self.stream = torch.cuda.Stream(trainer.device)
         self.reset()
@@ -82,7 +95,7 @@ class CudaGraphEngine(EagerEngine):
         self, experiments: Sequence[Experiment], examples: Dataset, device: torch.device
     ) -> None:
         super().__init__(experiments, examples, device)
-        self.graph_trainers = [_GraphTrainer(trainer) for trainer in self.trainers]
+        self.graph_trainers = [GraphTrainer(trainer) for trainer in self.trainers]
 
     def advance(self, steps: int) -> Tensor:
         """Train every model for `steps` steps. See `EagerEngine.advance`."""

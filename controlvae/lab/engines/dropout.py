@@ -12,6 +12,11 @@ from controlvae.lab.ranks.share import BatchShare
 _FIRST_STREAM = 1 << 40  # random stream of step 0; each step has its own
 
 
+def seed_masks(generator: torch.Generator, seed: int, step: int) -> None:
+    """Set a generator to draw the masks of one step of a run."""
+    generator.manual_seed(stream_key(seed, _FIRST_STREAM + step))
+
+
 class DropoutMasks:
     """Dropout function for text models, which consumes the masks of a step in order.
 
@@ -38,6 +43,7 @@ class DropoutMasks:
     ) -> None:
         self.keep, self._share = 1 - rate, share
         self._seed, self._count_values = seed, count_values
+        self.dtype = dtype
         self._empty = torch.empty(0, device=device, dtype=dtype)
         self._generator = torch.Generator(device)
         self._buffers: dict[Width, Tensor] = {}
@@ -47,7 +53,7 @@ class DropoutMasks:
         """Draw the masks of a step whose batch has this width."""
         if width not in self._buffers:
             self._buffers[width] = self._empty.new_empty(self._count_values(width))
-        self._generator.manual_seed(stream_key(self._seed, _FIRST_STREAM + step))
+        seed_masks(self._generator, self._seed, step)
         self._unused = self._buffers[width].bernoulli_(self.keep, generator=self._generator)
 
     def __call__(self, x: Tensor) -> Tensor:

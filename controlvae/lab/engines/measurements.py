@@ -1,5 +1,6 @@
 """Measurements of a step as a row of numbers, and their summary as one line of the log."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,7 +8,8 @@ from torch import Tensor
 
 from controlvae.controller import Controller
 from controlvae.lab.config import Experiment
-from controlvae.lab.objectives import Terms
+from controlvae.lab.objectives import Divergence, Terms
+from controlvae.laws.states import Signals
 
 # `beta` is the weight of the step. `p`, `i` and `saturated` belong to the law's answer to the step,
 # which with training.delayed is the weight of the next step.
@@ -50,6 +52,33 @@ def make_row(
         for value in (*values, saturated, *terms.extras)
     ]
     return torch.cat([*row, kl_per_latent.detach().double()])
+
+
+def make_rows(
+    signals: Signals,
+    bounds: Sequence[Tensor],
+    reconstruction: Tensor,
+    divergence: Divergence,
+    beta: Tensor,
+    extras: Sequence[Tensor],
+) -> Tensor:
+    """Return the measurements of a step of several models, (models, columns).
+
+    Args:
+        signals: Signals of the controller after its step, one value per model.
+        bounds: Lowest and highest weight of each model's law, each (models,).
+        reconstruction: Reconstruction loss of each model, averaged over the batch.
+        divergence: KL of each model, and of each of its latents.
+        beta: Weight of the step, (models,).
+        extras: Values of the objective's further columns, each (models,).
+    """
+    low, high = bounds
+    unclamped = signals.unclamped_beta
+    saturated = (unclamped < low) | (unclamped > high)
+    law_terms = [signals.proportional, signals.integral, saturated]
+    columns = [reconstruction, divergence.kl, signals.target, beta, *law_terms, *extras]
+    row = torch.stack([column.detach().double() for column in columns], dim=1)
+    return torch.cat([row, divergence.per_latent.detach().double()], dim=1)
 
 
 def row_to_dict(row: Tensor, experiment: Experiment) -> dict[str, float]:

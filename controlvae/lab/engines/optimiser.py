@@ -61,7 +61,7 @@ class NetworkOptimiser:
         loss.backward()
         self.after_backward()
         if self.adam.clip is not None:
-            nn.utils.clip_grad_norm_(self.module.parameters(), self.adam.clip)
+            self.clip_gradients(self.adam.clip)
         values: list[Tensor] = []
         gradients: list[Tensor] = []
         states: list[dict[str, Tensor]] = []
@@ -87,6 +87,10 @@ class NetworkOptimiser:
                 eps=1e-8,
                 maximize=False,
             )
+
+    def clip_gradients(self, norm: float) -> None:
+        """Scale the gradients down if the norm of all of them is larger than `norm`."""
+        nn.utils.clip_grad_norm_(self.module.parameters(), norm)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Return the module's state and Adam's moments by name, without copying them."""

@@ -4,6 +4,7 @@ Nothing has to be saved, and a model draws the same numbers alone or next to oth
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from torch import Tensor
 from controlvae.lab.config import Experiment
 from controlvae.lab.data.batch_order import BatchOrder, stream_key
 from controlvae.lab.data.dataset import Dataset
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.validation_split import training_indices
 
 _LOW_32_BITS = 0xFFFFFFFF
@@ -21,8 +24,11 @@ def make_batch_orders(experiment: Experiment, examples: Dataset) -> list[BatchOr
     """Return one independent batch order for each batch that the objective takes per step."""
     training = experiment.training
     subset = training_indices(experiment, len(examples))
+    order = examples.order
+    if isinstance(examples, SentenceDataset | DialogDataset):
+        order = partial(examples.order, shared_widths=training.widths == "shared")
     return [
-        examples.order(training.batch, training.seed, stream, subset)
+        order(training.batch, training.seed, stream, subset)
         for stream in range(experiment.objective.batches)
     ]
 

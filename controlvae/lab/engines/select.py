@@ -1,4 +1,4 @@
-"""Engine selection: stacked or CUDA-graph on a GPU, eager elsewhere."""
+"""Engine selection: a stacked or the CUDA-graph engine on a GPU, eager elsewhere."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ import torch
 from controlvae.errors import UserError
 from controlvae.lab.config import ConvVAEConfig, Experiment, ImageVAEConfig
 from controlvae.lab.data.dataset import Dataset, ImageDataset
+from controlvae.lab.data.text.dialogs import DialogDataset
+from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
@@ -45,6 +47,10 @@ def make_engine(
             from controlvae.lab.engines.stacked.engine import StackedEngine
 
             return StackedEngine(experiments, examples, device)  # type: ignore[arg-type]
+        if _is_text_stack(experiments, examples):
+            from controlvae.lab.engines.stacked_text.engine import StackedTextEngine
+
+            return StackedTextEngine(experiments, examples, device)  # type: ignore[arg-type]
         examples = examples.to(device)
         in_host_memory = (
             isinstance(examples, ImageDataset) and examples.rows.device.type != device.type
@@ -64,6 +70,15 @@ def _is_stackable(experiment: Experiment, examples: Dataset) -> bool:
         isinstance(examples, ImageDataset)
         and isinstance(experiment.model, ConvVAEConfig | ImageVAEConfig)
         and all(optimiser.clip is None for optimiser in optimisers)
+    )
+
+
+def _is_text_stack(experiments: Sequence[Experiment], examples: Dataset) -> bool:
+    """Return whether these are several text models with batches of the same widths."""
+    return (
+        isinstance(examples, SentenceDataset | DialogDataset)
+        and len(experiments) > 1
+        and experiments[0].training.widths == "shared"
     )
 
 

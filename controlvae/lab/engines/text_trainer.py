@@ -15,6 +15,7 @@ from controlvae.lab.engines.dropout import DropoutMasks
 from controlvae.lab.engines.trainer import ModelTrainer
 from controlvae.lab.models import TextVAE
 from controlvae.lab.models.reconstruction import token_nll
+from controlvae.lab.models.transformer import DropoutFunction
 from controlvae.lab.ranks.share import BatchShare
 
 
@@ -51,10 +52,11 @@ class SentenceTrainer(SequenceTrainer):
         in_bf16 = device.type == "cuda" and training.precision == "bf16"
         dtype = torch.bfloat16 if in_bf16 else torch.float32
         self.masks = (
-            DropoutMasks(rate, training.seed, self._count_mask_values, device, dtype, self.share)
+            DropoutMasks(rate, training.seed, self.count_mask_values, device, dtype, self.share)
             if rate
             else None
         )
+        self.dropout: DropoutFunction | None = self.masks
 
     def prepare(self, number: int) -> Width:
         """Do the host's work before a step, including its dropout masks."""
@@ -65,7 +67,7 @@ class SentenceTrainer(SequenceTrainer):
 
     def encode(self, x: Tensor) -> Posterior:
         """Return the posterior of a batch, with dropout."""
-        return self.model.encode(x, self.masks)
+        return self.model.encode(x, self.dropout)
 
     def reconstruct(self, z: Tensor, x: Tensor, posterior: Posterior) -> Tensor:
         """Return the reconstruction loss per example, with dropout. See `ModelTrainer`.
@@ -75,10 +77,10 @@ class SentenceTrainer(SequenceTrainer):
             x: Batch of the step.
             posterior: Posterior of the batch.
         """
-        return token_nll(self.model.decode(z, x, self.masks), x)
+        return token_nll(self.model.decode(z, x, self.dropout), x)
 
     @torch.no_grad()
-    def _count_mask_values(self, width: Width) -> int:
+    def count_mask_values(self, width: Width) -> int:
         """Count the values that dropout touches in a step, with a batch of padding."""
         sizes = []
 

@@ -135,10 +135,10 @@ class ModelTrainer:
         """
         for optimiser in self.optimisers.values():
             optimiser.set_rate(number)
-        self._set_kl_weights(number)
+        self.set_kl_weights(number)
         return self.examples.shape[-1]
 
-    def _set_kl_weights(self, number: int) -> None:
+    def set_kl_weights(self, number: int) -> None:
         """Write scheduled KL weights where a captured step reads them, without waiting."""
         objective = self.experiment.objective
         if self.kl_weights is None or not objective.has_scheduled_kl_weights():
@@ -187,6 +187,18 @@ class ModelTrainer:
             noise: Noise of each draw, (draws, batch, latents).
         """
         x = self.load_batch(width, indices[0][self.share.rows])
+        return self.compute_batch_losses(x, indices, noise)
+
+    def compute_batch_losses(
+        self, x: Any, indices: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Terms, dict[str, Tensor]]:
+        """Return the losses of a batch that has been loaded. See `compute_losses`.
+
+        Args:
+            x: The first batch.
+            indices: Examples of each batch, (batches, batch).
+            noise: Noise of each draw, (draws, batch, latents).
+        """
         posterior = self.encode(x)
         z = posterior.sample(self.own_noise(noise[0]))
         reconstruction = self.reconstruct(z, x, posterior).mean()

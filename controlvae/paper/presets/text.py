@@ -20,7 +20,9 @@ _PTB = Experiment(
     model=TextVAEConfig(),
     objective=Elbo("tokens"),
     optimiser=Adam(rate=1e-3),
-    training=Training(steps=80_000, batch=32, validation=3_370, validate_every=4_000),
+    training=Training(
+        steps=80_000, batch=32, validation=3_370, validate_every=4_000, widths="shared"
+    ),
 )
 # The released code trains 30 "epochs" of at most 3,000 steps: about ten passes over 2,316 dialogs.
 _DIALOG = Experiment(
@@ -29,7 +31,7 @@ _DIALOG = Experiment(
     model=DialogVAEConfig(),
     objective=BagOfWords(),
     optimiser=Adam(rate=1e-3, clip=5.0),
-    training=Training(steps=69_000, batch=30),
+    training=Training(steps=69_000, batch=30, widths="shared"),
 )
 TEXT_EXPERIMENTS = [
     variant(_PTB, "ptb-vae", "plain VAE on Penn Treebank"),

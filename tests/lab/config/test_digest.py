@@ -58,7 +58,11 @@ OVERRIDDEN = [
 
 
 def with_former_defaults(experiment):
-    """Return a preset as version 0.1.0 wrote it: the smallest weight of `Auto` was 1e-6."""
+    """Return a preset as version 0.1.0 wrote it.
+
+    The smallest weight of `Auto` was 1e-6, and every seed had its own sequence of widths.
+    """
+    experiment = replace(experiment, training=replace(experiment.training, widths="own"))
     if not isinstance(experiment.control, cv.Auto):
         return experiment
     return replace(experiment, control=replace(experiment.control, beta_min=1e-6))

@@ -20,6 +20,7 @@ from controlvae.lab.engines.cuda_graph import CudaGraphEngine
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.measurements import row_columns
 from controlvae.lab.engines.select import make_engine
+from controlvae.lab.engines.stacked_text.engine import StackedTextEngine
 
 HOST, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -107,6 +108,27 @@ def test_cuda_graph_engine_matches_eager_engine(name, more, device):
     for model in range(2):
         captured.restore(model, 40, plain.snapshot(model))
     assert_close(captured.advance(5), plain.advance(5), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "device"),
+    [
+        ("text-quick", ["model.dropout=0"], HOST),
+        ("text-quick", ["model.decoder=lstm"], GPU),  # dropout masks differ between devices
+        ("dialog-quick", [], HOST),
+    ],
+)
+def test_stacked_text_engine_matches_eager_engine(name, more, device):
+    sets = ["training.precision=fp32", "training.batch=8", "training.widths=shared", *more]
+    experiments = [override(preset(name), [*sets, f"training.seed={seed}"]) for seed in (1, 2)]
+    examples = load_dataset(experiments[0].data)
+    plain = EagerEngine(experiments, examples, device)
+    stacked = make_engine(experiments, examples, GPU)
+    assert isinstance(stacked, StackedTextEngine)
+    assert_close(stacked.advance(40), plain.advance(40), rtol=2e-3, atol=2e-3)
+    for model in range(2):
+        stacked.restore(model, 40, plain.snapshot(model))
+    assert_close(stacked.advance(5), plain.advance(5), rtol=2e-3, atol=2e-3)
 
 
 def test_set_target_changes_one_model():

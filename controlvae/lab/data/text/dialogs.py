@@ -161,7 +161,12 @@ class DialogDataset:
         return (self.batch(part) for part in indices.split(self.eval_batch_size))
 
     def order(
-        self, batch: int, seed: int, stream: int = 0, subset: Tensor | None = None
+        self,
+        batch: int,
+        seed: int,
+        stream: int = 0,
+        subset: Tensor | None = None,
+        shared_widths: bool = False,
     ) -> BucketOrder:
         """Return the batch order of a run.
 
@@ -170,8 +175,16 @@ class DialogDataset:
             seed: The seed of the run.
             stream: The number of an independent order of the same seed.
             subset: The indices of the responses to use. None uses all.
+            shared_widths: Let all seeds have the same sequence of widths.
         """
-        return BucketOrder(self.lengths, batch, seed, stream=stream, subset=subset)
+        return BucketOrder(
+            self.lengths,
+            batch,
+            seed,
+            stream=stream,
+            subset=subset,
+            shared_widths=shared_widths,
+        )
 
     def to(self, device: torch.device) -> "DialogDataset":
         """Return the data set with its tensors on the device."""

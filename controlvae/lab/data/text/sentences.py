@@ -71,7 +71,12 @@ class SentenceDataset:
             yield self.batch(indices[part.to(indices.device)], width)
 
     def order(
-        self, batch: int, seed: int, stream: int = 0, subset: Tensor | None = None
+        self,
+        batch: int,
+        seed: int,
+        stream: int = 0,
+        subset: Tensor | None = None,
+        shared_widths: bool = False,
     ) -> BucketOrder:
         """Return the batch order of a run.
 
@@ -80,8 +85,16 @@ class SentenceDataset:
             seed: The seed of the run.
             stream: The number of an independent order of the same seed.
             subset: The indices of the sentences to use. None uses all.
+            shared_widths: Let all seeds have the same sequence of widths.
         """
-        return BucketOrder(self.lengths, batch, seed, stream=stream, subset=subset)
+        return BucketOrder(
+            self.lengths,
+            batch,
+            seed,
+            stream=stream,
+            subset=subset,
+            shared_widths=shared_widths,
+        )
 
     def to(self, device: torch.device) -> "SentenceDataset":
         """Return the data set with its tokens on the device."""

@@ -16,7 +16,7 @@ from controlvae.distributions import Posterior
 from controlvae.lab.config import Experiment, Likelihood
 from controlvae.lab.data.dataset import ImageDataset
 from controlvae.lab.engines.base import strip_prefix
-from controlvae.lab.engines.measurements import row_width
+from controlvae.lab.engines.measurements import make_rows, row_width
 from controlvae.lab.engines.rng import (
     make_batch_orders,
     noise_key,
@@ -218,13 +218,13 @@ class StackedEngine:
         extras: tuple[Tensor, ...],
     ) -> None:
         """Write this step's row of measurements into the buffer that the host reads."""
-        signals = self.control.signals()
-        unclamped = signals.unclamped_beta
-        saturated = (unclamped < self.low) | (unclamped > self.high)
-        terms = [signals.proportional, signals.integral, saturated, *extras]
-        columns = [reconstruction, kl, signals.target, beta, *terms]
-        row = torch.cat(
-            [torch.stack([c.double() for c in columns], dim=1), per_latent.double()], dim=1
+        row = make_rows(
+            self.control.signals(),
+            (self.low, self.high),
+            reconstruction,
+            Divergence(kl, per_latent),
+            beta,
+            extras,
         )
         self.rows.index_copy_(0, self.clock[:1], row.unsqueeze(0))
 

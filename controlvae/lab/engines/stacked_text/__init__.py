@@ -1,0 +1,1 @@
+"""Text and dialog models that are trained side by side as one stack."""
