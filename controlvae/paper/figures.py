@@ -69,7 +69,7 @@ FIGURES = {figure.name: figure for figure in _FIGURES}
 
 _EXAMPLES = PaperExamples(
     "dialog-examples",
-    "Appendix: responses of the four methods to the same contexts",
+    "Appendix: responses of the methods to the same contexts",
     TABLES["table-dialog"].rows,
     "Contexts are a fixed random choice from the test set. B responds to A. Codes are drawn from "
     "the prior, and decoding is greedy. Switchboard's text belongs to the LDC: do not publish "

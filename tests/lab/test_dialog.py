@@ -15,15 +15,22 @@ from controlvae.lab.config import override, preset
 from controlvae.lab.data.bucketing import BucketOrder
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.data.text import dialog_file, switchboard
-from controlvae.lab.data.text.dialogs import DialogVocabulary, Utterance, build_dialog_dataset
+from controlvae.lab.data.text.dialogs import (
+    DialogVocabulary,
+    Utterance,
+    build_dialog_dataset,
+    merge_turns,
+)
 from controlvae.lab.data.text.synthetic_dialog import draw_dialogs, small_talk_dataset
 from controlvae.lab.data.text.vocabulary import PAD, UNK
 from controlvae.lab.engines.eager import EagerEngine
+from controlvae.lab.evaluation.dialog import generate_responses
 from controlvae.lab.evaluation.evaluate import measure_run
 from controlvae.lab.plots.samples import make_sample_grid
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import load_run
+from controlvae.lab.runs.loaded import load_run, on_test_examples
+from controlvae.metrics import self_bleu
 
 TALK = [
     {
@@ -188,6 +195,32 @@ def test_bad_dialogs_are_refused_with_a_reason(tmp_path, content, message):
         dialog_file.dialog_file("bad.jsonl", held_out=0, root=tmp_path)
 
 
+def test_turn_has_the_act_of_its_longest_part(tmp_path):
+    merged = [merge_turns(dialog) for dialog in dialogs(tmp_path / "d.jsonl", *TALK)]
+    turns = [(turn.speaker, " ".join(turn.words), turn.act) for turn in merged[0].utterances]
+    assert turns == [
+        (0, "it ' s a cat you know ?", "statement"),
+        (1, "uh - huh a very very old cat", "statement"),
+    ]
+    assert merged[0].topic == "pets"
+    assert merged[0].profiles[0][0] == 0.5
+    assert len(merged[1].utterances) == 2
+
+
+def test_acts_are_joined_in_training_dialogs_of_the_act_corpus_alone(tmp_path, monkeypatch):
+    lines = "\n".join(map(json.dumps, TALK))
+    for name in ("train_swda", "valid", "test"):
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    monkeypatch.setenv("CONTROLVAE_DATA", str(tmp_path))
+    joined = switchboard.switchboard(join_acts=True)
+    assert len(joined.tokens) == 4
+    assert "the acts of a turn joined" in joined.source
+    assert len(switchboard.switchboard().tokens) == 6
+    assert len(switchboard.switchboard("valid", join_acts=True).tokens) == 6
+    (tmp_path / "train.jsonl").write_text(lines)  # the published file
+    assert len(switchboard.switchboard(join_acts=True).tokens) == 6
+
+
 def test_switchboard_is_all_there():
     if switchboard.describe_switchboard() == "no file":
         pytest.skip("no Switchboard in the data folders; set CONTROLVAE_DATA")
@@ -262,6 +295,31 @@ def test_a_run_over_dialogs_is_evaluated_with_every_perplexity_by_name(run):
     page = write_report([run.folder], run.folder.report_file).read_text()
     assert "responses of the model" in page
     assert "falls as the KL rises" in page
+
+
+def test_self_bleu_of_the_paper_takes_all_responses_to_the_first_contexts(run):
+    dialog = measure_run(run, 20, importance_samples=0)["dialog"]
+    test = on_test_examples(run)
+    first = generate_responses(test, torch.arange(100)).responses
+    words = [response.replace("<unk>", "").split() for several in first for response in several]
+    assert dialog["paper_self_bleu_2"] == self_bleu(words, 2, len(words))
+    assert dialog["paper_self_bleu_of"].startswith("all 1,000 responses to the first 100 contexts")
+
+
+def test_perplexity_of_the_paper_is_measured_on_the_validation_split(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONTROLVAE_DATA", str(tmp_path))
+    for name, count in (("train_swda", 60), ("valid", 4), ("test", 6)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, TALK * count)))
+    settings = ["data=Switchboard()", "training.steps=4", "training.batch=8", *TINY[2:3], TINY[4]]
+    experiment = override(preset("dialog-quick"), settings)
+    run = cv.lab.train(experiment, run=tmp_path / "run", device="cpu")
+    dialog = measure_run(run, 50, importance_samples=0)["dialog"]
+    assert "on 16 responses of the validation split" in dialog["validation_perplexity_of"]
+    assert dialog["validation_perplexity"] > 1
+    (tmp_path / "valid.jsonl").unlink()
+    dialog = measure_run(run, 50, importance_samples=0)["dialog"]
+    assert "no valid split of Switchboard" in dialog["validation_perplexity_of"]
+    assert "validation_perplexity" not in dialog
 
 
 def test_chat_is_deterministic(run):

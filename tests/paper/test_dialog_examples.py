@@ -36,7 +36,7 @@ def test_examples_have_a_column_per_evaluated_method(tmp_path, runs):
     text = write_examples(paper_result("dialog-examples"), runs, tmp_path)
     assert "| ControlVAE (KL = 25) | cost annealing |" in text
     assert r"| x\|y | x\|y |" in text
-    assert "Not evaluated yet: ControlVAE (KL = 35), cyclical annealing." in text
+    assert "Not evaluated yet: ControlVAE (KL = 35), cyclical annealing" in text
     assert (tmp_path / "dialog-examples.md").read_text() == text
 
 

@@ -258,12 +258,15 @@ class Switchboard(DialogSettings):
         vocabulary_size: The number of most frequent words to know. None takes all words.
         window: The number of utterances in a context, at most.
         max_words: The number of words to which an utterance is cut. None keeps all.
+        join_acts: Join what a speaker says without a break, if the training dialogs are cut into
+            dialog acts.
     """
 
     split: Literal["train", "valid", "test"] = "train"
     vocabulary_size: int | None = 10_000
     window: int = 9
     max_words: int | None = 38
+    join_acts: bool = False
 
     former_names: ClassVar[dict[str, str]] = {"vocabulary_size": "words", "max_words": "longest"}
 

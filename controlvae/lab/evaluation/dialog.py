@@ -13,7 +13,12 @@ from controlvae.lab.data.text.vocabulary import SPECIAL_TOKENS, UNK
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.models import DialogVAE
 from controlvae.lab.models.reconstruction import words_nll
-from controlvae.lab.runs.loaded import LoadedRun, select_examples
+from controlvae.lab.runs.loaded import (
+    LoadedRun,
+    on_published_validation,
+    require_examples,
+    select_examples,
+)
 from controlvae.metrics import bleu, distinct_n, perplexity, self_bleu
 
 PAPER_PERPLEXITY = (
@@ -28,6 +33,7 @@ _ELBO_WITH_ACT = (
 _RESPONSES_PER_CONTEXT = 10  # as in the paper
 _CONTEXTS = 1_000_000, 100  # on a GPU, all as in the paper, and elsewhere
 _BLEU_SAMPLE = 1_000
+_PAPER_BLEU_CONTEXTS = 100
 _BATCH, _PAPER_BATCH = 100, 30
 _STORED_CONTEXTS = 8
 
@@ -54,20 +60,55 @@ def dialog_metrics(run: LoadedRun, bound: dict[str, Any], samples: int) -> dict[
     """
     perplexities = bound_perplexities(run, bound, samples)
     nats, tokens = _response_nll(run, bound["examples"])
-    batches = [
-        perplexity(*pair) for pair in zip(_paper_batches(nats), _paper_batches(tokens), strict=True)
-    ]
     text = {
         **perplexities.pop("text"),
         **({"perplexity_of": _ELBO_WITH_ACT} if _predicts_acts(run) else {}),
         "reconstruction_perplexity": perplexity(nats, tokens),
         "reconstruction_perplexity_of": PAPER_PERPLEXITY,
-        "paper_perplexity": float(np.mean(batches)),
+        "paper_perplexity": _mean_of_batches(nats, tokens),
         "paper_perplexity_of": "the same, as the released code averages it: over batches of "
         f"{_PAPER_BATCH}",
+        **_validation_perplexity(run, bound["examples"]),
     }
     generated = generate_responses(run, run.example_budget(*_CONTEXTS))
-    return {**perplexities, "dialog": text | _response_metrics(generated)}
+    responses = _response_metrics(generated) | _paper_self_bleu(run)
+    return {**perplexities, "dialog": text | responses}
+
+
+def _validation_perplexity(run: LoadedRun, count: int) -> dict[str, Any]:
+    """Return the paper's perplexity on the split where the paper measured it, if it is at hand."""
+    try:
+        validation = on_published_validation(run)
+    except UserError as error:
+        return {"validation_perplexity_of": f"not measured: {error}"}
+    if validation is None:
+        return {}
+    nats, tokens = _response_nll(validation, count)
+    return {
+        "validation_perplexity": _mean_of_batches(nats, tokens),
+        "validation_perplexity_of": f"the same, on {len(nats):,} responses of the validation "
+        "split, where the paper measured it",
+    }
+
+
+def _paper_self_bleu(run: LoadedRun) -> dict[str, Any]:
+    """Return self-BLEU of the responses that the released code takes: to the first contexts."""
+    require_examples(run)
+    available = torch.arange(len(run.examples)) if run.among is None else run.among
+    first = available[:_PAPER_BLEU_CONTEXTS].to(run.device)
+    generated = generate_responses(run, first)
+    known = _known_words([response for several in generated.responses for response in several])
+    return {
+        "paper_self_bleu_2": self_bleu(known, 2, len(known)),
+        "paper_self_bleu_3": self_bleu(known, 3, len(known)),
+        "paper_self_bleu_of": f"all {len(known):,} responses to the first {len(first)} contexts "
+        "of the file, as the released code takes them",
+    }
+
+
+def _known_words(responses: list[str]) -> list[list[str]]:
+    """Return the words of each response without unknown ones, as the paper's self-BLEU does."""
+    return [response.replace(SPECIAL_TOKENS[UNK], "").split() for response in responses]
 
 
 def _predicts_acts(run: LoadedRun) -> bool:
@@ -80,8 +121,7 @@ def _predicts_acts(run: LoadedRun) -> bool:
 def _response_metrics(generated: DialogResponses) -> dict[str, Any]:
     """Measure the diversity of responses, and their similarity to the true ones."""
     flat = [response for several in generated.responses for response in several]
-    # The paper's self-BLEU skips unknown words.
-    known = [response.replace(SPECIAL_TOKENS[UNK], "").split() for response in flat]
+    known = _known_words(flat)
     sample = min(_BLEU_SAMPLE, len(flat))
     return {
         "contexts": len(generated.responses),
@@ -156,26 +196,30 @@ def _response_nll(run: LoadedRun, count: int) -> tuple[np.ndarray, np.ndarray]:
     return torch.cat(nats).numpy(), run.examples.lengths[chosen.cpu(), 1].numpy()
 
 
-def _paper_batches(values: np.ndarray) -> list[np.ndarray]:
-    return [values[start : start + _PAPER_BATCH] for start in range(0, len(values), _PAPER_BATCH)]
+def _mean_of_batches(nats: np.ndarray, tokens: np.ndarray) -> float:
+    """Return the mean perplexity over batches of the paper's size."""
+    starts = range(0, len(nats), _PAPER_BATCH)
+    batches = [slice(start, start + _PAPER_BATCH) for start in starts]
+    return float(np.mean([perplexity(nats[part], tokens[part]) for part in batches]))
 
 
 @torch.no_grad()
 def generate_responses(
-    run: LoadedRun, contexts: int, each: int = _RESPONSES_PER_CONTEXT, *, seed: int = 0
+    run: LoadedRun, contexts: int | Tensor, each: int = _RESPONSES_PER_CONTEXT, *, seed: int = 0
 ) -> DialogResponses:
-    """Generate responses to a fixed random choice of contexts.
+    """Generate responses to contexts.
 
     Args:
         run: Trained run over dialogs.
-        contexts: Number of contexts.
+        contexts: Number of contexts, a fixed random choice, or indices (n,) on the run's device.
         each: Responses per context.
         seed: Seed of the codes.
     """
     examples = run.examples
     assert isinstance(examples, DialogDataset)
     generated = DialogResponses([], [], [], [])
-    for number, few in enumerate(select_examples(run, contexts).split(_BATCH)):
+    chosen = select_examples(run, contexts) if isinstance(contexts, int) else contexts
+    for number, few in enumerate(chosen.split(_BATCH)):
         x = examples.batch(few)
         generated.responses.extend(respond(run, x, each, seed=stream_key(seed, number)))
         generated.references.extend(examples.to_text(row) for row in x.response)

@@ -181,6 +181,9 @@ SENTENCE_METRICS = (
 DIALOG_METRICS = (
     *_text_metrics("dialog"),
     Metric("dialog.paper_perplexity", "perplexity, paper", better="lower"),
+    Metric("dialog.validation_perplexity", "perplexity, paper, validation", better="lower"),
+    Metric("dialog.paper_self_bleu_2", "self-BLEU-2, paper", better="lower", decimals=3),
+    Metric("dialog.paper_self_bleu_3", "self-BLEU-3, paper", better="lower", decimals=3),
     _distinct("dialog.distinct_1", "distinct 1-grams", "n-grams"),
     _distinct("dialog.distinct_2", "distinct 2-grams", "n-grams"),
     *(

@@ -20,7 +20,11 @@ from controlvae.lab.custom.adapter import CustomVAE
 from controlvae.lab.custom.examples import UserExamples
 from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.data.dataset import Dataset, ImageDataset
-from controlvae.lab.data.registry import held_out_settings, load_dataset
+from controlvae.lab.data.registry import (
+    held_out_settings,
+    load_dataset,
+    validation_settings,
+)
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.data.validation_split import training_indices
 from controlvae.lab.engines.base import strip_prefix
@@ -288,6 +292,18 @@ def on_test_examples(run: LoadedRun) -> LoadedRun | None:
     if len(examples) < 2:
         raise UserError(f"the test set of {run.folder.path} has a single example; 2 are needed")
     return replace(run, examples=examples.to(run.device), among=None)
+
+
+def on_published_validation(run: LoadedRun) -> LoadedRun | None:
+    """Return the run with the published validation split of its data, or None if there is none.
+
+    Raises:
+        UserError: If the split is missing.
+    """
+    settings = validation_settings(run.experiment.data)
+    if settings is None:
+        return None
+    return replace(run, examples=load_dataset(settings, run.root).to(run.device), among=None)
 
 
 def on_unseen_examples(run: LoadedRun) -> LoadedRun:

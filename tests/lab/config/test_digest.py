@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import controlvae as cv
-from controlvae.lab.config import PRESETS, RenamedWarning, override
+from controlvae.lab.config import PRESETS, RenamedWarning, Switchboard, override
 from controlvae.lab.config.digest import config_digest
 
 DIGESTS = json.loads(Path(__file__).with_name("digests_0_1_0.json").read_text())
@@ -60,9 +60,12 @@ OVERRIDDEN = [
 def with_former_defaults(experiment):
     """Return a preset as version 0.1.0 wrote it.
 
-    The smallest weight of `Auto` was 1e-6, and every seed had its own sequence of widths.
+    The smallest weight of `Auto` was 1e-6, every seed had its own sequence of widths, and dialog
+    acts were not joined.
     """
     experiment = replace(experiment, training=replace(experiment.training, widths="own"))
+    if isinstance(experiment.data, Switchboard):
+        experiment = replace(experiment, data=replace(experiment.data, join_acts=False))
     if not isinstance(experiment.control, cv.Auto):
         return experiment
     return replace(experiment, control=replace(experiment.control, beta_min=1e-6))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -39,6 +40,20 @@ class Dialog(NamedTuple):
     utterances: Sequence[Utterance]
     topic: str = ""
     profiles: tuple[Sequence[float], Sequence[float]] = (UNKNOWN_PROFILE, UNKNOWN_PROFILE)
+
+
+def merge_turns(dialog: Dialog) -> Dialog:
+    """Join what a speaker says without a break into one utterance.
+
+    The joined utterance has the act of its longest part, the first of several.
+    """
+    turns = [list(turn) for _, turn in groupby(dialog.utterances, key=lambda u: u.speaker)]
+    return dialog._replace(utterances=[_join(turn) for turn in turns])
+
+
+def _join(parts: Sequence[Utterance]) -> Utterance:
+    longest = max(parts, key=lambda part: len(part.words))
+    return longest._replace(words=[word for part in parts for word in part.words])
 
 
 class DialogVocabulary(NamedTuple):

@@ -16,11 +16,12 @@ from controlvae.lab.data.text.dialogs import (
     DialogDataset,
     DialogVocabulary,
     build_dialog_dataset,
+    merge_turns,
 )
 
 SPLITS = ("train", "valid", "test")
-# The second one is Switchboard's dialog act corpus, half of the first.
-_TRAIN_FILES = ("train", "train_swda")
+_ACTS_FILE = "train_swda"  # Switchboard's dialog act corpus: half of the dialogs, cut into acts
+_TRAIN_FILES = ("train", _ACTS_FILE)
 NEEDS = (
     "train.jsonl (2,316 dialogs, Zhao et al. 2017) or train_swda.jsonl, valid.jsonl and "
     "test.jsonl, each plain or as .jsonl.gz; here or in switchboard/"
@@ -33,6 +34,7 @@ def switchboard(
     vocabulary_size: int | None = 10_000,
     window: int = 9,
     max_words: int | None = 38,
+    join_acts: bool = False,
 ) -> DialogDataset:
     """Load a split of Switchboard with the words, topics and acts of the training set.
 
@@ -43,6 +45,9 @@ def switchboard(
         window: The number of utterances in a context, at most.
         max_words: The number of words to which an utterance is cut. With BOS and EOS, 38 words
             are the 40 tokens of the released code.
+        join_acts: Join what a speaker says without a break, if the training dialogs are cut into
+            dialog acts (`train_swda`). The other files hold longer utterances as published, and
+            are left as they are.
     """
     if split not in SPLITS:
         raise UserError(f"split must be {', '.join(SPLITS)}, got {split!r}")
@@ -52,8 +57,12 @@ def switchboard(
             folders = ", ".join(map(str, data_roots(root)))
             raise UserError(f"no {name} split of Switchboard in {folders}; it needs {NEEDS}")
     dialogs = {name: read_dialogs(place) for name, place in places.items() if place is not None}
+    is_joined = join_acts and _holds_acts(places["train"])
+    if is_joined:
+        dialogs["train"] = [merge_turns(dialog) for dialog in dialogs["train"]]
     names = DialogVocabulary.build(dialogs["train"], vocabulary_size)
-    source = f"Switchboard from {places[split]}"
+    note = ", the acts of a turn joined" if is_joined and split == "train" else ""
+    source = f"Switchboard from {places[split]}{note}"
     split_name = f"the {split} part, {len(dialogs[split]):,} dialogs"
     return build_dialog_dataset(dialogs[split], names, window, max_words, source, split_name)
 
@@ -62,6 +71,10 @@ def describe_switchboard(root: Path | None = None) -> str:
     """Return the files of the splits that exist, or "no file"."""
     places = [_find_split(name, root) for name in SPLITS]
     return ", ".join(str(place) for place in places if place is not None) or "no file"
+
+
+def _holds_acts(place: Path | None) -> bool:
+    return place is not None and place.name.startswith(_ACTS_FILE)
 
 
 def _find_split(split: str, root: Path | None) -> Path | None:
@@ -77,7 +90,12 @@ def _find_split(split: str, root: Path | None) -> Path | None:
 
 def _load(settings: Switchboard, root: Path | None) -> DialogDataset:
     return switchboard(
-        settings.split, root, settings.vocabulary_size, settings.window, settings.max_words
+        settings.split,
+        root,
+        settings.vocabulary_size,
+        settings.window,
+        settings.max_words,
+        settings.join_acts,
     )
 
 
