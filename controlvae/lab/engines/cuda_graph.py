@@ -16,7 +16,7 @@ from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.precision import product_precision
 
 # Eager steps of each width before its capture, in which libraries set themselves up.
-_WARM_UP_STEPS = 2
+WARM_UP_STEPS = 2
 
 
 class StepTrainer(Protocol):
@@ -60,7 +60,7 @@ class GraphTrainer:
         """Take one step and write its measurements to `row`, (columns,)."""
         with torch.cuda.stream(self.stream):
             width = self.trainer.prepare(number)
-            if self.steps_taken.get(width, 0) < _WARM_UP_STEPS:
+            if self.steps_taken.get(width, 0) < WARM_UP_STEPS:
                 self.steps_taken[width] = self.steps_taken.get(width, 0) + 1
                 row.copy_(self.trainer.step(width, indices, noise))
                 return

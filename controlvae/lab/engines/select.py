@@ -1,7 +1,8 @@
 """Engine selection: a stacked or the CUDA-graph engine on a GPU, eager elsewhere."""
 
 import importlib.util
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ def make_engine(
     examples: Dataset,
     device: torch.device,
     group: RankGroup = ALONE,
+    note: Callable[[str], None] = warnings.warn,
 ) -> Engine:
     """Return the fastest engine that can train these experiments together.
 
@@ -31,6 +33,7 @@ def make_engine(
         examples: Training data.
         device: Device to train on.
         group: Ranks that train the models together. Several use the eager engine.
+        note: Receives a line if a fast engine cannot be used.
 
     Raises:
         UserError: If the experiments differ in more than that, or their settings do not fit.
@@ -47,11 +50,9 @@ def make_engine(
             from controlvae.lab.engines.stacked.engine import StackedEngine
 
             return StackedEngine(experiments, examples, device)  # type: ignore[arg-type]
-        if _is_text_stack(experiments, examples):
-            from controlvae.lab.engines.stacked_text.engine import StackedTextEngine
-
-            return StackedTextEngine(experiments, examples, device)  # type: ignore[arg-type]
         examples = examples.to(device)
+        if stack := _make_text_stack(experiments, examples, device, note):
+            return stack
         in_host_memory = (
             isinstance(examples, ImageDataset) and examples.rows.device.type != device.type
         )
@@ -73,13 +74,28 @@ def _is_stackable(experiment: Experiment, examples: Dataset) -> bool:
     )
 
 
-def _is_text_stack(experiments: Sequence[Experiment], examples: Dataset) -> bool:
-    """Return whether these are several text models with batches of the same widths."""
-    return (
-        isinstance(examples, SentenceDataset | DialogDataset)
-        and len(experiments) > 1
-        and experiments[0].training.widths == "shared"
-    )
+def _make_text_stack(
+    experiments: Sequence[Experiment],
+    examples: Dataset,
+    device: torch.device,
+    note: Callable[[str], None],
+) -> Engine | None:
+    """Return an engine for several text models with batches of the same widths.
+
+    Returns None if these are no such models, or if the stack gives other numbers than the eager
+    engine on this device.
+    """
+    if not isinstance(examples, SentenceDataset | DialogDataset) or len(experiments) == 1:
+        return None
+    if experiments[0].training.widths != "shared":
+        return None
+    from controlvae.lab.engines.stacked_text.engine import StackedTextEngine
+    from controlvae.lab.engines.stacked_text.verify import find_difference
+
+    if reason := find_difference(experiments, examples, device):
+        note(f"these models are trained one by one, not as a stack: {reason}")
+        return None
+    return StackedTextEngine(experiments, examples, device)
 
 
 def check_compatible(experiments: Sequence[Experiment]) -> None:

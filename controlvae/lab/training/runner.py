@@ -354,7 +354,7 @@ def _prepare_engine(
     with agree(group):
         examples = load_dataset(first.data, options.data_root).to(device)
     require_same(group, {"data": examples.fingerprint()})
-    engine = make_engine(experiments, examples, device, group)
+    engine = make_engine(experiments, examples, device, group, options.display.note)
     validator = None
     if first.training.validate_every > 0 and group.leads:
         validator = Validator(experiments, examples, device, options.data_root)

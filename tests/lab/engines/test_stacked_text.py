@@ -14,7 +14,8 @@ from controlvae.lab.data.bucketing import BucketOrder
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine
 from controlvae.lab.engines.measurements import row_columns
-from controlvae.lab.engines.stacked_text import cells
+from controlvae.lab.engines.select import _make_text_stack
+from controlvae.lab.engines.stacked_text import cells, verify
 from controlvae.lab.engines.stacked_text.engine import StackedTextEngine
 from controlvae.lab.engines.stacked_text.recurrence import StackableGRU, StackableLSTM
 from controlvae.laws import PI, Constant
@@ -112,6 +113,29 @@ def test_a_target_moves_for_one_model():
     engine.set_target(0, 7.0)
     target = row_columns(experiments[0]).index("target")
     assert engine.advance(1)[0, :, target].tolist()[::2] == [7.0, 3.0]
+
+
+@pytest.mark.parametrize("case", ["lstm and transformer", "dialogs"])
+def test_a_stack_is_used_only_if_its_numbers_are_right(case, monkeypatch):
+    experiments, notes = make_experiments(*CASES[case]), []
+    examples = load_dataset(experiments[0].data)
+    stack = _make_text_stack(experiments, examples, CPU, notes.append)
+    assert isinstance(stack, StackedTextEngine)
+    assert notes == []
+
+    advance = StackedTextEngine.advance
+    monkeypatch.setattr(StackedTextEngine, "advance", lambda *args: advance(*args) * 1.05)
+    assert _make_text_stack(experiments, examples, CPU, notes.append) is None
+    assert "differs by" in notes.pop()
+
+    def fail(*args):
+        raise NotImplementedError("no such kernel\nat line 3")
+
+    monkeypatch.setattr(verify.StackedTextEngine, "advance", fail)
+    assert _make_text_stack(experiments, examples, CPU, notes.append) is None
+    assert notes == [
+        "these models are trained one by one, not as a stack: NotImplementedError: no such kernel"
+    ]
 
 
 def test_own_widths_are_refused():
