@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint types unit docs dist clean
+.PHONY: help demo test test-fast lint types unit browser docs dist clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ types: .venv/installed  ## Check types
 
 unit: .venv/installed  ## Run all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --durations=5
+
+browser:  ## Install Debian's Chromium, where there is none, for the tests in a browser
+	sh tests/helpers/install_chromium.sh
 
 docs: .venv/documented  ## Build the documentation into site/
 	$(BIN)/zensical build --strict --clean -f mkdocs.yml

@@ -71,3 +71,21 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTROLVAE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CONTROLVAE_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """Start one Chromium for all tests of a module; skip them where there is none."""
+    from browser import CHROMIUM, start_chromium
+
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: `make browser` installs Debian's")
+    with start_chromium(tmp_path_factory.mktemp("chromium")) as process:
+        yield process
+
+
+@pytest.fixture
+def tab(chromium):
+    """Give a test an empty page of its own in the Chromium of its module."""
+    with chromium.tab() as page:
+        yield page

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import CHROMIUM, browser
 from command import within
 from logged_runs import LATENTS, METRICS, logged_run
 
@@ -273,10 +272,9 @@ def test_data_is_shown_once_above_all_reconstructions(tmp_path):
     assert report(folders, tmp_path / "old.html").count("data:image/png") == 2
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("count", [2, 9])
 @pytest.mark.parametrize("width", [400, 1_200])
-def test_nothing_is_cut_off_in_a_browser(tmp_path, count, width):
+def test_nothing_is_cut_off_in_a_browser(tmp_path, tab, count, width):
     dci = {"disentanglement": 0.25, "completeness": 0.5, "informativeness": 0.75}
     scores = {name: {"score": 0.123} for name in ("mig_sampled", "rmig", "mig_histogram", "sap")}
     scores |= {name: {"score": 0.123} for name in ("sap_continuous", "modularity")}
@@ -287,13 +285,12 @@ def test_nothing_is_cut_off_in_a_browser(tmp_path, count, width):
         for n in range(count)
     ]
     path = write_report(folders, tmp_path / "report.html")
-    with browser(tmp_path / "profile") as tab:
-        tab.resize(width, 900)
-        tab.open(path.resolve().as_uri())
-        tab.wait("document.querySelector('#commands') !== null")
-        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
-        tables = "[...document.querySelectorAll('.wide')]"
-        # On a narrow screen a wide table scrolls in its own box.
-        fits = f"{tables}.every((box) => box.scrollWidth <= box.clientWidth)"
-        assert tab.run(fits) or width == 400
-        assert tab.complaints == []
+    tab.resize(width, 900)
+    tab.open(path.resolve().as_uri())
+    tab.wait("document.querySelector('#commands') !== null")
+    assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    tables = "[...document.querySelectorAll('.wide')]"
+    # On a narrow screen a wide table scrolls in its own box.
+    fits = f"{tables}.every((box) => box.scrollWidth <= box.clientWidth)"
+    assert tab.run(fits) or width == 400
+    assert tab.complaints == []
