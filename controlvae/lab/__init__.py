@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.chat import chat
+    from controlvae.lab.api.curve import CurveResult, curve
     from controlvae.lab.api.evaluate import evaluate, score
     from controlvae.lab.api.export import export
     from controlvae.lab.api.fit import fit
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.paper.reproduce import reproduce
 
 _HOMES = {
+    "CurveResult": "lab.api.curve",
     "Experiment": "lab.config",
     "Gaussian": "lab.config",
     "LoadedRun": "lab.runs.loaded",
@@ -45,6 +47,7 @@ _HOMES = {
     "Slurm": "lab.cluster.slurm",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
+    "curve": "lab.api.curve",
     "define": "lab.custom.definition",
     "evaluate": "lab.api.evaluate",
     "export": "lab.api.export",
@@ -73,6 +76,7 @@ _OTHER_NAMES = {"measure_target": "measure_preset_target"}
 
 __all__ = [
     "PRESETS",
+    "CurveResult",
     "Experiment",
     "Gaussian",
     "LoadedRun",
@@ -83,6 +87,7 @@ __all__ = [
     "Slurm",
     "branch",
     "chat",
+    "curve",
     "define",
     "evaluate",
     "export",

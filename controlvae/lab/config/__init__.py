@@ -25,6 +25,7 @@ from controlvae.lab.config.models import (
 )
 from controlvae.lab.config.overrides import iter_settings, override
 from controlvae.lab.config.presets import PRESETS, preset
+from controlvae.lab.config.rates import RateRange
 from controlvae.lab.config.renames import RenamedWarning, settings_name
 from controlvae.lab.config.serialization import from_dict, non_default_fields, to_dict
 from controlvae.lab.objectives import (
@@ -60,6 +61,7 @@ __all__ = [
     "Images",
     "Likelihood",
     "PennTreebank",
+    "RateRange",
     "RenamedWarning",
     "SettingDescription",
     "Shapes2D",

@@ -11,6 +11,7 @@ from controlvae.lab.config.models import (
     ModelSettings,
     TextVAEConfig,
 )
+from controlvae.lab.config.rates import RateRange
 from controlvae.lab.config.validation import check_choices, require
 from controlvae.lab.objectives import Elbo, ObjectiveSettings
 from controlvae.lab.optimiser import Adam
@@ -103,6 +104,7 @@ class Experiment:
         control: The law that sets the weight of the controlled term.
         optimiser: The optimiser.
         training: Length of training, batches, logging and validation.
+        rates: The rates of a rate-conditioned model. None trains a model at one set point.
     """
 
     name: str
@@ -114,12 +116,38 @@ class Experiment:
     control: Law = field(default_factory=lambda: Constant(1.0))
     optimiser: Adam | CustomOptimiser = field(default_factory=Adam)
     training: Training = field(default_factory=Training)
+    rates: RateRange | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, CustomModel):
             self._check_built_in_model()
         if isinstance(self.control, Feedback):
             self.check_target(self.control.target)
+        if self.rates is not None:
+            self._check_rates(self.rates)
+
+    def _check_rates(self, rates: RateRange) -> None:
+        """Raise ValueError if a rate-conditioned model cannot be trained with these settings."""
+        batch, law = self.training.batch, self.control
+        require(
+            batch % rates.bins == 0,
+            f"training.batch must be a multiple of rates.bins, got {batch} and {rates.bins}",
+        )
+        require(
+            isinstance(law, Feedback) and not law.controls_reconstruction,
+            f"a rate-conditioned model needs a law with a target for the KL, such as "
+            f"Auto({rates.middle:.3g}), got {law}",
+        )
+        require(
+            isinstance(self.objective, Elbo)
+            and self.objective.free_bits == 0
+            and not self.objective.kl_weights,
+            "a rate-conditioned model needs objective=Elbo without free_bits and kl_weights",
+        )
+        require(
+            not isinstance(self.data, TextSettings | DialogSettings),
+            "a rate-conditioned model needs images or a user-supplied model, got text",
+        )
 
     def _check_built_in_model(self) -> None:
         """Raise ValueError if data, model and objective do not fit together."""

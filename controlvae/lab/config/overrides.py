@@ -162,7 +162,7 @@ def _unknown_field(value: Any, change: _Change, hint: Any) -> UserError:
         return UserError(
             f"no field of {kind} 'beta'; for a fixed weight write --set 'control=Constant({change.text})'"
         )
-    if not difflib.get_close_matches(name, names, n=1):
+    if not part or not difflib.get_close_matches(name, names, n=1):
         prefix = f"{part}." if part else ""
         known = [f"{prefix}{path}" for path, _ in iter_settings(value) if path]
         known += [path for path, _ in iter_settings(change.root) if path] if part else []

@@ -31,6 +31,15 @@ class Losses(NamedTuple):
     other: Tensor | float = 0.0  # further terms of the model, with weight 1
 
 
+class ExampleLosses(NamedTuple):
+    """Loss terms of each example of a batch in nats."""
+
+    reconstruction: Tensor  # (batch,)
+    kl: Tensor  # summed over latents, (batch,)
+    kl_per_latent: Tensor  # (batch, groups)
+    other: Tensor | float = 0.0  # further terms of the model, averaged over the batch
+
+
 class CustomVAE:
     """A user's module, and how to read it.
 
@@ -88,8 +97,20 @@ class CustomVAE:
             noise: Noise of z, (batch, latents), for a model with `encode`; otherwise a `Noise`.
         """
         if self.form == "encode":
-            return self._encode_losses(select_input(batch, self.inputs), noise)
+            found = self._encode_losses(select_input(batch, self.inputs), noise)
+            means = found.reconstruction.mean(), found.kl.mean(), found.kl_per_latent.mean(0)
+            return Losses(*means)
         return as_losses(self.named_terms(batch, noise))
+
+    def example_losses(self, batch: Any, noise: Tensor | Noise) -> ExampleLosses:
+        """Return the loss terms of each example of a batch. See `losses`.
+
+        Raises:
+            UserError: If the model returns means over the batch only.
+        """
+        if self.form == "encode":
+            return self._encode_losses(select_input(batch, self.inputs), noise)
+        return as_example_losses(self.named_terms(batch, noise))
 
     def named_terms(self, batch: Any, noise: Tensor | Noise) -> dict[str, Any]:
         """Return `reconstruction`, `kl` and `other` of a model that computes its own losses.
@@ -106,7 +127,7 @@ class CustomVAE:
         reconstruction, kl = (_entry(output, name) for name in self.loss_names)
         return name_terms((reconstruction, kl))
 
-    def _encode_losses(self, x: Tensor, noise: Tensor | Noise) -> Losses:
+    def _encode_losses(self, x: Tensor, noise: Tensor | Noise) -> ExampleLosses:
         encoded = as_posterior(self._call_encode(x))
         if isinstance(encoded, Posterior):
             latents = encoded.mean.shape[1:]
@@ -116,8 +137,8 @@ class CustomVAE:
         else:
             z = encoded.rsample() if encoded.has_rsample else encoded.sample()
             kl = self._distribution_kl(encoded, z)
-        reconstruction = self._nll(self._call_decode(z), x).mean()
-        return Losses(reconstruction, kl.flatten(1).sum(1).mean(), group_latents(kl).mean(0))
+        reconstruction = self._nll(self._call_decode(z), x)
+        return ExampleLosses(reconstruction, kl.flatten(1).sum(1), group_latents(kl))
 
     def encode(self, x: Tensor) -> Posterior:
         """Return q(z|x) with flat latents, (batch, latents)."""
@@ -335,6 +356,23 @@ def as_losses(values: Mapping[str, Any]) -> Losses:
     per_example = kl.reshape(len(kl), -1)
     grouped = group_latents(kl) if kl.dim() > 1 else per_example
     return Losses(reconstruction.mean(), per_example.sum(1).mean(), grouped.mean(0), _mean(other))
+
+
+def as_example_losses(values: Mapping[str, Any]) -> ExampleLosses:
+    """Return named loss terms of each example.
+
+    Raises:
+        UserError: If a term is a mean over the batch.
+    """
+    reconstruction, kl = values["reconstruction"], values["kl"]
+    if reconstruction.dim() != 1 or kl.dim() == 0:
+        raise UserError(
+            "each example needs its own reconstruction and KL, and this model returns their means; "
+            "give it encode(x) and decode(z), or terms(batch, noise) with one value per example"
+        )
+    per_example = kl.reshape(len(kl), -1)
+    grouped = group_latents(kl) if kl.dim() > 1 else per_example
+    return ExampleLosses(reconstruction, per_example.sum(1), grouped, _mean(values.get("other")))
 
 
 def _mean(value: Any) -> Tensor | float:

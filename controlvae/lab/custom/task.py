@@ -34,6 +34,7 @@ from controlvae.lab.custom.probes import (
     read_few,
     read_spread,
 )
+from controlvae.lab.custom.rate_trainer import CustomRateTrainer
 from controlvae.lab.custom.recognise_data import Recognised, recognise_data
 from controlvae.lab.custom.recognise_model import (
     AnyLikelihood,
@@ -45,6 +46,7 @@ from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation
 from controlvae.lab.engines.optimiser import NetworkOptimiser
+from controlvae.lab.models.rate_conditioning import condition_on_rate
 from controlvae.lab.ranks.gradients import keep_buffers
 from controlvae.lab.ranks.group import ALONE, RankGroup, agree
 from controlvae.lab.ranks.share import BatchShare
@@ -262,6 +264,10 @@ class CustomTask:
         module = self.make_module(
             experiment.training.seed, device, copies=copies, initialise=initialise
         )
+        if (rates := experiment.rates) is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(experiment.training.seed)
+                condition_on_rate(module, rates.set_points, rates.features)
         likelihood = experiment.objective.likelihood
         given = self.likelihood if likelihood == "own" else likelihood
         batch = self.example_batch(device)
@@ -286,7 +292,10 @@ class CustomTask:
             group: Ranks that train the models together.
             sharded: Shard weights, gradients and moments over the ranks with FSDP2.
         """
-        copies = len(experiments) > 1 or not self.in_place or sharded
+        conditioned = experiments[0].rates is not None
+        if conditioned and not group.is_alone:
+            raise UserError("a rate-conditioned model is trained by one process: leave out devices")
+        copies = len(experiments) > 1 or not self.in_place or sharded or conditioned
         data = self.data.data.to(device)
         compiles = self.compile
         if compiles is None:
@@ -309,7 +318,8 @@ class CustomTask:
             joined = None if group.is_alone else join_ranks(vae, batch, share, group, sharded)
             optimiser = self._make_optimiser(experiment, vae.module, device)
             loss_function = LossFunction(vae, compiles, note)
-            trainer = CustomTrainer(
+            trainer_class = CustomRateTrainer if conditioned else CustomTrainer
+            trainer = trainer_class(
                 experiment, vae, feed, optimiser, in_python, loss_function, share
             )
             if joined is not None:

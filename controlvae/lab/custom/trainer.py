@@ -15,7 +15,7 @@ from controlvae.lab.custom.compilation import LossFunction
 from controlvae.lab.custom.feeds import ArrayFeed, Feed, StreamFeed
 from controlvae.lab.custom.noise import Noise, StepSeeds
 from controlvae.lab.custom.optimiser import TorchOptimiser
-from controlvae.lab.engines.base import strip_prefix
+from controlvae.lab.engines.base import as_control_state, strip_prefix
 from controlvae.lab.engines.measurements import make_row
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.engines.rng import noise_key, normal_noise
@@ -150,12 +150,13 @@ class CustomTrainer:
         loss = losses.reconstruction + losses.other + beta * terms.controlled
         # Gradients are averaged over ranks, and each rank has only the part of its rows.
         self.optimiser.backward_and_step(loss if self.share.is_whole else loss * self.share.size)
-        self._update_average()
+        self.update_average()
         weight = beta if self.control.delayed else self.control.state.beta
         return make_row(self.control, losses.reconstruction, terms, weight, self.device)
 
     @torch.no_grad()
-    def _update_average(self) -> None:
+    def update_average(self) -> None:
+        """Move the average of the weights towards the present ones, if one is kept."""
         if not self.average:
             return
         kept = 1 - self.experiment.training.ema_weights
@@ -193,9 +194,7 @@ class CustomTrainer:
         self.optimiser.restore(tensors)
         for name, value in self.average.items():
             value.copy_(shard_like(tensors[f"ema.{name}"], value))
-        self.control.load_state_dict(
-            {name: value.item() for name, value in strip_prefix(tensors, "control.").items()}
-        )
+        self.control.load_state_dict(as_control_state(strip_prefix(tensors, "control.")))
         self.feed.restore(step, strip_prefix(tensors, "feed."))
 
 

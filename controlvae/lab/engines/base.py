@@ -46,3 +46,8 @@ def strip_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
         for name, value in tensors.items()
         if name.startswith(prefix)
     }
+
+
+def as_control_state(tensors: dict[str, Tensor]) -> dict[str, float | Tensor]:
+    """Return the saved state of a controller as it loads it: numbers, or one value per model."""
+    return {name: value.item() if value.dim() == 0 else value for name, value in tensors.items()}

@@ -12,10 +12,11 @@ from controlvae.lab.config import Experiment
 from controlvae.lab.data.dataset import Dataset
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
-from controlvae.lab.engines.base import strip_prefix
+from controlvae.lab.engines.base import as_control_state, strip_prefix
 from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.engines.measurements import row_width
 from controlvae.lab.engines.precision import product_precision
+from controlvae.lab.engines.rate_trainer import RateTrainer
 from controlvae.lab.engines.text_trainer import SentenceTrainer, SequenceTrainer
 from controlvae.lab.engines.trainer import CriticTrainer, ModelTrainer
 from controlvae.lab.ranks.share import BatchShare
@@ -98,9 +99,7 @@ class EagerEngine:
         trainer = self.trainers[model]
         for prefix, optimiser in trainer.optimisers.items():
             optimiser.restore(strip_prefix(tensors, prefix))
-        trainer.control.load_state_dict(
-            {name: value.item() for name, value in strip_prefix(tensors, "control.").items()}
-        )
+        trainer.control.load_state_dict(as_control_state(strip_prefix(tensors, "control.")))
         self.step = step
 
 
@@ -110,4 +109,6 @@ def _trainer_class(experiment: Experiment, examples: Dataset) -> type[ModelTrain
             return SentenceTrainer
         case DialogDataset():
             return SequenceTrainer
+    if experiment.rates is not None:
+        return RateTrainer
     return ModelTrainer if experiment.objective.critic_spec() is None else CriticTrainer

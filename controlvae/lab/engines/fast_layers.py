@@ -41,6 +41,7 @@ class _Replacement(nn.Module):
         super().__init__()
         assert layer.bias is not None
         self.weight, self.bias = layer.weight, layer.bias
+        self._forward_hooks = layer._forward_hooks  # such as those of conditioning on the rate
 
 
 class Upsampling(_Replacement):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from controlvae.controller import Controller
 from controlvae.lab.config import Experiment
+from controlvae.lab.engines.rate_bins import rate_columns
 from controlvae.lab.objectives import Divergence, Terms
 from controlvae.laws.states import Signals
 
@@ -18,7 +19,8 @@ _COMMON_COLUMNS = ("reconstruction", "kl", "target", "beta", "p", "i", "saturate
 
 def row_columns(experiment: Experiment) -> tuple[str, ...]:
     """Return the column names of a row. The KL of each latent follows them without a name."""
-    return (*_COMMON_COLUMNS, *experiment.objective.extra_columns)
+    extra_columns = (*experiment.objective.extra_columns, *rate_columns(experiment))
+    return (*_COMMON_COLUMNS, *extra_columns)
 
 
 def row_width(experiment: Experiment) -> int:

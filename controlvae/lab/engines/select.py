@@ -65,6 +65,8 @@ def make_engine(
 
 def _is_stackable(experiment: Experiment, examples: Dataset) -> bool:
     """Return whether the stacked engine supports the model. It has no gradient clipping."""
+    if experiment.rates is not None:
+        return False
     critic = experiment.objective.critic_spec()
     optimisers = [experiment.adam] + ([] if critic is None else [critic.optimiser])
     return (
@@ -114,6 +116,7 @@ def check_compatible(experiments: Sequence[Experiment]) -> None:
 def shared_settings(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that runs trained together have in common, by part."""
     parts = {
-        part: getattr(experiment, part) for part in ("data", "model", "objective", "optimiser")
+        part: getattr(experiment, part)
+        for part in ("data", "model", "objective", "optimiser", "rates")
     }
     return {**parts, "training": replace(experiment.training, seed=0)}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from controlvae.distributions import Posterior
+from controlvae.lab.models.rate_conditioning import at_rate
 
 
 class VAE(nn.Module):
@@ -29,13 +30,25 @@ class VAE(nn.Module):
         """Make the variance of p(x|z) a parameter with this initial value."""
         self.pixel_log_variance = nn.Parameter(torch.tensor(math.log(start)))
 
-    def encode(self, x: Tensor) -> Posterior:
-        """Return q(z|x) of images, (batch, *shape)."""
-        return Posterior.from_encoder_output(self.encoder(x))
+    def encode(self, x: Tensor, rate: float | None = None) -> Posterior:
+        """Return q(z|x) of images, (batch, *shape).
 
-    def decode(self, z: Tensor) -> Tensor:
-        """Return logits of the pixels, (batch, *shape)."""
-        return self.decoder(z)
+        Args:
+            x: Images, (batch, *shape).
+            rate: Rate in nats, for a rate-conditioned model. None takes its present one.
+        """
+        with at_rate(self, rate):
+            return Posterior.from_encoder_output(self.encoder(x))
+
+    def decode(self, z: Tensor, rate: float | None = None) -> Tensor:
+        """Return logits of the pixels, (batch, *shape).
+
+        Args:
+            z: Codes, (batch, latents).
+            rate: Rate in nats, for a rate-conditioned model. None takes its present one.
+        """
+        with at_rate(self, rate):
+            return self.decoder(z)
 
     def decode_mean(self, z: Tensor) -> Tensor:
         """Return the mean of p(x|z): pixels in [0, 1], (batch, *shape)."""

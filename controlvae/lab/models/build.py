@@ -24,6 +24,7 @@ from controlvae.lab.models.conv_bn_vae import ConvBatchNormVAE
 from controlvae.lab.models.conv_vae import ConvVAE
 from controlvae.lab.models.critic import Critic
 from controlvae.lab.models.dialog_vae import DialogVAE
+from controlvae.lab.models.rate_conditioning import condition_on_rate
 from controlvae.lab.models.text_vae import TextVAE
 
 _LARGE_WIDTH = 2_048  # smaller networks fit everywhere
@@ -41,7 +42,14 @@ def build(experiment: Experiment, examples: Dataset) -> Model:
     make = _BUILDERS[type(experiment.model)]
     if _max_width(experiment) > _LARGE_WIDTH:
         _check_size(lambda: make(experiment, examples))
-    return _with_seed(experiment, lambda: make(experiment, examples))
+    return _with_seed(experiment, lambda: _condition(make(experiment, examples), experiment))
+
+
+def _condition(model: Model, experiment: Experiment) -> Model:
+    """Condition a model on the rate if the experiment has a range of rates."""
+    if (rates := experiment.rates) is not None:
+        condition_on_rate(model, rates.set_points, rates.features)
+    return model
 
 
 def _max_width(experiment: Experiment) -> int:

@@ -54,6 +54,8 @@ def parse_target(text: str, experiment: Experiment) -> float:
     """
     if not isinstance(experiment.control, Feedback):
         raise ValueError(f"{experiment.control} is open-loop: it has no target to move")
+    if experiment.rates is not None:
+        raise ValueError("a rate-conditioned model has many set points, and none to move")
     content = parse_json(text)
     target = content.get("target") if isinstance(content, dict) else None
     if not isinstance(target, int | float) or isinstance(target, bool):

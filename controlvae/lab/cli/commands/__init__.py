@@ -4,7 +4,17 @@ import importlib
 
 from controlvae.lab.cli.options import app
 
-_MODULES = ("presets", "train", "cluster", "bench", "tune", "search", "reproduce", "evaluate")
+_MODULES = (
+    "presets",
+    "train",
+    "cluster",
+    "bench",
+    "tune",
+    "curve",
+    "search",
+    "reproduce",
+    "evaluate",
+)
 for _name in (*_MODULES, "dashboard", "media", "chat"):  # the order in `--help`
     importlib.import_module(f"controlvae.lab.cli.commands.{_name}")
 

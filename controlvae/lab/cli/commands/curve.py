@@ -1,0 +1,48 @@
+"""Command `curve`: one network for all rates, and its rate-distortion curve."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controlvae.lab.cli import options as cli
+
+
+@cli.command("curve", cli.CHOOSE)
+def _curve(
+    preset: cli.Preset,
+    rates: Annotated[str, cli.option("Lowest and highest rate in nats.", metavar="LOW,HIGH")],
+    points: Annotated[int, cli.option("Number of points of the curve.", 2, max=1_000)] = 25,
+    bins: Annotated[int, cli.option("Number of set points in a batch.", 2, max=256)] = 8,
+    sets: cli.Sets = None,
+    run: Annotated[Path | None, cli.option("Run folder. Default: runs/PRESET-curve.")] = None,
+    beside: Annotated[
+        list[Path] | None, cli.option("Runs of single set points to compare with. Repeatable.")
+    ] = None,
+    examples: Annotated[int | None, cli.option("Number of examples to measure.", 2)] = None,
+    fid: cli.Fid = 0,
+    device: cli.Device = "auto",
+    time_limit: cli.TimeLimit = None,
+    checkpoint_every: cli.CheckpointEvery = "30s",
+    data_root: cli.DataRoot = None,
+    threads: cli.Threads = "auto",
+) -> None:
+    """Train one network for all rates and draw distortion against rate. The same command resumes."""
+    from controlvae.lab.api.curve import RunOptions, curve_of_preset, describe_curve, parse_rates
+
+    limits = (device, time_limit, checkpoint_every, False, data_root)
+    options = RunOptions.parse(*limits, threads=threads)
+    within = parse_rates(rates.split(","), bins)
+    result = curve_of_preset(
+        preset,
+        within,
+        options,
+        points=points,
+        run=run,
+        overrides=sets,
+        beside=beside or (),
+        examples=examples,
+        fid=fid or 0,
+        command=cli.recorded_command(),
+    )
+    typer.echo("\n".join([*describe_curve(result.curve), *map(str, result.files)]))
