@@ -52,7 +52,7 @@ class CurveResult:
 
         The rate is that of held-out examples, by the curve's calibration.
         """
-        return run_at_rate(self.run, self.curve.calibration.setting_for(rate))
+        return run_at_rate(self.run, self.curve.setting_for(rate))
 
     def plot(self) -> Any:
         """Return a matplotlib figure of the curve."""

@@ -38,6 +38,7 @@ def sample(
     *,
     seed: int = 0,
     columns: int | None = None,
+    rate: float | None = None,
     out: str | Path | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
@@ -50,12 +51,13 @@ def sample(
         count: Number of samples.
         seed: Seed of the draws.
         columns: Images per row. The default makes a square.
+        rate: Rate in nats, for a rate-conditioned run.
         out: File to write. The default is `figures/samples.png` for images, none for sentences.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         data_root: Data folder that is searched first.
         **generation: `temperature`, `top_k`, `top_p` or `beam` of sentences.
     """
-    loaded = _load(run, device, data_root)
+    loaded = _load(run, device, data_root, rate)
     options = {name: value for name, value in generation.items() if value is not None}
     path = loaded.folder.path
     if isinstance(loaded.examples, SentenceDataset):
@@ -67,13 +69,16 @@ def sample(
         name = next(iter(options)).replace("_", "-")
         raise UserError(f"--{name} is for sentences; {path} is a model of images")
     pixels = make_sample_grid(loaded, count, seed=seed, columns=columns)
-    return MediaResult([save_pixels(pixels, _path(loaded, out, "samples.png"), step=loaded.step)])
+    return MediaResult(
+        [save_pixels(pixels, _path(loaded, out, "samples.png", rate), step=loaded.step)]
+    )
 
 
 def reconstruct(
     run: RunSource,
     columns: int = 12,
     *,
+    rate: float | None = None,
     out: str | Path | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
@@ -83,16 +88,20 @@ def reconstruct(
     Args:
         run: Run or run folder.
         columns: Number of examples.
+        rate: Rate in nats, for a rate-conditioned run.
         out: File to write. The default is `figures/reconstruction.png`, none for sentences.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         data_root: Data folder that is searched first.
     """
-    loaded = _load(run, device, data_root)
+    loaded = _load(run, device, data_root, rate)
     if isinstance(loaded.examples, SentenceDataset):
         pairs = reconstruct_sentences(on_unseen_examples(loaded), columns)
         lines = (f"data  {pair.sentence}\ncode  {pair.read_back}" for pair in pairs)
         return _text_result("\n\n".join(lines), out)
-    figure, path = plot_reconstructions(loaded, columns), _path(loaded, out, "reconstruction.png")
+    figure, path = (
+        plot_reconstructions(loaded, columns),
+        _path(loaded, out, "reconstruction.png", rate),
+    )
     return MediaResult([save_figure(figure, path, step=loaded.step)])
 
 
@@ -104,6 +113,7 @@ def traverse(
     columns: int = 10,
     rows: int = 20,
     animate: bool = False,
+    rate: float | None = None,
     out: str | Path | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
@@ -117,6 +127,7 @@ def traverse(
         columns: Images per row.
         rows: Maximum number of latents.
         animate: Write a GIF too, of at most ten latents.
+        rate: Rate in nats, for a rate-conditioned run.
         out: File to write. The default is `figures/traversal.png`.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         data_root: Data folder that is searched first.
@@ -127,13 +138,13 @@ def traverse(
             f"--out is the still image; with --out {file.with_suffix('.png')}, "
             f"--animate writes {file} too"
         )
-    loaded = _load(run, device, data_root)
+    loaded = _load(run, device, data_root, rate)
     # One file has room for one image: the first.
     starts = [image] if image is not None or out is not None else traversal.start_images(loaded)
     files = []
     for start in starts:
         name = f"traversal-{Path(start).stem}.png" if start else "traversal.png"
-        path = _path(loaded, out, name)
+        path = _path(loaded, out, name, rate)
         figure = traversal.plot_traversal(
             loaded, image=start, reach=reach, columns=columns, rows=rows
         )
@@ -152,6 +163,7 @@ def interpolate(
     end: str | None = None,
     *,
     columns: int = 10,
+    rate: float | None = None,
     out: str | Path | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
@@ -163,11 +175,12 @@ def interpolate(
         start: Index of an example, an image file, or a sentence. The default is a random example.
         end: Another one.
         columns: Number of images or sentences.
+        rate: Rate in nats, for a rate-conditioned run.
         out: File to write. The default is in `figures`, none for sentences.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         data_root: Data folder that is searched first.
     """
-    loaded = _load(run, device, data_root)
+    loaded = _load(run, device, data_root, rate)
     if isinstance(loaded.examples, SentenceDataset):
         rows, unknown_words = resolve_sentences(loaded, start, end)
         first, last = (loaded.examples.to_text(row) for row in rows)
@@ -175,20 +188,28 @@ def interpolate(
         text = "\n".join([f"from  {first}", *lines, f"to    {last}"])
         return _text_result(text, out)._replace(unknown_words=unknown_words)
     first, last = (image.short for image in select_endpoints(loaded, start, end))
-    path = _path(loaded, out, f"interpolation-{first}-{last}.png")
+    path = _path(loaded, out, f"interpolation-{first}-{last}.png", rate)
     figure = plot_interpolation(loaded, start, end, columns)
     return MediaResult([save_figure(figure, path, step=loaded.step)])
 
 
-def _load(run: RunSource, device: str, data_root: str | Path | None) -> LoadedRun:
-    if isinstance(run, LoadedRun):
-        return run
+def _load(
+    run: RunSource, device: str, data_root: str | Path | None, rate: float | None
+) -> LoadedRun:
     root = None if data_root is None else Path(data_root)
-    return load_for_evaluation(as_folder(run), pick_device(device), root)
+    loaded = (
+        run
+        if isinstance(run, LoadedRun)
+        else load_for_evaluation(as_folder(run), pick_device(device), root)
+    )
+    return loaded if rate is None else loaded.at_rate(rate)
 
 
-def _path(run: LoadedRun, out: str | Path | None, name: str) -> Path:
-    return run.folder.figures / name if out is None else Path(out)
+def _path(run: LoadedRun, out: str | Path | None, name: str, rate: float | None) -> Path:
+    if out is not None:
+        return Path(out)
+    file = run.folder.figures / name
+    return file if rate is None else file.with_stem(f"{file.stem}-{rate:g}-nats")
 
 
 def _text_result(text: str, out: str | Path | None) -> MediaResult:

@@ -94,6 +94,7 @@ Thorough = Annotated[
 ]
 REPLAY_HELP = "Replay the weight of a run open-loop. Of several seeds, their mean."
 _OUT_HELP = "File to write. Default: in the run's figures, or the terminal."
+Rate = Annotated[float | None, option("Rate in nats, of a run made by `controlvae curve`.")]
 Out = Annotated[Path | None, option(_OUT_HELP)]
 
 

@@ -130,6 +130,20 @@ class RateCurve:
         setting = self.calibration.setting_for(rate)
         return CurvePoint(rate, setting, rate, reconstruction, elbo, price)
 
+    def setting_for(self, rate: float) -> float:
+        """Return the rate that the network is given to have this KL.
+
+        Raises:
+            UserError: If the network does not reach it.
+        """
+        low, high = min(self.calibration.kl), max(self.calibration.kl)
+        is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+        if not (is_number and low <= rate <= high):
+            raise UserError(
+                f"rate must be a number of nats from {low:.4g} to {high:.4g}, got {rate!r}"
+            )
+        return self.calibration.setting_for(rate)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the curve as JSON data."""
         return asdict(self)
@@ -174,6 +188,12 @@ def run_at_rate(run: LoadedRun, setting: float) -> LoadedRun:
     if isinstance(run.network, CustomVAE):
         return replace(run, network=run.network.with_module(network))
     return replace(run, network=network)
+
+
+def run_at_measured_rate(run: LoadedRun, rate: float) -> LoadedRun:
+    """Return a run at a rate in nats, by the calibration of its curve if that was measured."""
+    found = RateCurve.read(run.folder)
+    return run_at_rate(run, rate if found is None else found.setting_for(rate))
 
 
 def measure_curve(

@@ -165,6 +165,15 @@ class LoadedRun:
             )
         return decode_codes(self, model.encode(x.to(self.device)).mean)
 
+    def at_rate(self, rate: float) -> "LoadedRun":
+        """Return a rate-conditioned run with a copy of its network, fixed at a rate in nats.
+
+        The rate is that of held-out examples if `lab.curve` has measured the run.
+        """
+        curves = importlib.import_module("controlvae.lab.evaluation.rate_curve")
+        fixed: LoadedRun = curves.run_at_measured_rate(self, rate)
+        return fixed
+
     def __repr__(self) -> str:
         steps = self.experiment.training.steps
         path, name = str(self.folder.path), self.experiment.name

@@ -83,6 +83,12 @@ def test_trained_model_takes_a_rate(measured):
     assert low.sample(4).shape == (4, 1, 32, 32)
     with pytest.raises(UserError, match="which the model has learnt"):
         run_at_rate(measured.run, 40.0)
+    with pytest.raises(UserError, match="number of nats from"):
+        measured.at(40.0)
+    (drawn,) = lab.sample(measured.run, 4, rate=9.0).files
+    assert drawn.name == "samples-9-nats.png"
+    by_hand = measured.run.at_rate(9.0).reconstruct(x[:2])
+    torch.testing.assert_close(by_hand, high.reconstruct(x[:2]))
 
 
 def test_same_call_resumes_and_other_settings_are_refused(measured):

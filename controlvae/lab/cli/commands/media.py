@@ -19,6 +19,7 @@ def _traverse(
     animate: Annotated[
         bool, cli.flag("--animate", "Write a GIF too, of at most ten latents.")
     ] = False,
+    rate: cli.Rate = None,
     out: cli.Out = None,
     device: cli.Device = "auto",
     data_root: cli.DataRoot = None,
@@ -30,7 +31,7 @@ def _traverse(
     from controlvae.lab.api.media import traverse
     from controlvae.lab.cli.format import print_media
 
-    files: dict[str, Any] = {"out": out, "device": device, "data_root": data_root}
+    files: dict[str, Any] = {"rate": rate, "out": out, "device": device, "data_root": data_root}
     grid: dict[str, Any] = {"reach": reach, "columns": columns, "rows": rows}
     print_media(traverse(run, image=image, animate=animate, **grid, **files))
 
@@ -39,6 +40,7 @@ def _traverse(
 def _reconstruct(
     run: cli.RunArgument,
     columns: Annotated[int, cli.option("Number of images or sentences.", 1, max=40)] = 12,
+    rate: cli.Rate = None,
     out: cli.Out = None,
     device: cli.Device = "auto",
     data_root: cli.DataRoot = None,
@@ -47,7 +49,8 @@ def _reconstruct(
     from controlvae.lab.api.media import reconstruct
     from controlvae.lab.cli.format import print_media
 
-    print_media(reconstruct(run, columns, out=out, device=device, data_root=data_root))
+    files: dict[str, Any] = {"rate": rate, "out": out, "device": device, "data_root": data_root}
+    print_media(reconstruct(run, columns, **files))
 
 
 @cli.command("sample", cli.LOOK)
@@ -64,6 +67,7 @@ def _sample(
         float | None, cli.option("Sentences: draw from the words with this probability.")
     ] = None,
     beam: Annotated[int | None, cli.option("Sentences: width of a beam search.")] = None,
+    rate: cli.Rate = None,
     out: cli.Out = None,
     device: cli.Device = "auto",
     data_root: cli.DataRoot = None,
@@ -73,7 +77,7 @@ def _sample(
     from controlvae.lab.cli.format import print_media
 
     words: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    files: dict[str, Any] = {"out": out, "device": device, "data_root": data_root}
+    files: dict[str, Any] = {"rate": rate, "out": out, "device": device, "data_root": data_root}
     print_media(sample(run, count, seed=seed, columns=columns, beam=beam, **words, **files))
 
 
@@ -86,6 +90,7 @@ def _interpolate(
     ] = None,
     end: Annotated[str | None, cli.option("The other end.", name="--to")] = None,
     columns: Annotated[int, cli.option("Number of images or sentences.", 2, max=40)] = 10,
+    rate: cli.Rate = None,
     out: cli.Out = None,
     device: cli.Device = "auto",
     data_root: cli.DataRoot = None,
@@ -94,5 +99,5 @@ def _interpolate(
     from controlvae.lab.api.media import interpolate
     from controlvae.lab.cli.format import print_media
 
-    files: dict[str, Any] = {"out": out, "device": device, "data_root": data_root}
+    files: dict[str, Any] = {"rate": rate, "out": out, "device": device, "data_root": data_root}
     print_media(interpolate(run, start, end, columns=columns, **files))
