@@ -41,6 +41,8 @@ _SAMPLES_CAPTION = "Decoded from the prior N(0, I)."
 _RECONSTRUCTIONS_CAPTION = "Data above, reconstructions from the posterior mean below."
 # Images that a run folder may have, by the names of their files.
 _RUN_IMAGES = {
+    "curve.png": "Rate-distortion curve of the network, measured at each rate.",
+    "curve-images.png": "Reconstructions and samples along the curve.",
     "interpolation*.png": "Straight line in latent space between two examples, shown at the ends.",
     "traversal*.png": "Each row moves one latent and keeps the others; rows are ordered by KL.",
     "traversal*.gif": "The traversal animated: each image moves one latent back and forth.",

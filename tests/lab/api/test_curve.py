@@ -64,6 +64,8 @@ def test_curve_is_written_with_its_figures_and_read_again(measured):
     assert float(rows[3]["kl"]) == measured.curve.points[3].kl
     for name in ("curve.png", "curve-images.png"):
         assert (folder.figures / name).stat().st_size > 10_000
+    page = measured.run.report().read_text(encoding="utf-8")
+    assert "Rate-distortion curve of the network" in page
     (folder.path / "curve.json").write_text('{"points": 3}')
     with pytest.raises(UserError, match="is damaged"):
         RateCurve.read(folder)
