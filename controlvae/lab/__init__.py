@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.curve import CurveResult, curve
     from controlvae.lab.api.evaluate import evaluate, score
     from controlvae.lab.api.export import export
+    from controlvae.lab.api.find_target import TargetResult, find_target
     from controlvae.lab.api.fit import fit
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.new import new
@@ -45,6 +46,7 @@ _HOMES = {
     "RunFolder": "lab.runs.folder",
     "SearchResult": "lab.api.search",
     "Slurm": "lab.cluster.slurm",
+    "TargetResult": "lab.api.find_target",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
     "curve": "lab.api.curve",
@@ -52,6 +54,7 @@ _HOMES = {
     "evaluate": "lab.api.evaluate",
     "export": "lab.api.export",
     "find_runs": "lab.runs.folder",
+    "find_target": "lab.api.find_target",
     "fit": "lab.api.fit",
     "interpolate": "lab.api.media",
     "load_run": "lab.runs.loaded",
@@ -85,6 +88,7 @@ __all__ = [
     "RunFolder",
     "SearchResult",
     "Slurm",
+    "TargetResult",
     "branch",
     "chat",
     "curve",
@@ -92,6 +96,7 @@ __all__ = [
     "evaluate",
     "export",
     "find_runs",
+    "find_target",
     "fit",
     "interpolate",
     "load_run",

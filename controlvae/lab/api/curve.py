@@ -122,7 +122,7 @@ def curve(
     )
     within = parse_rates(rates, bins)
     return curve_of_preset(
-        _define(model, dataset, within, law, steps, settings),
+        define_source(model, dataset, within, law, steps, settings),
         within,
         options,
         law=law,
@@ -205,7 +205,7 @@ def describe_curve(found: RateCurve) -> list[str]:
     return lines
 
 
-def _define(
+def define_source(
     model: Any,
     dataset: Any,
     rates: RateRange,

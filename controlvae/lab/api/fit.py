@@ -1,10 +1,11 @@
 """Training of user-supplied models from Python and the shell."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from torch import nn
 
@@ -23,14 +24,15 @@ from controlvae.lab.runs.user_code import is_code, load_definition
 from controlvae.lab.training.resolve import Overrides
 from controlvae.lab.training.runner import RunOptions, TrainingResult
 from controlvae.lab.training.trackers import LoggerSpec
-from controlvae.laws import Law
+from controlvae.laws import Auto, Law
 
 
 def fit(
     model: Model,
     dataset: Any,
     *,
-    law: Law,
+    law: Law | None = None,
+    target: float | Literal["auto"] | None = None,
     steps: int,
     run: str | Path | None = None,
     device: str = "auto",
@@ -59,6 +61,9 @@ def fit(
         dataset: Arrays, tensors, a `Dataset` or `DataLoader`, a Hugging Face dataset, a data frame,
             a folder of images, or settings of a built-in data set such as `CIFAR10(size=32)`.
         law: Law of the KL weight, such as `cv.Auto(18.0)`.
+        target: Set point in nats under `cv.Auto`, instead of a law. "auto" finds the best one while
+            the model trains: see `lab.find_target`, whose `objective` and `rates` it takes. The
+            result is then conditioned on the rate, and a copy of a module is trained.
         steps: Number of optimiser steps.
         run: Run folder. The default is `runs/NAME`, or `runs/NAME-2` and so on if it exists.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
@@ -85,6 +90,13 @@ def fit(
         RunError: If training fails, for example because the loss diverges.
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
+    if target == "auto":
+        refuse_with_auto(law=law, devices=devices, logger=logger, time_limit=time_limit)
+        finder = importlib.import_module("controlvae.lab.api.find_target")  # to the right of this
+        quiet = {"device": device, "progress": progress, "threads": threads}
+        found = finder.find_target(model, dataset, steps=steps, run=run, **quiet, **settings)
+        return cast(LoadedRun, found.run)
+    law = choose_law(law, target)
     parts = (device, time_limit, checkpoint_every, False, None, progress, logger, threads)
     options = replace(RunOptions.parse(*parts), callbacks=check_callbacks(callbacks))
     seeds = whole_number("seeds", seeds, 1)
@@ -106,6 +118,29 @@ def fit(
     defined.task.in_place = True
     result = start_fit(defined, replace(options, sharded=sharded), run=run, seeds=seeds)
     return load_runs(result.folders, device=options.device)
+
+
+def choose_law(law: Law | None, target: Any) -> Law:
+    """Return the law of a training, from a law or a set point.
+
+    Raises:
+        UserError: If neither or both are given, or the set point is none.
+    """
+    if (law is None) == (target is None):
+        raise UserError("pass either law=cv.Auto(18.0) or target=18.0, in nats")
+    if law is not None:
+        return law
+    try:
+        return Auto(target)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{error}; pass target=18.0 or target='auto'") from None
+
+
+def refuse_with_auto(**arguments: Any) -> None:
+    """Raise UserError if an argument is given that a search for the target does not take."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise UserError(f"{name} cannot be combined with target='auto'; leave it out")
 
 
 def _fit_on_rank(

@@ -24,6 +24,8 @@ class RateRange:
         features: The width of the layer that reads the rate.
         ramp: The share of the training in which all set points descend from the highest one to
             their own.
+        focus: The lowest and the highest rate that set points cover. Empty is the whole range. A
+            branch of a run narrows it around the best rate.
         balance: The exponent p of the shares (1 + β)^-p that set points have in the loss. At 0 the
             gradient is mostly that of low rates, whose β is large.
     """
@@ -36,6 +38,7 @@ class RateRange:
     features: int = 32
     ramp: float = 0.25
     balance: float = 0.5
+    focus: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         require(
@@ -47,11 +50,29 @@ class RateRange:
         require_width(self, "features")
         require(0 <= self.ramp < 1, f"ramp must lie in [0, 1), got {self.ramp}")
         require(0 <= self.balance <= 1, f"balance must lie in [0, 1], got {self.balance}")
+        self._check_focus()
+
+    def _check_focus(self) -> None:
+        if self.focus:
+            require(
+                len(self.focus) == 2 and self.low <= self.focus[0] < self.focus[1] <= self.high,
+                f"focus must be two rates within {self.low:g}..{self.high:g}, got {self.focus}",
+            )
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Lowest and highest rate that the network is trained for now."""
+        return (self.focus[0], self.focus[1]) if self.focus else (self.low, self.high)
+
+    @property
+    def knots(self) -> tuple[float, ...]:
+        """Rates in nats at which the conditioning has parameters of its own."""
+        return log_spaced(self.low / _MARGIN, self.high * _MARGIN, self.bins)
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Lowest and highest set point."""
-        return self.low / _MARGIN, self.high * _MARGIN
+        return self.span[0] / _MARGIN, self.span[1] * _MARGIN
 
     @property
     def set_points(self) -> tuple[float, ...]:

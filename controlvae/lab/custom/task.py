@@ -267,7 +267,7 @@ class CustomTask:
         if (rates := experiment.rates) is not None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(experiment.training.seed)
-                condition_on_rate(module, rates.set_points, rates.features)
+                condition_on_rate(module, rates.knots, rates.features)
         likelihood = experiment.objective.likelihood
         given = self.likelihood if likelihood == "own" else likelihood
         batch = self.example_batch(device)

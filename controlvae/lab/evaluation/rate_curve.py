@@ -253,12 +253,12 @@ def resolve_rates(within: RateRange, rates: Sequence[float] | int) -> tuple[floa
     if isinstance(rates, int):
         if rates < 2:
             raise UserError(f"points must be at least 2, got {rates}")
-        return log_spaced(within.low, within.high, rates)
+        return log_spaced(*within.span, rates)
+    low, high = within.span
     for rate in rates:
-        if not within.low <= rate <= within.high:
+        if not low <= rate <= high:
             raise UserError(
-                f"rates must lie in {within.low:g}..{within.high:g} nats, which the model has "
-                f"learnt, got {rate:g}"
+                f"rates must lie in {low:g}..{high:g} nats, which the model has learnt, got {rate:g}"
             )
     return tuple(sorted(float(rate) for rate in rates))
 
@@ -274,7 +274,7 @@ def calibrate(run: LoadedRun, examples: int, rates: Sequence[float] = ()) -> Cal
     within = rate_range(run)
     settings = log_spaced(*within.bounds, _SETTINGS_PER_BIN * within.bins + 1)
     chosen = select_examples(run, examples, _CALIBRATION_STREAM)
-    conditioned = run_at_rate(run, within.middle)
+    conditioned = run_at_rate(run, within.middle)  # a copy, which is set to each rate below
     found = {setting: _mean_kl(conditioned, setting, chosen) for setting in settings}
     coarse = _as_calibration(found)
     for rate in rates:  # once more where the first guess is
@@ -330,14 +330,15 @@ def _measure_separate(run: LoadedRun, examples: int, fid: int) -> CurvePoint:
 
 def _measure(run: LoadedRun, rate: float | None, examples: int, fid: int) -> CurvePoint:
     """Measure a run at its present setting."""
-    bound = _measure_elbo(run, examples)
+    bound = measure_elbo_of(run, examples)
     found = image_metrics(run, bound.elbo, 0, fid, examples=2) if fid else {}
     samples = found.get("fid", {}).get("samples", {}).get("value")
     asked = bound.kl if rate is None else rate
     return CurvePoint(asked, None, bound.kl, bound.reconstruction, bound.elbo, fid=samples)
 
 
-def _measure_elbo(run: LoadedRun, examples: int) -> DatasetElbo:
+def measure_elbo_of(run: LoadedRun, examples: int) -> DatasetElbo:
+    """Return the ELBO of a run at its present rate, averaged over some of its examples."""
     chosen = select_examples(run, min(examples, run.available))
     noise = torch.Generator().manual_seed(stream_key(0, 11))
     batches = (run.examples.batch(few) for few in chosen.split(run.examples.eval_batch_size))

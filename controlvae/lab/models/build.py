@@ -48,7 +48,7 @@ def build(experiment: Experiment, examples: Dataset) -> Model:
 def _condition(model: Model, experiment: Experiment) -> Model:
     """Condition a model on the rate if the experiment has a range of rates."""
     if (rates := experiment.rates) is not None:
-        condition_on_rate(model, rates.set_points, rates.features)
+        condition_on_rate(model, rates.knots, rates.features)
     return model
 
 

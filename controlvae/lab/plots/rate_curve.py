@@ -86,6 +86,30 @@ def _format_rates(axis: Axes) -> None:
     format_axis(axis)
 
 
+def plot_search_path(
+    stages: Sequence[tuple[str, Sequence[float], Sequence[float]]], target: float, objective: str
+) -> Figure:
+    """Plot the objective over the rate at each stage of a search for the best set point.
+
+    Args:
+        stages: Name, rates and scores of each stage. Scores of FID are negative.
+        target: Best rate.
+        objective: Name of the objective.
+    """
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    axis = figure.subplots()
+    sign = -1 if objective == "FID" else 1
+    for place, (name, rates, scores) in enumerate(stages):
+        values = [sign * score for score in scores]
+        axis.plot(rates, values, "o-", color=COLOURS[place], markersize=3, linewidth=1, label=name)
+    axis.axvline(target, color=QUIET_COLOUR, linewidth=0.8, linestyle=":")
+    axis.set_title(f"best at {target:.3g} nats", fontsize=8, color=QUIET_COLOUR)
+    axis.set_ylabel(objective)
+    axis.legend(frameon=False, fontsize=8)
+    _format_rates(axis)
+    return figure
+
+
 @torch.no_grad()
 def plot_images_along(run: LoadedRun, curve: RateCurve, columns: int = 9) -> Figure:
     """Plot reconstructions and samples at rates from the lowest to the highest.

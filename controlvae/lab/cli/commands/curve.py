@@ -15,7 +15,12 @@ def _curve(
     points: Annotated[int, cli.option("Number of points of the curve.", 2, max=1_000)] = 25,
     bins: Annotated[int, cli.option("Number of set points in a batch.", 2, max=256)] = 8,
     sets: cli.Sets = None,
-    run: Annotated[Path | None, cli.option("Run folder. Default: runs/PRESET-curve.")] = None,
+    find: Annotated[
+        str | None, cli.option("Close in on the best rate.", metavar="elbo|iwae|fid")
+    ] = None,
+    run: Annotated[
+        Path | None, cli.option("Run folder. Default: runs/PRESET-curve, or -target with --find.")
+    ] = None,
     beside: Annotated[
         list[Path] | None, cli.option("Runs of single set points to compare with. Repeatable.")
     ] = None,
@@ -33,6 +38,12 @@ def _curve(
     limits = (device, time_limit, checkpoint_every, False, data_root)
     options = RunOptions.parse(*limits, threads=threads)
     within = parse_rates(rates.split(","), bins)
+    if find is not None:
+        from controlvae.lab.api.find_target import find_for_command
+
+        for line in find_for_command(preset, within, options, find, run, sets, examples):
+            typer.echo(line)
+        return
     result = curve_of_preset(
         preset,
         within,
