@@ -21,7 +21,7 @@ import torch
 
 import controlvae as cv
 from controlvae import lab
-from controlvae.lab.api.curve import CurveResult
+from controlvae.lab.api.curve_results import CurveResult
 from controlvae.lab.config import override, preset
 from controlvae.lab.io import write_text
 from controlvae.lab.runs.folder import RunFolder
@@ -79,13 +79,13 @@ def compare(args: argparse.Namespace, seed: int) -> dict[str, object]:
         steps=args.steps,
         run=folder / "curve",
         overrides=[f"training.seed={seed}", *args.sets],
-        beside=[folder / f"alone-{rate:g}" for rate in args.alone],
+        compare=[folder / f"alone-{rate:g}" for rate in args.alone],
         examples=args.examples,
         **options,
     )
     seconds["curve"] = training_seconds(result.run.folder)
     pairs = []
-    for point in result.curve.beside:
+    for point in result.curve.separate:
         here = result.curve.at(point.kl)
         pairs.append(
             {

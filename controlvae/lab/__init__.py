@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.chat import chat
-    from controlvae.lab.api.curve import CurveResult, curve
+    from controlvae.lab.api.curve import curve
+    from controlvae.lab.api.curve_results import CurveResult
     from controlvae.lab.api.evaluate import evaluate, score
     from controlvae.lab.api.export import export
-    from controlvae.lab.api.find_target import TargetResult, find_target
+    from controlvae.lab.api.find_target import FoundTarget, find_target
     from controlvae.lab.api.fit import fit
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.new import new
@@ -36,7 +37,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.paper.reproduce import reproduce
 
 _HOMES = {
-    "CurveResult": "lab.api.curve",
+    "CurveResult": "lab.api.curve_results",
     "Experiment": "lab.config",
     "Gaussian": "lab.config",
     "LoadedRun": "lab.runs.loaded",
@@ -46,7 +47,7 @@ _HOMES = {
     "RunFolder": "lab.runs.folder",
     "SearchResult": "lab.api.search",
     "Slurm": "lab.cluster.slurm",
-    "TargetResult": "lab.api.find_target",
+    "FoundTarget": "lab.api.find_target",
     "branch": "lab.api.train",
     "chat": "lab.api.chat",
     "curve": "lab.api.curve",
@@ -81,6 +82,7 @@ __all__ = [
     "PRESETS",
     "CurveResult",
     "Experiment",
+    "FoundTarget",
     "Gaussian",
     "LoadedRun",
     "Local",
@@ -88,7 +90,6 @@ __all__ = [
     "RunFolder",
     "SearchResult",
     "Slurm",
-    "TargetResult",
     "branch",
     "chat",
     "curve",

@@ -1,12 +1,12 @@
 """Rate-distortion curve of one network: training with all set points, and measurement."""
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError, shell_command
+from controlvae.lab.api.curve_results import CurveResult, measure_run_curve
 from controlvae.lab.api.fit import resolve_source, source_name
 from controlvae.lab.api.train import start_training
 from controlvae.lab.config import Experiment, RateRange, override, preset
@@ -14,49 +14,13 @@ from controlvae.lab.custom.arguments import check_names
 from controlvae.lab.custom.definition import Definition, Model, define
 from controlvae.lab.custom.task import remember_task
 from controlvae.lab.engines.rate_bins import with_target
-from controlvae.lab.evaluation.rate_curve import (
-    CURVE_FILE,
-    RateCurve,
-    measure_curve,
-    resolve_rates,
-    run_at_rate,
-)
-from controlvae.lab.io import write_csv, write_text
-from controlvae.lab.plots.figure_files import save_figure
-from controlvae.lab.plots.rate_curve import plot_images_along, plot_rate_curve
+from controlvae.lab.evaluation.rate_measurement import resolve_rates
 from controlvae.lab.runs.folder import RunFolder, find_runs
-from controlvae.lab.runs.loaded import LoadedRun, as_folder, image_model, load_run, load_runs
 from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.runner import RunOptions, TrainingResult, resume_runs
 from controlvae.laws import Auto, Feedback, Law
 
 DEFAULT_BINS = 8
-
-
-@dataclass(frozen=True)
-class CurveResult:
-    """A rate-conditioned run and its measured curve.
-
-    Attributes:
-        run: The trained run.
-        curve: Its rate-distortion curve on held-out examples.
-        files: The files that were written.
-    """
-
-    run: LoadedRun
-    curve: RateCurve
-    files: tuple[Path, ...]
-
-    def at(self, rate: float) -> LoadedRun:
-        """Return the run with its network fixed at a rate in nats.
-
-        The rate is that of held-out examples, by the curve's calibration.
-        """
-        return run_at_rate(self.run, self.curve.setting_for(rate))
-
-    def plot(self) -> Any:
-        """Return a matplotlib figure of the curve."""
-        return plot_rate_curve(self.curve)
 
 
 def curve(
@@ -70,7 +34,7 @@ def curve(
     steps: int | None = None,
     run: str | Path | None = None,
     overrides: Overrides = None,
-    beside: str | Path | Sequence[str | Path] = (),
+    compare: str | Path | Sequence[str | Path] = (),
     examples: int | None = None,
     fid: int = 0,
     device: str = "auto",
@@ -102,7 +66,7 @@ def curve(
         steps: Number of optimiser steps. The default is that of the preset.
         run: Run folder. The default is `runs/NAME-curve`.
         overrides: Settings to change, such as `{"training.batch": 128}`.
-        beside: Run folders of single set points on the same data, drawn for comparison.
+        compare: Run folders of single set points on the same data, drawn for comparison.
         examples: Number of examples to measure. The default is 10,000 on a GPU and 2,000 on a CPU.
         fid: Number of images for FID at every rate. Zero skips it.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
@@ -130,7 +94,7 @@ def curve(
         points=points,
         run=run,
         overrides=overrides,
-        beside=[beside] if isinstance(beside, str | Path) else list(beside),
+        compare=[compare] if isinstance(compare, str | Path) else list(compare),
         examples=examples,
         fid=fid,
     )
@@ -160,7 +124,7 @@ def curve_of_preset(
     options: RunOptions,
     *,
     points: int | Sequence[float] = 25,
-    beside: Sequence[str | Path] = (),
+    compare: Sequence[str | Path] = (),
     examples: int | None = None,
     fid: int = 0,
     **training: Any,
@@ -172,37 +136,19 @@ def curve_of_preset(
         rates: Range of rates.
         options: How to execute the run.
         points: Number of points of the curve, or their rates.
-        beside: Run folders, or folders of runs, of single set points.
+        compare: Run folders, or folders of runs, of single set points.
         examples: Number of examples to measure.
         fid: Number of images for FID at every rate.
         **training: Further arguments of `train_curve`.
     """
-    for path in beside:  # before hours of training
+    for path in compare:  # before hours of training
         if not find_runs(Path(path)):
             raise UserError(f"{path} holds no run to compare with")
     resolve_rates(rates, points)
     result = train_curve(source, rates, options, **training)
     return measure_run_curve(
-        result.folders[0], options, points=points, beside=beside, examples=examples, fid=fid
+        result.folders[0], options, points=points, compare=compare, examples=examples, fid=fid
     )
-
-
-def describe_curve(found: RateCurve) -> list[str]:
-    """Return human-readable lines about a curve: a verdict, then a table."""
-    best, low, high = found.best, found.points[0].rate, found.points[-1].rate
-    verdict = (
-        f"{len(found.points)} rates from {low:g} to {high:g} nats, each within "
-        f"{100 * found.largest_error:.1f} % on {found.examples:,} examples ({found.split})"
-    )
-    lines = [verdict, f"best ELBO {best.elbo:.2f} nats, at {best.rate:.3g} nats"]
-    titles = ("nats", "measured", "reconstruction", "ELBO", "price of a nat")
-    lines.append("  ".join(f"{title:>14}" for title in titles))
-    for point in (*found.points, *found.beside):
-        price = "-" if point.price is None else f"{point.price:.3g}"
-        values = (f"{point.rate:.2f}", f"{point.kl:.2f}", f"{point.reconstruction:.2f}")
-        cells = (*values, f"{point.elbo:.2f}", price)
-        lines.append("  ".join(f"{cell:>14}" for cell in cells) + f"  {point.label}".rstrip())
-    return lines
 
 
 def define_source(
@@ -297,57 +243,3 @@ def _train_new(
     result = start_training(experiment, options=options, run=folder.path, command=command)
     assert isinstance(result, TrainingResult)
     return result
-
-
-def measure_run_curve(
-    run: LoadedRun | RunFolder | str | Path,
-    options: RunOptions,
-    *,
-    points: int | Sequence[float] = 25,
-    beside: Sequence[str | Path] = (),
-    examples: int | None = None,
-    fid: int = 0,
-) -> CurveResult:
-    """Measure the curve of a trained run, and write it with its figures into the run folder.
-
-    Args:
-        run: Rate-conditioned run.
-        options: Device, data folder and display.
-        points: Number of points of the curve, or their rates.
-        beside: Run folders, or folders of runs, of single set points.
-        examples: Number of examples to measure.
-        fid: Number of images for FID at every rate.
-    """
-    root, device = options.data_root, options.device
-    loaded = (
-        run if isinstance(run, LoadedRun) else load_run(as_folder(run), root=root, device=device)
-    )
-    folders = [folder for path in beside for folder in find_runs(Path(path))]
-    others = load_runs(folders, root=root, device=device) if folders else []
-    separate = [others] if isinstance(others, LoadedRun) else others
-    with options.display.bar("measuring the curve") as report:
-        found = measure_curve(
-            loaded, points, beside=separate, examples=examples, fid=fid, progress=report
-        )
-    return CurveResult(loaded, found, tuple(_write(loaded, found)))
-
-
-def _write(run: LoadedRun, found: RateCurve) -> list[Path]:
-    """Write the curve as JSON, CSV and figures. Return the files."""
-    folder, step = run.folder, run.step
-    data, table = folder.path / CURVE_FILE, folder.path / "curve.csv"
-    write_text(data, json.dumps(found.to_dict(), indent=1) + "\n")
-    columns = ("label", "rate", "kl", "error", "reconstruction", "elbo", "price", "fid", "setting")
-    points = (*found.points, *found.beside)
-    write_csv(table, columns, [[getattr(point, name) for name in columns] for point in points])
-    files = [data, table]
-    files.append(save_figure(plot_rate_curve(found), folder.figures / "curve.png", step=step))
-    try:
-        image_model(run)
-        shows_images = len(run.shape) == 3
-    except UserError:
-        shows_images = False
-    if shows_images:
-        figure = plot_images_along(run, found)
-        files.append(save_figure(figure, folder.figures / "curve-images.png", step=step))
-    return files

@@ -3,50 +3,43 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-
-from controlvae.errors import UserError, shell_command
+from controlvae.errors import shell_command
 from controlvae.lab.api.curve import DEFAULT_BINS, define_source, parse_rates, train_curve
 from controlvae.lab.api.fit import source_name
 from controlvae.lab.config import Experiment, RateRange, override, preset
 from controlvae.lab.custom.definition import Definition, Model
 from controlvae.lab.custom.task import recall_task, remember_task
-from controlvae.lab.data.validation_split import split_train_validation
-from controlvae.lab.evaluation.images import image_metrics
-from controlvae.lab.evaluation.iwae import importance_weighted_bound
-from controlvae.lab.evaluation.rate_curve import (
-    calibrate,
-    measure_elbo_of,
-    rate_range,
-    resolve_rates,
-    run_at_rate,
+from controlvae.lab.evaluation.rate_curve import run_at_rate
+from controlvae.lab.evaluation.rate_measurement import calibrate, rate_range, resolve_rates
+from controlvae.lab.evaluation.target_score import (
+    Objective,
+    best_rate,
+    check_objective,
+    name_objective,
+    on_validation_examples,
+    score_run,
 )
 from controlvae.lab.io import write_text
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.rate_curve import plot_search_path
 from controlvae.lab.runs.branch import branch_runs
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.lab.runs.loaded import LoadedRun, load_run, on_published_validation
+from controlvae.lab.runs.loaded import LoadedRun, load_run
 from controlvae.lab.runs.user_code import is_code, load_definition
 from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.runner import RunOptions, resume_runs
 from controlvae.laws import Law
 
-Objective = Literal["elbo", "iwae", "fid"] | Callable[[LoadedRun], float]
-
-OBJECTIVES = ("elbo", "iwae", "fid")
 # Share of the steps after which a stage ends, and the factor around the best rate so far that the
 # next stage covers.
 _STAGES = ((0.5, 2.0), (0.8, 1.25), (1.0, 0.0))
 _RATES_PER_STAGE = 13
 _STEPS = "training.steps="
 _EXAMPLES = 10_000, 2_000  # of a measurement, on a GPU and on a CPU
-_FID_IMAGES = 10_000, 1_000
-_IWAE_SAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class StageResult:
 
 
 @dataclass(frozen=True)
-class TargetResult:
+class FoundTarget:
     """The best set point and the network trained for it.
 
     Attributes:
@@ -105,7 +98,7 @@ def find_target(
     progress: bool | Callable[[Any], None] = True,
     threads: str | int = "auto",
     **settings: Any,
-) -> TargetResult:
+) -> FoundTarget:
     """Find the best set point while one network trains.
 
     The network is trained for a range of rates, as by `lab.curve`. On the way the objective is
@@ -219,7 +212,7 @@ def find_best_target(
     overrides: Overrides = None,
     examples: int | None = None,
     command: str | None = None,
-) -> TargetResult:
+) -> FoundTarget:
     """Train one network whose range of rates closes in on the best set point.
 
     The first stage covers the whole range. After half of the steps the objective is measured on
@@ -265,57 +258,6 @@ def find_best_target(
     return _finish(loaded, folder, name_objective(objective), stages, rates)
 
 
-def check_objective(objective: Any) -> None:
-    """Raise UserError if this is no objective."""
-    if not callable(objective) and objective not in OBJECTIVES:
-        known = ", ".join(OBJECTIVES)
-        raise UserError(f"objective must be {known} or a function of a run, got {objective!r}")
-
-
-def name_objective(objective: Objective) -> str:
-    """Return the name of an objective for messages."""
-    if callable(objective):
-        return getattr(objective, "__name__", "objective")
-    return {"elbo": "ELBO", "iwae": f"IWAE-{_IWAE_SAMPLES}", "fid": "FID"}[objective]
-
-
-def on_validation_examples(run: LoadedRun) -> LoadedRun:
-    """Return a run over examples for choosing: a validation split if there is one.
-
-    The test set is never used. Without a validation split these are training examples.
-    """
-    if (published := _published(run)) is not None:
-        return published
-    share = run.experiment.training.validation
-    if run.among is None or not share:
-        return run
-    return replace(run, among=split_train_validation(len(run.examples), share)[1])
-
-
-def _published(run: LoadedRun) -> LoadedRun | None:
-    return None if recall_task(run.folder.path) is not None else on_published_validation(run)
-
-
-def score_run(run: LoadedRun, objective: Objective, examples: int) -> float:
-    """Return the objective of a run at its present rate. Higher is better.
-
-    Args:
-        run: Run over validation examples.
-        objective: What to measure.
-        examples: Number of examples.
-    """
-    if callable(objective):
-        return float(objective(run))
-    if objective == "iwae":
-        found = importance_weighted_bound(run, _IWAE_SAMPLES, lambda share: None, examples)
-        return float(found["bound"])
-    elbo = measure_elbo_of(run, examples).elbo
-    if objective == "elbo":
-        return elbo
-    images = run.example_budget(*_FID_IMAGES)
-    return -float(image_metrics(run, elbo, 0, images, examples=2)["fid"]["samples"]["value"])
-
-
 def _measure_stage(
     run: LoadedRun,
     objective: Objective,
@@ -332,26 +274,6 @@ def _measure_stage(
         scores.append(score_run(fixed, objective, count))
         progress(len(scores) / len(wanted))
     return StageResult(run.step, wanted, tuple(scores), best_rate(wanted, scores))
-
-
-def best_rate(rates: tuple[float, ...], scores: list[float]) -> float:
-    """Return the rate of the highest score: the vertex of a parabola in log rate.
-
-    The parabola is fitted to the best rate and two neighbours on each side, so that noise of single
-    measurements averages out. It is not trusted beyond these rates.
-    """
-    finite = [score if math.isfinite(score) else -math.inf for score in scores]
-    place = int(np.argmax(finite))
-    around = slice(max(0, place - 2), place + 3)
-    x, y = np.log(rates[around]), np.array(scores[around])
-    if len(x) < 3 or not np.isfinite(y).all() or place in (0, len(rates) - 1):
-        return rates[place]
-    curvature, slope, _ = np.polyfit(x - x.mean(), y, 2)
-    if curvature >= 0:
-        return rates[place]
-    vertex = x.mean() - slope / (2 * curvature)
-    low, high = (math.log(rates[max(0, place - 1)]), math.log(rates[place + 1]))
-    return float(np.exp(np.clip(vertex, low, high)))
 
 
 def _neighbourhood(best: float, factor: float, rates: RateRange) -> tuple[float, float]:
@@ -382,7 +304,7 @@ def _train_stage(
 
 def _finish(
     run: LoadedRun, folder: Path, objective: str, stages: list[StageResult], rates: RateRange
-) -> TargetResult:
+) -> FoundTarget:
     """Write the path of the search, and return the network at the best rate."""
     target = stages[-1].best
     reason = f"{objective} on validation examples is best at {target:.4g} nats"
@@ -401,4 +323,4 @@ def _finish(
     save_figure(plot_search_path(places, target, objective), figure, step=run.step)
     calibration = calibrate(run, run.example_budget(*_EXAMPLES), [target])
     fixed = run_at_rate(run, calibration.setting_for(target))
-    return TargetResult(fixed, target, objective, tuple(stages), reason, (data, figure))
+    return FoundTarget(fixed, target, objective, tuple(stages), reason, (data, figure))

@@ -55,7 +55,7 @@ def plot_rate_curve(curve: RateCurve) -> Figure:
     error.set_ylabel("measured KL, off by (%)")
     error.legend(frameon=False, fontsize=8)
     _format_rates(error)
-    if curve.beside:
+    if curve.separate:
         distortion.legend(frameon=False, fontsize=8)
     figure.suptitle(f"{curve.examples:,} examples ({curve.split})", fontsize=8, color=QUIET_COLOUR)
     return figure
@@ -65,8 +65,8 @@ def _plot(axis: Axes, curve: RateCurve, name: str, label: str) -> None:
     """Plot one quantity of the curve, and of separate trainings next to it."""
     rates, values = _columns(curve.points, name)
     axis.plot(rates, values, "o-", color=COLOURS[0], markersize=3, linewidth=1.2, label="one model")
-    if curve.beside:
-        rates, values = _columns(curve.beside, name)
+    if curve.separate:
+        rates, values = _columns(curve.separate, name)
         axis.plot(rates, values, "D", color=COLOURS[1], markersize=5, label="trained separately")
     axis.set_ylabel(label)
     _format_rates(axis)

@@ -86,14 +86,14 @@ def test_separate_runs_are_drawn_next_to_the_curve(measured, tmp_path):
     lab.train("shapes2d-quick", run=tmp_path / "alone", overrides=steps, **QUIET)
     settings = {"rates": (2, 10), "bins": 4, "points": 3, "examples": 100, "overrides": TINY}
     path = measured.run.folder.path
-    result = lab.curve("shapes2d-quick", run=path, beside=tmp_path, **settings, **QUIET)
-    (point,) = result.curve.beside
+    result = lab.curve("shapes2d-quick", run=path, compare=tmp_path, **settings, **QUIET)
+    (point,) = result.curve.separate
     assert point.label.endswith("alone")
     alone = lab.load_run(tmp_path / "alone")
     assert point.price == alone.log["beta"][-1]
     assert point.kl == pytest.approx(alone.log["kl"][-1], rel=0.3)
     with pytest.raises(UserError, match="no run folder"):
-        lab.curve("shapes2d-quick", run=path, beside=tmp_path / "none", **settings, **QUIET)
+        lab.curve("shapes2d-quick", run=path, compare=tmp_path / "none", **settings, **QUIET)
 
 
 def test_model_of_the_user_is_conditioned_in_a_copy(tmp_path):

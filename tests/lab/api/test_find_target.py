@@ -13,7 +13,8 @@ from tiny import sets
 from controlvae import lab
 from controlvae.distributions import gaussian_kl
 from controlvae.errors import UserError
-from controlvae.lab.api.find_target import best_rate, find_target
+from controlvae.lab.api.find_target import find_target
+from controlvae.lab.evaluation.target_score import best_rate
 
 SMALL = {**TINY, "training.steps": 600}
 

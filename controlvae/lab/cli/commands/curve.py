@@ -21,7 +21,7 @@ def _curve(
     run: Annotated[
         Path | None, cli.option("Run folder. Default: runs/PRESET-curve, or -target with --find.")
     ] = None,
-    beside: Annotated[
+    compare: Annotated[
         list[Path] | None, cli.option("Runs of single set points to compare with. Repeatable.")
     ] = None,
     examples: Annotated[int | None, cli.option("Number of examples to measure.", 2)] = None,
@@ -33,7 +33,8 @@ def _curve(
     threads: cli.Threads = "auto",
 ) -> None:
     """Train one network for all rates and draw distortion against rate. The same command resumes."""
-    from controlvae.lab.api.curve import RunOptions, curve_of_preset, describe_curve, parse_rates
+    from controlvae.lab.api.curve import RunOptions, curve_of_preset, parse_rates
+    from controlvae.lab.api.curve_results import describe_curve
 
     limits = (device, time_limit, checkpoint_every, False, data_root)
     options = RunOptions.parse(*limits, threads=threads)
@@ -51,7 +52,7 @@ def _curve(
         points=points,
         run=run,
         overrides=sets,
-        beside=beside or (),
+        compare=compare or (),
         examples=examples,
         fid=fid or 0,
         command=cli.recorded_command(),

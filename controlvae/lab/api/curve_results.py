@@ -1,0 +1,115 @@
+"""Measured curves: what `lab.curve` returns, writes and prints."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlvae.errors import UserError
+from controlvae.lab.evaluation.rate_curve import CURVE_FILE, RateCurve, run_at_rate
+from controlvae.lab.evaluation.rate_measurement import measure_curve
+from controlvae.lab.io import write_csv, write_text
+from controlvae.lab.plots.figure_files import save_figure
+from controlvae.lab.plots.rate_curve import plot_images_along, plot_rate_curve
+from controlvae.lab.runs.folder import RunFolder, find_runs
+from controlvae.lab.runs.loaded import LoadedRun, as_folder, image_model, load_run, load_runs
+from controlvae.lab.training.runner import RunOptions
+
+
+@dataclass(frozen=True)
+class CurveResult:
+    """A rate-conditioned run and its measured curve.
+
+    Attributes:
+        run: The trained run.
+        curve: Its rate-distortion curve on held-out examples.
+        files: The files that were written.
+    """
+
+    run: LoadedRun
+    curve: RateCurve
+    files: tuple[Path, ...]
+
+    def at(self, rate: float) -> LoadedRun:
+        """Return the run with its network fixed at a rate in nats.
+
+        The rate is that of held-out examples, by the curve's calibration.
+        """
+        return run_at_rate(self.run, self.curve.setting_for(rate))
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure of the curve."""
+        return plot_rate_curve(self.curve)
+
+
+def measure_run_curve(
+    run: LoadedRun | RunFolder | str | Path,
+    options: RunOptions,
+    *,
+    points: int | Sequence[float] = 25,
+    compare: Sequence[str | Path] = (),
+    examples: int | None = None,
+    fid: int = 0,
+) -> CurveResult:
+    """Measure the curve of a trained run, and write it with its figures into the run folder.
+
+    Args:
+        run: Rate-conditioned run.
+        options: Device, data folder and display.
+        points: Number of points of the curve, or their rates.
+        compare: Run folders, or folders of runs, of single set points.
+        examples: Number of examples to measure.
+        fid: Number of images for FID at every rate.
+    """
+    root, device = options.data_root, options.device
+    loaded = (
+        run if isinstance(run, LoadedRun) else load_run(as_folder(run), root=root, device=device)
+    )
+    folders = [folder for path in compare for folder in find_runs(Path(path))]
+    others = load_runs(folders, root=root, device=device) if folders else []
+    separate = [others] if isinstance(others, LoadedRun) else others
+    with options.display.bar("measuring the curve") as report:
+        found = measure_curve(
+            loaded, points, separate=separate, examples=examples, fid=fid, progress=report
+        )
+    return CurveResult(loaded, found, tuple(_write(loaded, found)))
+
+
+def _write(run: LoadedRun, found: RateCurve) -> list[Path]:
+    """Write the curve as JSON, CSV and figures. Return the files."""
+    folder, step = run.folder, run.step
+    data, table = folder.path / CURVE_FILE, folder.path / "curve.csv"
+    write_text(data, json.dumps(found.to_dict(), indent=1) + "\n")
+    columns = ("label", "rate", "kl", "error", "reconstruction", "elbo", "price", "fid", "setting")
+    points = (*found.points, *found.separate)
+    write_csv(table, columns, [[getattr(point, name) for name in columns] for point in points])
+    files = [data, table]
+    files.append(save_figure(plot_rate_curve(found), folder.figures / "curve.png", step=step))
+    try:
+        image_model(run)
+        shows_images = len(run.shape) == 3
+    except UserError:
+        shows_images = False
+    if shows_images:
+        figure = plot_images_along(run, found)
+        files.append(save_figure(figure, folder.figures / "curve-images.png", step=step))
+    return files
+
+
+def describe_curve(found: RateCurve) -> list[str]:
+    """Return human-readable lines about a curve: a verdict, then a table."""
+    best, low, high = found.best, found.points[0].rate, found.points[-1].rate
+    verdict = (
+        f"{len(found.points)} rates from {low:g} to {high:g} nats, each within "
+        f"{100 * found.largest_error:.1f} % on {found.examples:,} examples ({found.split})"
+    )
+    lines = [verdict, f"best ELBO {best.elbo:.2f} nats, at {best.rate:.3g} nats"]
+    titles = ("nats", "measured", "reconstruction", "ELBO", "price of a nat")
+    lines.append("  ".join(f"{title:>14}" for title in titles))
+    for point in (*found.points, *found.separate):
+        price = "-" if point.price is None else f"{point.price:.3g}"
+        values = (f"{point.rate:.2f}", f"{point.kl:.2f}", f"{point.reconstruction:.2f}")
+        cells = (*values, f"{point.elbo:.2f}", price)
+        lines.append("  ".join(f"{cell:>14}" for cell in cells) + f"  {point.label}".rstrip())
+    return lines
