@@ -19,7 +19,9 @@ def require(metric: str, module: str, packages: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         reason = "" if isinstance(error, ModuleNotFoundError) else f" ({_first_line(error)})"
-        raise ModuleNotFoundError(f"{metric} needs {packages}{reason}: pip install {packages}") from None
+        raise ModuleNotFoundError(
+            f"{metric} needs {packages}{reason}: pip install {packages}"
+        ) from None
     except RuntimeError as error:  # torchvision for another build of torch
         raise ModuleNotFoundError(
             f"{metric} needs {packages} that fit this torch ({_first_line(error)}): "

@@ -19,9 +19,7 @@ class MAUVE:
     estimator: str
 
 
-def mauve(
-    features_a: Any, features_b: Any, *, buckets: int | None = None, seed: int = 25
-) -> MAUVE:
+def mauve(features_a: Any, features_b: Any, *, buckets: int | None = None, seed: int = 25) -> MAUVE:
     r"""Compute MAUVE between two sets of features of texts.
 
     .. math:: \mathrm{area}\big\{ (e^{-c \, \mathrm{KL}(Q \| R_\lambda)},

@@ -21,7 +21,7 @@ import scipy.stats
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "helpers"))
 
-from reference_codes import FACTORS, code_cases, feature_cases, model_cases  # noqa: E402
+from reference_codes import FACTORS, code_cases, feature_cases, model_cases
 
 SOURCES = {
     "latent_quantization": "kylehkhsu/latent_quantization@9a420a33505e03914f9b4fbfcafd221d25b8162f",
@@ -161,11 +161,10 @@ def mig_sup(folder):
     utils = load(folder / "ubisoft/src/utils.py", ("norm_factor='Y'", "norm_factor='X'"))
     sys.modules["utils"] = utils
     module = load(folder / "ubisoft/src/metrics/mig_sup.py")
-    results = {
+    return {
         name: module.mig_sup(FACTORS, codes, continuous_factors=False, nb_bins=20)
         for name, codes in code_cases().items()
     }
-    return results
 
 
 def prdc():

@@ -40,11 +40,20 @@ _IMAGE_METRICS = tuple(
         "bits_per_dimension.elbo",
         "likeness.ssim",
         "likeness.psnr",
+        "ms_ssim.score",
+        "lpips.score",
         "fid.samples.score",
         "best.fid.samples.score",
         "fid.reconstructions.score",
         "kid.samples.score",
         "kid.reconstructions.score",
+        *(
+            f"{key}.samples.{name}"
+            for key in ("prdc", "prdc_dinov2")
+            for name in ("precision", "recall", "density", "coverage")
+        ),
+        "fd_dinov2.samples.score",
+        "fd_dinov2.reconstructions.score",
     )
 )
 

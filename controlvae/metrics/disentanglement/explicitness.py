@@ -70,7 +70,8 @@ def explicitness(
     rows, others = split_train_test(labels, learn, test, seed, factor_names)
     mean, spread = values[rows].mean(0), values[rows].std(0)
     scaled = (values - mean) / np.where(spread > 0, spread, 1.0)
-    learnt, tested = [], []
+    learnt: list[float] = []
+    tested: list[float] = []
     for column in labels:
         # A value that occurs only among the test examples has no probability, so it is left out.
         present, numbered = np.unique(column[rows], return_inverse=True)

@@ -135,9 +135,10 @@ def _counted_information(values: np.ndarray, labels: Sequence[np.ndarray]) -> np
     table = np.empty((len(labels), len(symbols)))
     for k, column in enumerate(labels):
         for j, symbol in enumerate(symbols):
-            joint = np.zeros((int(column.max()) + 1, 1, int(symbol.max()) + 1))
-            np.add.at(joint, (column, 0, symbol), 1)
-            information, largest = factor_information(joint)
+            shape = (int(column.max()) + 1, int(symbol.max()) + 1)
+            cells = np.ravel_multi_index((column, symbol), shape)
+            joint = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
+            information, largest = factor_information(joint[:, None])
             table[k, j] = max(0.0, information[0]) / largest
     return table
 

@@ -65,12 +65,13 @@ class DINOv2(nn.Module):
         values = images.float()
         if images.dtype != torch.uint8:  # round to 8 bits, as an image file would
             values = (values.clamp(0, 1) * 255).round()
-        size = (SIDE, SIDE)
-        resized = F.interpolate(
-            values.expand(-1, 3, -1, -1), size, mode="bicubic", antialias=True, align_corners=False
-        )
+        # In two passes with 8-bit values between them, as PIL does.
+        resized = values.expand(-1, 3, -1, -1)
+        for size in ((resized.shape[2], SIDE), (SIDE, SIDE)):
+            resized = F.interpolate(resized, size, mode="bicubic", antialias=True)
+            resized = resized.clamp(0, 255).round()
         mean, sd = (resized.new_tensor(each).view(3, 1, 1) for each in (_MEAN, _SD))
-        return self.features((resized.clamp(0, 255).round() / 255 - mean) / sd)
+        return self.features((resized / 255 - mean) / sd)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the class token of normalised inputs, (n, 3, height, width), (n, width)."""
