@@ -47,3 +47,40 @@ def feature_cases():
         "fewer": (near, few),
         "one mode": (modes + 0.5 * rng.normal(size=(300, 16)), 0.5 * rng.normal(size=(250, 16))),
     }
+
+
+DINOV2_KINDS = {"plain": {}, "gated": {"gated": True}, "registers": {"registers": 4}}
+
+
+def dinov2_weights(width=64, blocks=2, gated=False, registers=0):
+    """Return random tensors with the names and shapes of a published file, of a small network."""
+    hidden = 4 * width
+    feed = {"mlp.w12": (2 * hidden, width), "mlp.w3": (width, hidden)}
+    feed = feed if gated else {"mlp.fc1": (hidden, width), "mlp.fc2": (width, hidden)}
+    layers = {"attn.qkv": (3 * width, width), "attn.proj": (width, width), **feed}
+    shapes = {
+        "cls_token": (1, 1, width),
+        "pos_embed": (1, 1 + 37 * 37, width),
+        "mask_token": (1, width),
+        "patch_embed.proj.weight": (width, 3, 14, 14),
+        "patch_embed.proj.bias": (width,),
+        "norm.weight": (width,),
+        "norm.bias": (width,),
+    }
+    if registers:
+        shapes["register_tokens"] = (1, registers, width)
+    for n in range(blocks):
+        for name, shape in layers.items():
+            shapes |= {f"blocks.{n}.{name}.weight": shape, f"blocks.{n}.{name}.bias": shape[:1]}
+        for k in (1, 2):
+            shapes |= {f"blocks.{n}.norm{k}.{part}": (width,) for part in ("weight", "bias")}
+            shapes[f"blocks.{n}.ls{k}.gamma"] = (width,)
+    rng = np.random.default_rng(9)
+    return {
+        name: (0.1 * rng.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()
+    }
+
+
+def dinov2_inputs():
+    """Return two normalised images of 224 x 224."""
+    return np.random.default_rng(10).normal(size=(2, 3, 224, 224)).astype(np.float32)

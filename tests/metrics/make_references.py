@@ -1,6 +1,6 @@
 """Score the codes of `helpers/reference_codes.py` by public implementations: `references.json`.
 
-    pip install scikit-learn==1.9.1 scipy==1.17.1 pyitlib==0.3.1 prdc==0.2 six
+    pip install scikit-learn==1.9.1 scipy==1.17.1 pyitlib==0.3.1 prdc==0.2 torch six
     git clone https://github.com/kylehkhsu/latent_quantization FOLDER/latent_quantization  # and so on
     python tests/metrics/make_references.py FOLDER
 
@@ -21,7 +21,15 @@ import scipy.stats
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "helpers"))
 
-from reference_codes import FACTORS, code_cases, feature_cases, model_cases
+from reference_codes import (
+    DINOV2_KINDS,
+    FACTORS,
+    code_cases,
+    dinov2_inputs,
+    dinov2_weights,
+    feature_cases,
+    model_cases,
+)
 
 SOURCES = {
     "latent_quantization": "kylehkhsu/latent_quantization@9a420a33505e03914f9b4fbfcafd221d25b8162f",
@@ -30,7 +38,7 @@ SOURCES = {
     "@86a644d4ed35c771560dc3360756363d35477357",
     "ubisoft": "ubisoft/ubisoft-laforge-disentanglement-metrics"
     "@05d5667c129bc1445c343a651d26ccd2926fdde6",
-    "proVLAE": "Zhiyuan1991/proVLAE@3e1ec1798ef4dfa9672eb563bc5e8053acd62c69",
+    "dinov2": "facebookresearch/dinov2@b8931f7bf91576930313be2c6d6af376033b35f0",
 }
 
 
@@ -171,15 +179,58 @@ def prdc():
     from prdc import compute_prdc
 
     return {
-        name: {k: float(v) for k, v in compute_prdc(real, made, nearest_k=5).items()}
+        name: {
+            k: {key: float(v) for key, v in compute_prdc(real, made, nearest_k=k).items()}
+            for k in (1, 3, 5)
+        }
         for name, (real, made) in feature_cases().items()
     }
+
+
+def dinov2(folder):
+    import os
+    from functools import partial
+
+    import torch
+
+    os.environ["XFORMERS_DISABLED"] = "1"
+    sys.path.insert(0, str(folder / "dinov2"))
+    from dinov2.layers import MemEffAttention, NestedTensorBlock
+    from dinov2.models.vision_transformer import DinoVisionTransformer
+
+    results = {}
+    for kind, settings in DINOV2_KINDS.items():
+        more = {}
+        if settings.get("registers"):  # as in dinov2/hub/backbones.py
+            more = {
+                "num_register_tokens": settings["registers"],
+                "interpolate_antialias": True,
+                "interpolate_offset": 0.0,
+            }
+        model = DinoVisionTransformer(
+            img_size=518,
+            patch_size=14,
+            embed_dim=64,
+            depth=2,
+            num_heads=1,
+            mlp_ratio=6 if settings.get("gated") else 4,  # SwiGLU takes two thirds of it
+            ffn_layer="swiglufused" if settings.get("gated") else "mlp",
+            block_fn=partial(NestedTensorBlock, attn_class=MemEffAttention),
+            init_values=1.0,
+            block_chunks=0,
+            **more,
+        ).eval()
+        weights = {k: torch.from_numpy(v) for k, v in dinov2_weights(**settings).items()}
+        model.load_state_dict(weights)
+        with torch.no_grad():
+            results[kind] = model(torch.from_numpy(dinov2_inputs())).tolist()
+    return results
 
 
 def main():
     warnings.simplefilter("ignore")
     folder = Path(sys.argv[1])
-    packages = ("numpy", "scipy", "scikit-learn", "pyitlib", "prdc")
+    packages = ("numpy", "scipy", "scikit-learn", "pyitlib", "prdc", "torch")
     references = {
         "sources": SOURCES,
         "packages": {name: metadata.version(name) for name in packages},
@@ -190,6 +241,7 @@ def main():
         "dci_es": dci_es(folder),
         "mig_sup": mig_sup(folder),
         "prdc": prdc(),
+        "dinov2": dinov2(folder),
     }
     text = json.dumps(references, indent=1, default=float)
     (HERE / "references.json").write_text(text + "\n")

@@ -127,10 +127,8 @@ def _used_latents(
         raise ValueError(
             f"kl must have one number per latent of each model, {expected}, got {shapes}"
         )
-    return [
-        np.logical_and(row > min_kl, table.any(axis=0))
-        for row, table in zip(rows, tables, strict=True)
-    ]
+    used = zip(rows, tables, strict=True)
+    return [np.asarray((row > min_kl) & table.any(axis=0)) for row, table in used]
 
 
 def _lasso(source: np.ndarray, target: np.ndarray) -> np.ndarray:

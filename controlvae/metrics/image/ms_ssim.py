@@ -19,7 +19,7 @@ def ms_ssim(images_a: Any, images_b: Any, *, scales: int | None = None) -> Tenso
 
     :math:`c_s t_s` compares contrast and structure after s - 1 halvings, :math:`l_S` the brightness
     at the coarsest of them (Wang et al., *Multiscale structural similarity for image quality
-    assessment*, 2003). The paper has five scales, which need images of 177 pixels. Smaller images
+    assessment*, 2003). The paper has five scales, which need images of 176 pixels. Smaller images
     get as many as fit (64 pixels: three), with the paper's weights scaled to sum to 1: compare
     values only at an equal number of scales. Needs `torchmetrics`, whose windows at a border are
     mirrored.
@@ -59,5 +59,6 @@ def max_scales(side: int) -> int:
     """
     if side < _WINDOW:
         raise ValueError(f"images must be at least {_WINDOW} x {_WINDOW}, got {side} pixels")
-    fitting = [n for n in range(1, 6) if side // max(1, n - 1) ** 2 >= _WINDOW and side >= 2**n]
-    return max(fitting)
+    # The window fits into the coarsest scale; torchmetrics' own bound is stricter for four scales.
+    smallest = (lambda n: side // 2 ** (n - 1), lambda n: side // max(1, n - 1) ** 2)
+    return max(n for n in range(1, 6) if all(size(n) >= _WINDOW for size in smallest))
