@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from controlvae.distributions import Posterior
 from controlvae.lab.objectives.base import Objective, ObjectiveInputs, Terms
 from controlvae.lab.objectives.likelihood import Likelihood, check_likelihood
 from controlvae.laws import Law
@@ -46,12 +47,7 @@ class BetaTC(Objective):
         posterior, z = inputs.posterior, inputs.z
         assert posterior is not None
         assert z is not None
-        mean = posterior.mean.unsqueeze(-3)  # (..., 1, batch, latents)
-        log_variance = posterior.log_variance.unsqueeze(-3)
-        deviation = z.unsqueeze(-2) - mean  # (..., batch, batch, latents)
-        log_density = -0.5 * (
-            deviation.square() * torch.exp(-log_variance) + log_variance + math.log(2 * math.pi)
-        )
+        log_density = _log_densities(posterior, z)
         log_count = math.log(z.shape[-2] * inputs.examples)
         joint = torch.logsumexp(log_density.sum(-1), dim=-1) - log_count  # (..., batch)
         product = (torch.logsumexp(log_density, dim=-2) - log_count).sum(-1)
@@ -60,13 +56,21 @@ class BetaTC(Objective):
         conditional = log_density.diagonal(dim1=-3, dim2=-2).sum(-2)
         prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(-1)
         sampled_kl = (conditional - prior).mean(-1)
-        logged = unbiased_total_correlation(log_density.detach(), inputs.examples)
         return Terms(
             inputs.divergence,
             controlled=correlation,
             uncontrolled=sampled_kl - correlation,
-            extras=(logged, correlation.detach() - logged),
+            extras=(correlation.detach(),),
         )
+
+    def logged(self, inputs: ObjectiveInputs, terms: Terms) -> tuple[Tensor, ...]:
+        """Return the total correlation without its bias, and the bias."""
+        assert inputs.posterior is not None
+        assert inputs.z is not None
+        mean, log_variance = (part.detach() for part in inputs.posterior[:2])
+        log_density = _log_densities(Posterior(mean, log_variance), inputs.z.detach())
+        estimate = unbiased_total_correlation(log_density, inputs.examples)
+        return estimate, terms.extras[0] - estimate
 
     def check_fit(self, data: Literal["image", "text", "dialog"], law: Law, latents: int) -> None:
         """Raise ValueError for a prior other than N(0, I), or a law that targets the estimate."""
@@ -80,6 +84,16 @@ class BetaTC(Objective):
                 f"meaningful target, got control={type(law).__name__}; use an open-loop weight "
                 "such as control=Constant(6), or objective=TotalCorrelation()"
             )
+
+
+def _log_densities(posterior: Posterior, z: Tensor) -> Tensor:
+    """Return log q(z_i | x_j) of each latent, (..., i, j, latents)."""
+    mean = posterior.mean.unsqueeze(-3)  # (..., 1, batch, latents)
+    log_variance = posterior.log_variance.unsqueeze(-3)
+    deviation = z.unsqueeze(-2) - mean  # (..., batch, batch, latents)
+    return -0.5 * (
+        deviation.square() * torch.exp(-log_variance) + log_variance + math.log(2 * math.pi)
+    )
 
 
 def unbiased_total_correlation(log_density: Tensor, examples: int) -> Tensor:

@@ -36,7 +36,13 @@ CPU = ("--device", "cpu")
 
 def train(folder, preset, *sets):
     options = RunOptions.parse("cpu")
-    common = ["training.validate_every=0", "training.steps=3", "training.batch=8", "training.log_every=1", *sets]
+    common = [
+        "training.validate_every=0",
+        "training.steps=3",
+        "training.batch=8",
+        "training.log_every=1",
+        *sets,
+    ]
     start_training(preset, common, run=folder, options=options)
     return load_run(RunFolder(folder))
 
