@@ -130,7 +130,7 @@ def _log_mixture(log_density: Tensor, examples: int) -> Tensor:
         return log_density.logsumexp(-1) - math.log(batch)
     own = torch.eye(batch, dtype=torch.bool, device=log_density.device)
     other_weight = math.log((total - 1) / (total * (batch - 1)))
-    weighted = log_density + torch.where(own, -math.log(total), other_weight)
+    weighted = torch.where(own, log_density - math.log(total), log_density + other_weight)
     estimate = weighted.logsumexp(-1)
     shares = (weighted - estimate.unsqueeze(-1)).exp()  # they sum to 1
     others = shares.masked_fill(own, 0.0)
