@@ -1,4 +1,4 @@
-"""Evaluation from Python: metrics and figures of runs, and scores of external codes."""
+"""Evaluation from Python: metrics and figures of runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,11 +20,10 @@ from controlvae.lab.evaluation.cache import (
     previous_factors,
     select_pending,
 )
-from controlvae.lab.evaluation.external_codes import ScoreFile, score_codes
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
 from controlvae.lab.evaluation.metric import Selection
-from controlvae.lab.evaluation.registry import CODE_METRICS, select_metrics
-from controlvae.lab.evaluation.udr import compare_files, compare_runs
+from controlvae.lab.evaluation.selection import select_metrics
+from controlvae.lab.evaluation.udr import compare_runs
 from controlvae.lab.plots.figure_files import read_step, save_figure, save_pixels
 from controlvae.lab.plots.image_grid import save_reconstructions
 from controlvae.lab.plots.mutual_information import plot_mutual_information
@@ -130,10 +129,7 @@ def evaluate_each(
         raise UserError(f"{path} is not a run folder; score the codes in a file with: {score}")
     chosen, folders = pick_device(device), find_runs(path)
     started = [folder for folder in folders if latest_step(folder.checkpoints) is not None]
-    further: dict[Path, dict[str, Any]] = {}
-    if selection.wants("udr") and not (selection.may_skip and len(started) < 2):
-        entries = compare_runs([load_for_evaluation(f, chosen, data_root) for f in started])
-        further = {f.path: {"udr": entry} for f, entry in zip(started, entries, strict=True)}
+    agreement = _measure_agreement(started, chosen, data_root, selection)
     for folder in started or folders:
         try:
             # Without its table of factors, a run would lose the scores it has.
@@ -152,13 +148,23 @@ def evaluate_each(
             display,
             iwae=iwae,
             selection=selection,
-            further=further.get(folder.path),
+            further=agreement.get(folder.path),
         )
         draw_information(folder, metrics)
         yield folder, metrics
     if len(started) < len(folders):
         others = ", ".join(str(folder.path) for folder in folders if folder not in started)
         display.note(f"skipped, because they have no checkpoint yet: {others}")
+
+
+def _measure_agreement(
+    folders: Sequence[RunFolder], device: torch.device, root: Path | None, selection: Selection
+) -> dict[Path, dict[str, Any]]:
+    """Return the entry `udr` of each run by its folder; none if UDR is not selected."""
+    if not selection.wants("udr") or (selection.may_skip and len(folders) < 2):
+        return {}
+    entries = compare_runs([load_for_evaluation(folder, device, root) for folder in folders])
+    return {f.path: {"udr": entry} for f, entry in zip(folders, entries, strict=True)}
 
 
 def evaluate_run(
@@ -238,80 +244,6 @@ def evaluate_pending(
             )
             display.status(line)
             raise Interrupted(line) from None
-
-
-def score(
-    codes: str | Path,
-    *,
-    factors: str | None = None,
-    thorough: bool = False,
-    metrics: str | Sequence[str] | None = None,
-    device: str = "auto",
-    progress: bool | Callable[[float], None] = True,
-) -> tuple[ScoreFile, dict[str, Any]]:
-    """Measure every disentanglement score of codes from any model, and write `NAME.scores.json`.
-
-    Args:
-        codes: File written by `numpy.savez`. See `controlvae score --help` for its arrays.
-        factors: Table of factors `FILE[:A,B]`, one row per code.
-        thorough: Use as many examples on a CPU as on a GPU.
-        metrics: Scores to measure, such as `["infomec", "dci_es"]`, or `"all"`. `udr` needs several
-            files: `score_each`.
-        device: `auto`, `cpu`, `cuda` or `cuda:1`.
-        progress: True prints progress, False is silent, a function receives the done fraction.
-
-    Returns:
-        The file with the scores, and the scores.
-    """
-    results = score_each(
-        [Path(codes)],
-        factors=factors,
-        thorough=thorough,
-        metrics=metrics,
-        device=device,
-        progress=progress,
-    )
-    return next(results)
-
-
-def score_each(
-    paths: Sequence[Path],
-    *,
-    factors: str | None = None,
-    thorough: bool = False,
-    metrics: str | Sequence[str] | None = None,
-    device: str = "auto",
-    progress: bool | Callable[[float], None] = True,
-) -> Iterator[tuple[ScoreFile, dict[str, Any]]]:
-    """Score files of codes one by one, and compare them with each other if UDR is asked for.
-
-    Args:
-        paths: Files written by `numpy.savez`. For UDR their rows are the same examples.
-        factors: Table of factors `FILE[:A,B]`, one row per code.
-        thorough: Use as many examples on a CPU as on a GPU.
-        metrics: Scores to measure; None takes all but the optional ones.
-        device: `auto`, `cpu`, `cuda` or `cuda:1`.
-        progress: True prints progress, False is silent, a function receives the done fraction.
-
-    Yields:
-        Each file with scores, and the scores.
-    """
-    selection, display = select_metrics(metrics, known=CODE_METRICS), make_display(progress)
-    further: list[dict[str, Any]] = [{} for _ in paths]
-    if selection.wants("udr") and not (selection.may_skip and len(paths) < 2):
-        further = [{"udr": entry} for entry in compare_files(paths)]
-    for path, entries in zip(paths, further, strict=True):
-        with display.bar(f"scoring {path}") as show:
-            result = score_codes(
-                path,
-                pick_device(device),
-                show,
-                factors=factors,
-                thorough=thorough,
-                selection=selection,
-                further=entries,
-            )
-        yield result
 
 
 def draw_information(folder: RunFolder, metrics: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from controlvae.lab.evaluation.disentanglement import (
 )
 from controlvae.lab.evaluation.elbo import MUTUAL_INFORMATION_EXAMPLES
 from controlvae.lab.evaluation.metric import Selection
-from controlvae.lab.evaluation.registry import selected_scores
+from controlvae.lab.evaluation.scores import selected_scores
 from controlvae.lab.io import finite, write_json
 from controlvae.lab.reading import READ_ERRORS, open_file, parse_json, read_text
 from controlvae.metrics import active_units, gaussian_total_correlation, mutual_information

@@ -1,157 +1,33 @@
 """Registry of metrics: the one place that says what `evaluate` computes and how it is shown.
 
 `evaluate`, the command line, reports and paper tables take names, units and directions from here.
-A new disentanglement score needs a function in `controlvae.metrics` and one entry in
-`DISENTANGLEMENT_SCORES`. Any other metric needs an entry in the group that computes it.
+A new disentanglement score needs a function in `controlvae.metrics` and one entry in `scores.py`. Any
+other metric needs an entry in the group that computes it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
-from controlvae.errors import UserError, unknown_name_error
 from controlvae.lab.custom.examples import UserExamples
 from controlvae.lab.data.dataset import holds_images
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.evaluation.dialog import dialog_metrics
-from controlvae.lab.evaluation.disentanglement import DisentanglementScore, score_run
+from controlvae.lab.evaluation.disentanglement import score_run
 from controlvae.lab.evaluation.elbo import (
     elbo_metrics,
     measure_step_response,
     training_elbo_metrics,
 )
 from controlvae.lab.evaluation.images import custom_metrics, image_metrics
-from controlvae.lab.evaluation.metric import (
-    OPTIONAL,
-    Direction,
-    Evaluation,
-    Metric,
-    MetricGroup,
-    Selection,
-)
+from controlvae.lab.evaluation.metric import Direction, Evaluation, Metric, MetricGroup
+from controlvae.lab.evaluation.scores import DISENTANGLEMENT_SCORES, selected_scores
 from controlvae.lab.evaluation.text import text_metrics
 from controlvae.lab.evaluation.written import measure_written
 from controlvae.lab.runs.loaded import shows_codes
-from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram, mig_sampled
-from controlvae.metrics.disentanglement import (
-    dci,
-    dci_es,
-    explicitness,
-    infomec,
-    mig_sup,
-    modularity,
-    rmig,
-    sap,
-)
 
 _BEST = "best."
 
-
-# disentanglement_lib's numbers of examples take 25 s on a CPU core, most of it for DCI and InfoMEC.
-# It takes 10,000 points for a histogram; here they are a random choice, like the rest.
-DISENTANGLEMENT_SCORES = (
-    DisentanglementScore(
-        "mig_sampled",
-        "MIG, sampled",
-        lambda codes, progress: mig_sampled(
-            codes.means,
-            codes.log_variances,
-            codes.ordered_classes,
-            draws=codes.draws,
-            factor_names=codes.ordered_names,
-            device=codes.means.device,
-            progress=progress,
-        ),
-        needs_log_variances=True,
-        needs_quantities=True,
-    ),
-    DisentanglementScore(
-        "rmig",
-        "RMIG",
-        lambda codes, _: rmig(
-            codes.means,
-            codes.log_variances,
-            codes.classes,
-            factor_names=codes.names,
-            device=codes.means.device,
-        ),
-        needs_log_variances=True,
-    ),
-    DisentanglementScore(
-        "mig_histogram",
-        "MIG, histogram",
-        lambda codes, _: mig_histogram(
-            codes.means[:10_000], codes.classes[:10_000], factor_names=codes.names
-        ),
-    ),
-    DisentanglementScore(
-        "dci",
-        "DCI",
-        lambda codes, _: dci(codes.means, codes.classes, factor_names=codes.names),
-        values=(
-            ("disentanglement", ", disentanglement"),
-            ("completeness", ", completeness"),
-            ("informativeness", ", informativeness"),
-        ),
-    ),
-    DisentanglementScore(
-        "sap",
-        "SAP",
-        lambda codes, _: sap(codes.means, codes.classes, factor_names=codes.names),
-    ),
-    DisentanglementScore(
-        "sap_continuous",
-        "SAP, continuous",
-        lambda codes, _: sap(
-            codes.means, codes.ordered_values, continuous=True, factor_names=codes.ordered_names
-        ),
-        needs_quantities=True,
-    ),
-    DisentanglementScore(
-        "factor_vae_score",
-        "FactorVAE score",
-        lambda codes, _: factor_vae_score(codes.means, codes.classes),
-    ),
-    DisentanglementScore(
-        "beta_vae_score",
-        "β-VAE score",
-        lambda codes, _: beta_vae_score(codes.means, codes.classes),
-    ),
-    DisentanglementScore(
-        "modularity",
-        "modularity",
-        lambda codes, _: modularity(codes.means[:10_000], codes.classes[:10_000]),
-    ),
-    DisentanglementScore(
-        "explicitness",
-        "explicitness",
-        lambda codes, _: explicitness(codes.means, codes.classes, factor_names=codes.names),
-    ),
-    DisentanglementScore(
-        "infomec",
-        "InfoMEC",
-        lambda codes, _: infomec(
-            codes.means[:10_000], codes.classes[:10_000], factor_names=codes.names
-        ),
-        values=(("infom", ", InfoM"), ("infoe", ", InfoE"), ("infoc", ", InfoC")),
-    ),
-    DisentanglementScore(
-        "mig_sup",
-        "MIG-sup",
-        lambda codes, _: mig_sup(codes.means[:10_000], codes.classes[:10_000]),
-    ),
-    DisentanglementScore(
-        "dci_es",
-        "DCI-ES",
-        lambda codes, _: dci_es(
-            codes.means,
-            codes.classes,
-            quantities=[codes.names.index(name) for name in codes.ordered_names],
-            factor_names=codes.names,
-        ),
-        values=(("explicitness", ", explicitness"), ("size", ", size")),
-    ),
-)
 
 _NATS = "nats per example"
 
@@ -378,55 +254,6 @@ _ENTRY_NAMES: Mapping[str, str] = {
     "corpus_bleu": "corpus BLEU",
     "udr": "UDR",
 }
-
-#: Names that `--metrics` takes.
-SELECTABLE = tuple(dict.fromkeys([*(key for group in GROUPS for key in group.keys), "udr"]))
-#: Of these, the ones that need no more than codes.
-CODE_METRICS = (*_SCORE_KEYS, "udr")
-
-
-def select_metrics(
-    names: str | Sequence[str] | None,
-    weights: Mapping[str, object] | None = None,
-    known: Sequence[str] = SELECTABLE,
-) -> Selection:
-    """Return the metrics that the user named.
-
-    Args:
-        names: Names, or one string of names separated by commas. `all` takes the optional ones too
-            and skips what this machine lacks. None takes all but the optional ones.
-        weights: Files of networks, by the names `dinov2` and `mauve`.
-        known: Names to choose from.
-
-    Raises:
-        UserError: A name is unknown.
-    """
-    files = {name: str(file) for name, file in (weights or {}).items()}
-    for name in files:
-        if name not in ("dinov2", "mauve"):
-            raise unknown_name_error("network for --weights", name, ("dinov2", "mauve"))
-    if names is None:
-        return Selection(None, files)
-    parts = names.split(",") if isinstance(names, str) else names
-    chosen = [part.strip() for part in parts if part.strip()]
-    if not chosen:
-        raise UserError(f"--metrics names none; known: all, {', '.join(known)}")
-    for name in chosen:
-        if name != "all" and name not in known:
-            raise unknown_name_error("metric", name, ("all", *known))
-    if "all" in chosen:
-        return Selection(frozenset(known), files, may_skip=True)
-    return Selection(frozenset(chosen), files)
-
-
-def selected_scores(selection: Selection) -> tuple[DisentanglementScore, ...]:
-    """Return the disentanglement scores of a selection."""
-    return tuple(score for score in DISENTANGLEMENT_SCORES if selection.wants(score.key))
-
-
-def is_optional(path: str) -> bool:
-    """Return whether the metric at a path of metrics.json is measured on request only."""
-    return path.partition(".")[0] in OPTIONAL
 
 
 def find_metric(path: str) -> Metric:

@@ -14,7 +14,8 @@ from controlvae.lab.custom.task import CustomTask
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.evaluation.inception_weights import load_inception
 from controlvae.lab.evaluation.metric import Direction, Evaluation, MetricGroup
-from controlvae.lab.evaluation.registry import GROUPS, is_optional
+from controlvae.lab.evaluation.registry import GROUPS
+from controlvae.lab.evaluation.selection import is_optional
 from controlvae.lab.models import build
 from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import LoadedRun

@@ -119,16 +119,16 @@ def _used_latents(
     tables: Sequence[np.ndarray], kl: Sequence[Any] | None, min_kl: float
 ) -> list[np.ndarray]:
     """Return for each model which of its latents are compared."""
+    varying = [np.asarray(table.any(axis=0)) for table in tables]
     if kl is None:
-        return [table.any(axis=0) for table in tables]
+        return varying
     rows = [to_numpy(row).astype(np.float64) for row in kl]
     shapes, expected = [row.shape for row in rows], [(table.shape[1],) for table in tables]
     if shapes != expected:
         raise ValueError(
             f"kl must have one number per latent of each model, {expected}, got {shapes}"
         )
-    used = zip(rows, tables, strict=True)
-    return [np.asarray((row > min_kl) & table.any(axis=0)) for row, table in used]
+    return [(row > min_kl) & own for row, own in zip(rows, varying, strict=True)]
 
 
 def _lasso(source: np.ndarray, target: np.ndarray) -> np.ndarray:

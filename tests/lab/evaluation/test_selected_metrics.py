@@ -17,14 +17,10 @@ from controlvae.lab.evaluation.dinov2_weights import load_dinov2
 from controlvae.lab.evaluation.evaluate import measure_run
 from controlvae.lab.evaluation.inception_weights import MissingWeightsError
 from controlvae.lab.evaluation.metric import OPTIONAL, Selection
-from controlvae.lab.evaluation.registry import (
-    DISENTANGLEMENT_SCORES,
-    GROUPS,
-    SELECTABLE,
-    find_metric,
-    select_metrics,
-)
+from controlvae.lab.evaluation.registry import GROUPS, find_metric
+from controlvae.lab.evaluation.scores import DISENTANGLEMENT_SCORES
 from controlvae.lab.evaluation.search_objective import find_objective
+from controlvae.lab.evaluation.selection import SELECTABLE, select_metrics
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import load_run

@@ -49,7 +49,7 @@ def _evaluate(
     """
     from controlvae.lab.api.evaluate import evaluate_each, make_display
     from controlvae.lab.cli.format import print_metrics
-    from controlvae.lab.evaluation.registry import select_metrics
+    from controlvae.lab.evaluation.selection import select_metrics
 
     selection = select_metrics(metrics, cli.parse_weights(weights))
     sizes: dict[str, Any] = {"examples": examples, "fid": fid, "iwae": iwae, "thorough": thorough}
@@ -83,7 +83,7 @@ def _score(
     the scores in a table. `--metrics udr` compares files of several models on
     the same examples, without factors.
     """
-    from controlvae.lab.api.evaluate import score_each
+    from controlvae.lab.api.score import score_each
     from controlvae.lab.cli.format import print_metrics
 
     options: dict[str, Any] = {"factors": factors, "thorough": thorough, "metrics": metrics}
