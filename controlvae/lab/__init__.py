@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.new import new
     from controlvae.lab.api.report import report
-    from controlvae.lab.api.search import SearchResult, search
     from controlvae.lab.api.score import score
+    from controlvae.lab.api.search import SearchResult, search
     from controlvae.lab.api.simulate import simulate_run
     from controlvae.lab.api.sweep import sweep
     from controlvae.lab.api.target import measure_preset_target as measure_target
