@@ -15,13 +15,14 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.api.chat import chat
     from controlvae.lab.api.curve import curve
     from controlvae.lab.api.curve_results import CurveResult
-    from controlvae.lab.api.evaluate import evaluate, score
+    from controlvae.lab.api.evaluate import evaluate
     from controlvae.lab.api.export import export
     from controlvae.lab.api.find_target import FoundTarget, find_target
     from controlvae.lab.api.fit import fit
     from controlvae.lab.api.media import interpolate, reconstruct, sample, traverse
     from controlvae.lab.api.new import new
     from controlvae.lab.api.report import report
+    from controlvae.lab.api.score import score
     from controlvae.lab.api.search import SearchResult, search
     from controlvae.lab.api.simulate import simulate_run
     from controlvae.lab.api.sweep import sweep
@@ -67,7 +68,7 @@ _HOMES = {
     "reproduce": "paper.reproduce",
     "resume": "lab.api.train",
     "sample": "lab.api.media",
-    "score": "lab.api.evaluate",
+    "score": "lab.api.score",
     "search": "lab.api.search",
     "set_target": "lab.api.train",
     "simulate_run": "lab.api.simulate",

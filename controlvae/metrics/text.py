@@ -49,7 +49,7 @@ def distinct_n(sentences: Sequence[Sentence], n: int, across: bool = False) -> D
     Distinct(number=2, total=4, ratio=0.5)
     """
     check_at_least(1, n=n)
-    texts = _tokens(sentences)
+    texts = as_words(sentences)
     if across:
         texts = [tuple(chain.from_iterable(texts))]
     grams = Counter(chain.from_iterable(_ngrams(text, n) for text in texts))
@@ -83,7 +83,7 @@ def self_bleu(
     0.408248
     """
     check_at_least(1, n=n)
-    texts = _tokens(sentences)
+    texts = as_words(sentences)
     if sample is not None:
         if not 2 <= sample <= len(texts):
             raise ValueError(f"sample must be in 2..{len(texts)} (all sentences), got {sample}")
@@ -118,8 +118,8 @@ def bleu(
     [1.0]
     """
     check_at_least(1, n=n)
-    texts = _tokens(sentences)
-    references_of = [_tokens(own, "references of each sentence") for own in references]
+    texts = as_words(sentences)
+    references_of = [as_words(own, "references of each sentence") for own in references]
     if len(texts) != len(references_of) or not all(references_of):
         raise ValueError(
             f"every sentence needs at least one reference, got {len(texts)} sentences and "
@@ -170,7 +170,8 @@ def perplexity(nats: Any, tokens: Any) -> float:
         return float(np.exp(cost.sum() / count.sum()))
 
 
-def _tokens(sentences: Sequence[Sentence], name: str = "sentences") -> list[tuple[Hashable, ...]]:
+def as_words(sentences: Sequence[Sentence], name: str = "sentences") -> list[tuple[Hashable, ...]]:
+    """Return the words of each sentence: strings are split at white space."""
     if isinstance(sentences, str):
         raise ValueError(f"{name} must be a list, got one string; use text.splitlines()")
     return [

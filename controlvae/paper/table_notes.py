@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from controlvae.lab.evaluation.external_codes import ScoreFile
-from controlvae.lab.evaluation.images import describe_fid
+from controlvae.lab.evaluation.feature_distances import describe_fid
 from controlvae.lab.evaluation.statistics import compare_means, holm_correction
 from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import format_count

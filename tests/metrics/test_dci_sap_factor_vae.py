@@ -20,7 +20,7 @@ from controlvae.lab.config import Shapes2D
 from controlvae.lab.data.factors import Factors, read_factors
 from controlvae.lab.evaluation.disentanglement import LabelledCodes, compute_scores, score_run
 from controlvae.lab.evaluation.external_codes import score_codes
-from controlvae.lab.evaluation.registry import DISENTANGLEMENT_SCORES
+from controlvae.lab.evaluation.scores import DISENTANGLEMENT_SCORES
 from controlvae.lab.reports.metrics_table import print_metrics
 from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram
 from controlvae.metrics._validation import split_train_test

@@ -1,4 +1,4 @@
-"""Evaluation from Python: metrics and figures of runs, and scores of external codes."""
+"""Evaluation from Python: metrics and figures of runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,8 +20,10 @@ from controlvae.lab.evaluation.cache import (
     previous_factors,
     select_pending,
 )
-from controlvae.lab.evaluation.external_codes import ScoreFile, score_codes
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
+from controlvae.lab.evaluation.metric import Selection
+from controlvae.lab.evaluation.selection import select_metrics
+from controlvae.lab.evaluation.udr import compare_runs
 from controlvae.lab.plots.figure_files import read_step, save_figure, save_pixels
 from controlvae.lab.plots.image_grid import save_reconstructions
 from controlvae.lab.plots.mutual_information import plot_mutual_information
@@ -41,6 +43,8 @@ def evaluate(
     iwae: int = IMPORTANCE_SAMPLES,
     factors: str | None = None,
     thorough: bool = False,
+    metrics: str | Sequence[str] | None = None,
+    weights: Mapping[str, str | Path] | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
     progress: bool | Callable[[float], None] = True,
@@ -48,7 +52,8 @@ def evaluate(
     """Measure every metric that applies to a run, and write `metrics.json`.
 
     The newest checkpoint is measured, on the test set if there is one. Disentanglement scores need
-    factors and use the training set, which is larger.
+    factors and use the training set, which is larger. Metrics that need a package, weights, several
+    models or minutes are measured if they are named.
 
     Args:
         run: Run, run folder, or folder of runs.
@@ -57,6 +62,10 @@ def evaluate(
         iwae: Importance samples per example for the tighter bound. Zero skips it.
         factors: Table of factors `FILE[:A,B]`, instead of `data.factors`.
         thorough: Measure as many examples on a CPU as on a GPU.
+        metrics: Entries of metrics.json to measure, such as `["infomec", "lpips"]`, or `"all"`. The
+            others of the same weights are kept. The default leaves out optional ones.
+        weights: Files of networks: `dinov2` for FD-DINOv2, `mauve` for the folder of a language
+            model. Nothing is downloaded.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives the done fraction.
@@ -79,9 +88,10 @@ def evaluate(
         device=device,
         data_root=None if data_root is None else Path(data_root),
         display=make_display(progress),
+        selection=select_metrics(metrics, weights),
     )
-    metrics = [metrics for _, metrics in results]
-    return metrics[0] if len(metrics) == 1 else metrics
+    measured = [found for _, found in results]
+    return measured[0] if len(measured) == 1 else measured
 
 
 def evaluate_each(
@@ -95,6 +105,7 @@ def evaluate_each(
     device: str,
     data_root: Path | None,
     display: Display,
+    selection: Selection = Selection(),  # noqa: B008  # frozen
 ) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
     """Evaluate the runs at a path one by one.
 
@@ -108,6 +119,7 @@ def evaluate_each(
         device: Name of the device.
         data_root: Data folder that is searched first.
         display: Where to show progress and notes.
+        selection: Metrics to measure.
 
     Yields:
         Each run folder with its metrics.
@@ -117,6 +129,7 @@ def evaluate_each(
         raise UserError(f"{path} is not a run folder; score the codes in a file with: {score}")
     chosen, folders = pick_device(device), find_runs(path)
     started = [folder for folder in folders if latest_step(folder.checkpoints) is not None]
+    agreement = _measure_agreement(started, chosen, data_root, selection)
     for folder in started or folders:
         try:
             # Without its table of factors, a run would lose the scores it has.
@@ -128,12 +141,30 @@ def evaluate_each(
                 f"factors and lose the scores it has, delete {folder.metrics_file}"
             ) from None
         run = replace(run, thorough=thorough or run.thorough)
-        metrics = evaluate_with_progress(run, examples, fid, display, iwae=iwae)
+        metrics = evaluate_with_progress(
+            run,
+            examples,
+            fid,
+            display,
+            iwae=iwae,
+            selection=selection,
+            further=agreement.get(folder.path),
+        )
         draw_information(folder, metrics)
         yield folder, metrics
     if len(started) < len(folders):
         others = ", ".join(str(folder.path) for folder in folders if folder not in started)
         display.note(f"skipped, because they have no checkpoint yet: {others}")
+
+
+def _measure_agreement(
+    folders: Sequence[RunFolder], device: torch.device, root: Path | None, selection: Selection
+) -> dict[Path, dict[str, Any]]:
+    """Return the entry `udr` of each run by its folder; none if UDR is not selected."""
+    if not selection.wants("udr") or (selection.may_skip and len(folders) < 2):
+        return {}
+    entries = compare_runs([load_for_evaluation(folder, device, root) for folder in folders])
+    return {f.path: {"udr": entry} for f, entry in zip(folders, entries, strict=True)}
 
 
 def evaluate_run(
@@ -213,32 +244,6 @@ def evaluate_pending(
             )
             display.status(line)
             raise Interrupted(line) from None
-
-
-def score(
-    codes: str | Path,
-    *,
-    factors: str | None = None,
-    thorough: bool = False,
-    device: str = "auto",
-    progress: bool | Callable[[float], None] = True,
-) -> tuple[ScoreFile, dict[str, Any]]:
-    """Measure every disentanglement score of codes from any model, and write `NAME.scores.json`.
-
-    Args:
-        codes: File written by `numpy.savez`. See `controlvae score --help` for its arrays.
-        factors: Table of factors `FILE[:A,B]`, one row per code.
-        thorough: Use as many examples on a CPU as on a GPU.
-        device: `auto`, `cpu`, `cuda` or `cuda:1`.
-        progress: True prints progress, False is silent, a function receives the done fraction.
-
-    Returns:
-        The file with the scores, and the scores.
-    """
-    with make_display(progress).bar(f"scoring {codes}") as show:
-        return score_codes(
-            Path(codes), pick_device(device), show, factors=factors, thorough=thorough
-        )
 
 
 def draw_information(folder: RunFolder, metrics: Mapping[str, Any]) -> None:

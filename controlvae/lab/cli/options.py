@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from controlvae import __version__
-from controlvae.errors import shell_command
+from controlvae.errors import UserError, shell_command
 
 # Groups of commands in `--help`.
 TRAIN, CHOOSE = "Train", "Choose a target, a law, a setting"
@@ -92,10 +92,25 @@ Factors = Annotated[str | None, option("Table of factors.", metavar="FILE[:A,B]"
 Thorough = Annotated[
     bool, flag("--thorough", "Measure as many examples on a CPU as on a GPU. Takes minutes.")
 ]
+_METRICS_HELP = "Metrics to measure, by their names in metrics.json, or all. Default: all that need no package, no weights and no minutes."
+Metrics = Annotated[str | None, option(_METRICS_HELP, metavar="A,B", show_default=False)]
+_WEIGHTS_HELP = "dinov2=FILE or mauve=FOLDER, for the metrics that need them. Repeatable."
+Weights = Annotated[list[str] | None, option(_WEIGHTS_HELP, metavar="NAME=PATH")]
 REPLAY_HELP = "Replay the weight of a run open-loop. Of several seeds, their mean."
 _OUT_HELP = "File to write. Default: in the run's figures, or the terminal."
 Rate = Annotated[float | None, option("Rate in nats, of a run made by `controlvae curve`.")]
 Out = Annotated[Path | None, option(_OUT_HELP)]
+
+
+def parse_weights(pairs: list[str] | None) -> dict[str, str]:
+    """Return the values of `--weights` by name."""
+    found = {}
+    for pair in pairs or ():
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise UserError(f"--weights takes NAME=PATH, such as dinov2=FILE, got {pair!r}")
+        found[name] = path
+    return found
 
 
 def _show_version(requested: bool) -> None:

@@ -225,7 +225,9 @@ class ModelTrainer:
             indices: Examples of each batch, (batches, batch).
             noise: Noise of each draw, (draws, batch, latents).
         """
-        return self.experiment.objective.terms(self.objective_inputs(x, posterior, z)), {}
+        objective, inputs = self.experiment.objective, self.objective_inputs(x, posterior, z)
+        terms = objective.terms(inputs)
+        return terms._replace(extras=objective.logged(inputs, terms)), {}
 
     def objective_inputs(self, x: Any, posterior: Posterior, z: Tensor) -> ObjectiveInputs:
         """Return the results of a step that an objective reads.

@@ -1,7 +1,7 @@
 """Evaluation with a cache: existing metrics are reused if they are at least as complete."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from controlvae.errors import FactorsError, UserError, shell_command
 from controlvae.lab.config import CustomModel
 from controlvae.lab.evaluation.evaluate import is_sufficient, measure_run
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
+from controlvae.lab.evaluation.metric import Selection
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import LoadedRun, load_run, require_examples
@@ -70,8 +71,10 @@ def evaluate_with_progress(
     *,
     iwae: int = IMPORTANCE_SAMPLES,
     position: str = "",
+    selection: Selection = Selection(),  # noqa: B008  # frozen
+    further: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Measure every metric that applies, and write `metrics.json`.
+    """Measure the selected metrics that apply, and write `metrics.json`.
 
     Args:
         run: Loaded run.
@@ -80,11 +83,21 @@ def evaluate_with_progress(
         display: Where to show progress and notes.
         iwae: Importance samples per example. Zero skips the bound.
         position: Position of the run among several, such as `1 of 3`.
+        selection: Metrics to measure.
+        further: Entries of metrics.json that were computed elsewhere.
     """
     title = f"evaluating {run.folder.path}, step {run.step:,}"
     title += f" ({position})" if position else ""
     with display.bar(title) as progress:
-        metrics = measure_run(run, examples, progress, fid_images=fid, importance_samples=iwae)
+        metrics = measure_run(
+            run,
+            examples,
+            progress,
+            fid_images=fid,
+            importance_samples=iwae,
+            selection=selection,
+            further=further,
+        )
     warning = constant_posterior_warning(metrics["kl"], metrics.get("active_units", 1))
     if warning is not None:
         display.note(f"{run.folder.path}: {warning}")

@@ -128,7 +128,7 @@ def score_run(
         reason = "disentanglement is undefined for a single latent"
         return {score.key: {"skipped": reason} for score in scores}
     indices = select_examples(run, scored_count(len(examples), run.thorough))
-    means, log_variances = _encode(run, indices, lambda share: progress(0.5 * share))
+    means, log_variances = encode(run, indices, lambda share: progress(0.5 * share))
     assert examples.factors is not None
     known = Factors(examples.factor_names, examples.factors, examples.unordered, examples.levels)
     factors = known.select(indices.cpu().numpy())
@@ -200,7 +200,9 @@ def _compute_or_explain(
 
 
 @torch.no_grad()
-def _encode(run: LoadedRun, indices: Tensor, progress: Progress) -> tuple[Tensor, Tensor]:
+def encode(
+    run: LoadedRun, indices: Tensor, progress: Progress = lambda share: None
+) -> tuple[Tensor, Tensor]:
     """Return means and log-variances of q(z|x), (examples, latents) each, on the device."""
     means, log_variances = [], []
     for chosen in indices.split(_BATCH):

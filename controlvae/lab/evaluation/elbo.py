@@ -16,7 +16,12 @@ from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.models.dataset_elbo import measure_elbo
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, pixel_variance, select_examples
-from controlvae.metrics import active_units, mutual_information, step_response
+from controlvae.metrics import (
+    active_units,
+    gaussian_total_correlation,
+    mutual_information,
+    step_response,
+)
 
 #: Examples for the mutual information. Its cost grows with the square of their number.
 MUTUAL_INFORMATION_EXAMPLES = 4_096
@@ -69,8 +74,19 @@ def elbo_metrics(
         "kl": bound.kl,
         "kl_per_latent": _kl_per_latent(run, bound.kl_per_latent),
         "active_units": active_units(bound.means),
+        **_total_correlation(bound.means, bound.log_variances),
         "mutual_information": information._asdict(),
     }
+
+
+def _total_correlation(means: Tensor, log_variances: Tensor) -> dict[str, float]:
+    """Return the total correlation of one z per example, if there are enough of them."""
+    if means.shape[1] < 2 or len(means) < means.shape[1] + 3:
+        return {}
+    generator = torch.Generator().manual_seed(stream_key(0, 23))
+    noise = torch.randn(means.shape, generator=generator, dtype=torch.float64)
+    z = means.cpu().double() + (log_variances.cpu().double() / 2).exp() * noise
+    return {"total_correlation": gaussian_total_correlation(z)}
 
 
 def _mean_losses(run: LoadedRun, count: int, progress: Callable[[float], None]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from controlvae.lab.engines.cpu import keep_freed_memory
 from controlvae.lab.evaluation.elbo import elbo_metrics
 from controlvae.lab.evaluation.images import image_metrics
 from controlvae.lab.evaluation.iwae import IMPORTANCE_SAMPLES
-from controlvae.lab.evaluation.metric import Evaluation
+from controlvae.lab.evaluation.metric import OPTIONAL, Evaluation, Selection
 from controlvae.lab.evaluation.registry import GROUPS
 from controlvae.lab.evaluation.text import bound_perplexities
 from controlvae.lab.io import finite, write_json
@@ -28,8 +28,10 @@ def measure_run(
     *,
     importance_samples: int = IMPORTANCE_SAMPLES,
     fid_images: int | None = None,
+    selection: Selection = Selection(),  # noqa: B008  # frozen
+    further: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Compute every metric that applies to a run and write `metrics.json`.
+    """Compute the selected metrics that apply to a run and write `metrics.json`.
 
     Metrics are measured on the test set where the data has one. The ELBO of the training set is
     stored under `train`. Disentanglement scores use the training set, because it is larger.
@@ -40,6 +42,9 @@ def measure_run(
         progress: Called with the share that is done.
         importance_samples: Importance samples per example; 0 skips the IWAE bound.
         fid_images: Images per set for FID and KID; 0 skips them, None leaves it to the device.
+        selection: Metrics to measure. The ELBO is always measured. Other results for the same
+            weights stay in the file, if they are optional or metrics were selected by name.
+        further: Entries to add that were computed elsewhere.
 
     Returns:
         The contents of metrics.json.
@@ -50,7 +55,10 @@ def measure_run(
         test_run, missing = on_test_examples(run), {}
     except UserError as error:  # the training set is available, the test set is not
         test_run, missing = None, {"test": {"skipped": str(error)}}
-    evaluation = Evaluation(run, test_run or run, examples, importance_samples, fid_images)
+    earlier = _earlier_results(run, selection)
+    evaluation = Evaluation(
+        run, test_run or run, examples, importance_samples, fid_images, selection
+    )
     metrics = {
         "step": run.step,
         "device": run.device.type,
@@ -58,10 +66,27 @@ def measure_run(
         "units": "nats per example",
         "data": evaluation.measured.examples.source,
         **_compute_groups(evaluation, missing, progress),
+        **(further or {}),
     }
-    metrics = finite(metrics | _measure_best(evaluation))
+    best = _measure_best(evaluation) if selection.names is None else {}
+    metrics = finite({**earlier, **metrics, **best})
     write_json(run.folder.metrics_file, metrics)
     return metrics
+
+
+def _earlier_results(run: LoadedRun, selection: Selection) -> dict[str, Any]:
+    """Return the results for the same weights that stay in the file."""
+    try:
+        stored = run.folder.metrics() or {}
+    except UserError:  # the file is corrupt and about to be replaced
+        return {}
+    if stored.get("step") != run.step:
+        return {}
+    return {
+        key: value
+        for key, value in stored.items()
+        if key in OPTIONAL or selection.names is not None
+    }
 
 
 def _compute_groups(
@@ -70,6 +95,8 @@ def _compute_groups(
     """Compute all groups that apply. `missing` is the note on a test set that cannot be read."""
     results = evaluation.results
     for group in GROUPS:
+        if group.keys and not evaluation.selection.wants(*group.keys):
+            continue
         if group.applies(evaluation):
             start, end = group.progress
             scaled = lambda share, a=start, b=end: progress(a + (b - a) * share)  # noqa: E731

@@ -24,10 +24,11 @@ from controlvae.lab.evaluation.disentanglement import (
     scored_count,
 )
 from controlvae.lab.evaluation.elbo import MUTUAL_INFORMATION_EXAMPLES
-from controlvae.lab.evaluation.registry import DISENTANGLEMENT_SCORES
+from controlvae.lab.evaluation.metric import Selection
+from controlvae.lab.evaluation.scores import selected_scores
 from controlvae.lab.io import finite, write_json
 from controlvae.lab.reading import READ_ERRORS, open_file, parse_json, read_text
-from controlvae.metrics import active_units, mutual_information
+from controlvae.metrics import active_units, gaussian_total_correlation, mutual_information
 from controlvae.metrics._validation import check_codes, factor_labels
 
 SUFFIX = ".scores.json"
@@ -108,6 +109,8 @@ def score_codes(
     *,
     factors: str | None = None,
     thorough: bool = False,
+    selection: Selection = Selection(),  # noqa: B008  # frozen
+    further: Mapping[str, Any] | None = None,
 ) -> tuple[ScoreFile, dict[str, Any]]:
     """Score the codes of an `.npz` file and write `NAME.scores.json` next to it.
 
@@ -118,22 +121,24 @@ def score_codes(
         factors: Table of factors in another file, `table.csv` or `table.csv:shape,scale`, with one
             row per code.
         thorough: Use as many examples and draws on a CPU as on a GPU.
+        selection: Scores to measure.
+        further: Entries to add that were computed elsewhere.
 
     Returns:
         The score file and its metrics.
     """
-    digest, arrays = _sha256(path), _read_arrays(path)
+    digest, arrays = _sha256(path), read_codes(path)
     if not os.access(path.parent, os.W_OK):  # check before minutes of work
         raise UserError(f"cannot write the scores next to {path}: its folder is not writable")
     try:
         table = None if factors is None else _read_factor_table(factors, path, arrays)
         metrics = _compute_metrics(
-            arrays, table, device, progress, thorough or device.type == "cuda"
+            arrays, table, device, progress, thorough or device.type == "cuda", selection
         )
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     file = ScoreFile(path.with_suffix(SUFFIX))
-    metrics = finite(metrics)
+    metrics = finite({**metrics, **(further or {})})
     write_json(file.path, {"of": f"the codes in {path.name}", "sha256": digest, **metrics})
     return file, metrics
 
@@ -148,7 +153,7 @@ def _sha256(path: Path) -> str:
         raise UserError(reason) from None
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_codes(path: Path) -> dict[str, np.ndarray]:
     """Read a file of codes. Unknown arrays are rejected, because they may be misspelt."""
     try:
         if path.suffix.lower() == ".npy":
@@ -186,6 +191,7 @@ def _compute_metrics(
     device: torch.device,
     progress: Callable[[float], None],
     thorough: bool,
+    selection: Selection,
 ) -> dict[str, Any]:
     means, log_variances = check_codes("means", arrays["means"]), arrays.get("log_variances")
     if log_variances is not None:
@@ -210,6 +216,8 @@ def _compute_metrics(
             raise ValueError("reconstruction must be one number, the mean over examples in nats")
         metrics["reconstruction"] = error.item()
     metrics["active_units"] = active_units(means)
+    if len(means) > means.shape[1] + 1:
+        metrics["total_correlation"] = gaussian_total_correlation(means)
     if known is None:
         return metrics | {"factors": _NO_FACTORS}
     factors = known.select(chosen)
@@ -220,7 +228,7 @@ def _compute_metrics(
     ]
     metrics |= {"factors": ", ".join(names), "ground_truth": describe_factors(factors, known)}
     codes = LabelledCodes(means, log_variances, factors, thorough)
-    return metrics | compute_scores(codes, DISENTANGLEMENT_SCORES, progress)
+    return metrics | compute_scores(codes, selected_scores(selection), progress)
 
 
 def _measure_latents(means: Tensor, log_variances: Tensor | None) -> dict[str, Any]:

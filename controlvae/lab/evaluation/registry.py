@@ -1,8 +1,8 @@
 """Registry of metrics: the one place that says what `evaluate` computes and how it is shown.
 
 `evaluate`, the command line, reports and paper tables take names, units and directions from here.
-A new disentanglement score needs a function in `controlvae.metrics` and one entry in
-`DISENTANGLEMENT_SCORES`. Any other metric needs an entry in the group that computes it.
+A new disentanglement score needs a function in `controlvae.metrics` and one entry in `scores.py`. Any
+other metric needs an entry in the group that computes it.
 """
 
 from collections.abc import Mapping
@@ -13,98 +13,21 @@ from controlvae.lab.data.dataset import holds_images
 from controlvae.lab.data.text.dialogs import DialogDataset
 from controlvae.lab.data.text.sentences import SentenceDataset
 from controlvae.lab.evaluation.dialog import dialog_metrics
-from controlvae.lab.evaluation.disentanglement import DisentanglementScore, score_run
+from controlvae.lab.evaluation.disentanglement import score_run
 from controlvae.lab.evaluation.elbo import (
     elbo_metrics,
     measure_step_response,
     training_elbo_metrics,
 )
 from controlvae.lab.evaluation.images import custom_metrics, image_metrics
-from controlvae.lab.evaluation.metric import Direction, Metric, MetricGroup
+from controlvae.lab.evaluation.metric import Direction, Evaluation, Metric, MetricGroup
+from controlvae.lab.evaluation.scores import DISENTANGLEMENT_SCORES, selected_scores
 from controlvae.lab.evaluation.text import text_metrics
+from controlvae.lab.evaluation.written import measure_written
 from controlvae.lab.runs.loaded import shows_codes
-from controlvae.metrics import beta_vae_score, factor_vae_score, mig_histogram, mig_sampled
-from controlvae.metrics.disentanglement import dci, modularity, rmig, sap
 
 _BEST = "best."
 
-
-# disentanglement_lib's numbers of examples take 12 s on a CPU core, most of it for DCI. It takes
-# 10,000 points for a histogram; here they are a random choice, like the rest.
-DISENTANGLEMENT_SCORES = (
-    DisentanglementScore(
-        "mig_sampled",
-        "MIG, sampled",
-        lambda codes, progress: mig_sampled(
-            codes.means,
-            codes.log_variances,
-            codes.ordered_classes,
-            draws=codes.draws,
-            factor_names=codes.ordered_names,
-            device=codes.means.device,
-            progress=progress,
-        ),
-        needs_log_variances=True,
-        needs_quantities=True,
-    ),
-    DisentanglementScore(
-        "rmig",
-        "RMIG",
-        lambda codes, _: rmig(
-            codes.means,
-            codes.log_variances,
-            codes.classes,
-            factor_names=codes.names,
-            device=codes.means.device,
-        ),
-        needs_log_variances=True,
-    ),
-    DisentanglementScore(
-        "mig_histogram",
-        "MIG, histogram",
-        lambda codes, _: mig_histogram(
-            codes.means[:10_000], codes.classes[:10_000], factor_names=codes.names
-        ),
-    ),
-    DisentanglementScore(
-        "dci",
-        "DCI",
-        lambda codes, _: dci(codes.means, codes.classes, factor_names=codes.names),
-        values=(
-            ("disentanglement", ", disentanglement"),
-            ("completeness", ", completeness"),
-            ("informativeness", ", informativeness"),
-        ),
-    ),
-    DisentanglementScore(
-        "sap",
-        "SAP",
-        lambda codes, _: sap(codes.means, codes.classes, factor_names=codes.names),
-    ),
-    DisentanglementScore(
-        "sap_continuous",
-        "SAP, continuous",
-        lambda codes, _: sap(
-            codes.means, codes.ordered_values, continuous=True, factor_names=codes.ordered_names
-        ),
-        needs_quantities=True,
-    ),
-    DisentanglementScore(
-        "factor_vae_score",
-        "FactorVAE score",
-        lambda codes, _: factor_vae_score(codes.means, codes.classes),
-    ),
-    DisentanglementScore(
-        "beta_vae_score",
-        "β-VAE score",
-        lambda codes, _: beta_vae_score(codes.means, codes.classes),
-    ),
-    DisentanglementScore(
-        "modularity",
-        "modularity",
-        lambda codes, _: modularity(codes.means[:10_000], codes.classes[:10_000]),
-    ),
-)
 
 _NATS = "nats per example"
 
@@ -117,6 +40,15 @@ def _kid(path: str, name: str) -> Metric:
     return Metric(path, name, better="lower", factor=1_000)
 
 
+def _prdc(key: str, suffix: str) -> tuple[Metric, ...]:
+    """Return the scores of quality and variety of prior samples."""
+    names = ("precision", "recall", "density", "coverage")
+    return tuple(
+        Metric(f"{key}.samples.{name}", f"{name}{suffix}", better="higher", decimals=3)
+        for name in names
+    )
+
+
 _IWAE = (
     _nats("iwae.bound", "IWAE", "higher"),
     _nats("iwae.elbo_of_the_same", "ELBO, examples of the IWAE", "higher"),
@@ -127,6 +59,7 @@ ELBO_METRICS = (
     _nats("reconstruction", "reconstruction", "lower"),
     _nats("kl", "KL"),
     Metric("active_units", "active units (Burda et al.)", "latents", decimals=0),
+    _nats("total_correlation", "total correlation, Gaussian", "lower"),
     _nats("mutual_information.lower", "mutual information", "higher"),
 )
 TRAINING_METRICS = (
@@ -145,15 +78,24 @@ IMAGE_METRICS = (
     Metric("bits_per_dimension.elbo", "bits per dimension", "bits", "lower", decimals=4),
     Metric("likeness.ssim", "SSIM", better="higher", decimals=3),
     Metric("likeness.psnr", "PSNR, dB", "dB", "higher"),
+    Metric("ms_ssim.score", "MS-SSIM", better="higher", decimals=3),
+    Metric("lpips.score", "LPIPS", better="lower", decimals=3),
     Metric("fid.samples.score", "FID, samples", better="lower"),
-    Metric("fid.reconstructions.score", "FID, reconstructions", better="lower"),
+    Metric("fid.reconstructions.score", "rFID (of reconstructions)", better="lower"),
     _kid("kid.samples.score", "KID x 1000, samples"),
     _kid("kid.reconstructions.score", "KID x 1000, reconstructions"),
+    *_prdc("prdc", ""),
+    Metric("fd_dinov2.samples.score", "FD-DINOv2, samples", better="lower"),
+    Metric("fd_dinov2.reconstructions.score", "FD-DINOv2, reconstructions", better="lower"),
+    *_prdc("prdc_dinov2", ", DINOv2"),
 )
-SCORE_METRICS = tuple(
-    Metric(f"{score.key}.{value}", f"{score.name}{suffix}", better="higher", decimals=3)
-    for score in DISENTANGLEMENT_SCORES
-    for value, suffix in score.values
+SCORE_METRICS = (
+    *(
+        Metric(f"{score.key}.{value}", f"{score.name}{suffix}", better="higher", decimals=3)
+        for score in DISENTANGLEMENT_SCORES
+        for value, suffix in score.values
+    ),
+    Metric("udr.score", "UDR", better="higher", decimals=3),  # needs several runs, no factors
 )
 
 
@@ -193,6 +135,22 @@ DIALOG_METRICS = (
     ),
 )
 
+WRITTEN_METRICS = (
+    Metric("corpus_bleu.score", "corpus BLEU", better="higher"),
+    Metric("mauve.score", "MAUVE", better="higher", decimals=3),
+)
+_IMAGE_KEYS = (
+    *("iwae", "bits_per_dimension", "likeness", "ms_ssim", "lpips"),
+    *("fid", "kid", "prdc", "fd_dinov2", "prdc_dinov2"),
+)
+_SCORE_KEYS = tuple(score.key for score in DISENTANGLEMENT_SCORES)
+
+
+def _samples(evaluation: Evaluation) -> int:
+    """Return the importance samples per example, or 0 if the bound is not selected."""
+    return evaluation.importance_samples if evaluation.selection.wants("iwae") else 0
+
+
 # In the order of metrics.json.
 GROUPS = (
     MetricGroup(
@@ -225,10 +183,12 @@ GROUPS = (
             e.fid_images,
             e.progress,
             examples=e.examples,
+            selection=e.selection,
         ),
         lambda e: holds_images(e.measured.examples),
         IMAGE_METRICS,
         progress=(0.2, 0.6),
+        keys=_IMAGE_KEYS,
     ),
     MetricGroup(
         "other data of the user",
@@ -238,28 +198,40 @@ GROUPS = (
         ),
         _IWAE,
         progress=(0.2, 0.6),
+        keys=("iwae",),
     ),
     # The training set is larger, and ground truth is known for it.
     MetricGroup(
         "disentanglement",
-        lambda e: score_run(e.trained, DISENTANGLEMENT_SCORES, e.progress),
+        lambda e: score_run(e.trained, selected_scores(e.selection), e.progress),
         lambda e: e.trained.examples.factors is not None and shows_codes(e.trained),
         SCORE_METRICS,
         progress=(0.6, 1.0),
+        keys=_SCORE_KEYS,
     ),
     MetricGroup(
         "sentences",
-        lambda e: text_metrics(e.measured, e.results["elbo"], e.importance_samples),
+        lambda e: text_metrics(e.measured, e.results["elbo"], _samples(e)),
         lambda e: isinstance(e.measured.examples, SentenceDataset),
         (*_IWAE, *SENTENCE_METRICS),
-        progress=(0.6, 1.0),
+        progress=(0.6, 0.9),
+        keys=("iwae", "text"),
     ),
     MetricGroup(
         "dialogs",
-        lambda e: dialog_metrics(e.measured, e.results["elbo"], e.importance_samples),
+        lambda e: dialog_metrics(e.measured, e.results["elbo"], _samples(e)),
         lambda e: isinstance(e.measured.examples, DialogDataset),
         (*_IWAE, *DIALOG_METRICS),
-        progress=(0.6, 1.0),
+        progress=(0.6, 0.9),
+        keys=("iwae", "dialog"),
+    ),
+    MetricGroup(
+        "written text",
+        lambda e: measure_written(e.measured, e.selection),
+        lambda e: isinstance(e.measured.examples, SentenceDataset | DialogDataset),
+        WRITTEN_METRICS,
+        progress=(0.9, 1.0),
+        keys=("corpus_bleu", "mauve"),
     ),
 )
 
@@ -273,6 +245,14 @@ _ENTRY_NAMES: Mapping[str, str] = {
     "iwae": "IWAE",
     "kid": "KID",
     "kl_per_latent": "KL per latent",
+    "lpips": "LPIPS",
+    "mauve": "MAUVE",
+    "ms_ssim": "MS-SSIM",
+    "prdc": "precision, recall, density, coverage",
+    "fd_dinov2": "FD-DINOv2",
+    "prdc_dinov2": "precision, recall, density, coverage (DINOv2)",
+    "corpus_bleu": "corpus BLEU",
+    "udr": "UDR",
 }
 
 

@@ -15,6 +15,7 @@ from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.evaluation.inception_weights import load_inception
 from controlvae.lab.evaluation.metric import Direction, Evaluation, MetricGroup
 from controlvae.lab.evaluation.registry import GROUPS
+from controlvae.lab.evaluation.selection import is_optional
 from controlvae.lab.models import build
 from controlvae.lab.runs.folder import RunFolder, look_up, nested_value
 from controlvae.lab.runs.loaded import LoadedRun
@@ -36,13 +37,22 @@ _SHORT_NAMES = {
     "factor_vae_score": ("factor_vae_score.score",),
     "beta_vae_score": ("beta_vae_score.score",),
     "modularity": ("modularity.score",),
+    "explicitness": ("explicitness.score",),
+    "infomec": ("infomec.infom",),
+    "mig_sup": ("mig_sup.score",),
     "perplexity": ("text.perplexity", "dialog.perplexity"),
     "mutual_information": ("mutual_information.lower",),
 }
 # The ELBO of the training set is left out: it is no measure of a model.
 _GROUPS = [group for group in GROUPS if group.name != "training set"]
-_DIRECTIONS = {metric.path: metric.better for group in _GROUPS for metric in group.metrics}
-_FID_PREFIXES = ("fid.", "kid.")
+# A trial is measured like any run, so without the optional metrics.
+_DIRECTIONS = {
+    metric.path: metric.better
+    for group in _GROUPS
+    for metric in group.metrics
+    if not is_optional(metric.path)
+}
+_FID_PREFIXES = ("fid.", "kid.", "prdc.")
 _CPU_FID_IMAGES = 2_048  # FID is unreliable below the number of its features
 _FUNCTION = "function "  # before the name of an objective that is a function of the user
 

@@ -66,7 +66,7 @@ class Terms(NamedTuple):
     divergence: Divergence
     controlled: Tensor  # multiplied by the weight, and measured by the controller
     uncontrolled: Tensor | float = 0.0  # added to the loss with weight 1
-    extras: tuple[Tensor, ...] = ()  # values of `Objective.extra_columns`
+    extras: tuple[Tensor, ...] = ()  # values of `Objective.extra_columns`, see `Objective.logged`
 
 
 class Objective(ABC):
@@ -100,6 +100,14 @@ class Objective(ABC):
     @abstractmethod
     def terms(self, inputs: ObjectiveInputs) -> Terms:
         """Return the loss terms of one step."""
+
+    def logged(self, inputs: ObjectiveInputs, terms: Terms) -> tuple[Tensor, ...]:
+        """Return the values of `extra_columns` for the log, without a gradient.
+
+        Engines call it next to `terms`, never inside the same compiled function: what is logged
+        must not change how the loss is rounded.
+        """
+        return terms.extras
 
     def critic_spec(self) -> CriticSpec | None:
         """Return the critic to train next to the model, or None if there is none."""

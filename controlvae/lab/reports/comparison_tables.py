@@ -23,6 +23,10 @@ from controlvae.lab.runs.folder import look_up, mean_of_last_tenth
 BIASED_NOTE = (
     "the estimate is that of a minibatch (β-TCVAE), too high by about (latents − 1) log(examples)"
 )
+BATCH_NOTE = (
+    "the estimate is that of a minibatch (β-TCVAE) with its bias removed, which is possible while "
+    "the KL is well below log(batch size)"
+)
 _AVERAGED = ("elbo", "reconstruction", "kl")  # metrics averaged over seeds
 _NEAR_CEILING = 0.98  # of the largest mutual information that can be estimated
 _IMAGE_METRICS = tuple(
@@ -36,11 +40,20 @@ _IMAGE_METRICS = tuple(
         "bits_per_dimension.elbo",
         "likeness.ssim",
         "likeness.psnr",
+        "ms_ssim.score",
+        "lpips.score",
         "fid.samples.score",
         "best.fid.samples.score",
         "fid.reconstructions.score",
         "kid.samples.score",
         "kid.reconstructions.score",
+        *(
+            f"{key}.samples.{name}"
+            for key in ("prdc", "prdc_dinov2")
+            for name in ("precision", "recall", "density", "coverage")
+        ),
+        "fd_dinov2.samples.score",
+        "fd_dinov2.reconstructions.score",
     )
 )
 
@@ -64,6 +77,8 @@ def number_table(runs: Sequence[ReportRun]) -> TableView:
     notes = [_NUMBERS_NOTE] if evaluated else []
     notes += [_LOGGED_NOTE] if logged else []
     notes += [f"Biased: {BIASED_NOTE}."] if any(is_biased(run.trace) for run in runs) else []
+    if any(batch_estimate_note(run.trace) == BATCH_NOTE for run in runs):
+        notes.append(f"Batch: {BATCH_NOTE}.")
     notes += merge_notes(
         [(run.name, note) for run in evaluated for note in number_notes(run.metrics)]
     )
@@ -165,18 +180,29 @@ def _seed_statistics(
 
 
 def is_biased(trace: RunTrace) -> bool:
+    """Return True for the minibatch estimates of earlier versions, which are biased."""
+    return is_batch_estimate(trace) and "tc_bias" not in trace.records[-1]
+
+
+def is_batch_estimate(trace: RunTrace) -> bool:
     """Return True if the total correlation is estimated from a minibatch, not by a critic."""
     last = trace.records[-1] if trace.records else {}
     return "tc" in last and "critic_accuracy" not in last
+
+
+def batch_estimate_note(trace: RunTrace) -> str | None:
+    """Return what to know about a total correlation that was estimated in minibatches."""
+    if not is_batch_estimate(trace):
+        return None
+    return BIASED_NOTE if is_biased(trace) else BATCH_NOTE
 
 
 def _final_mean(trace: RunTrace, column: str) -> str | None:
     """Format the mean of a log column over the last tenth; None if the log does not have it."""
     if not trace.records or column not in trace.records[-1]:
         return None
-    return format_nats(mean_of_last_tenth(trace.records, column)) + (
-        " (biased)" if is_biased(trace) else ""
-    )
+    mark = {None: "", BIASED_NOTE: " (biased)", BATCH_NOTE: " (batch)"}[batch_estimate_note(trace)]
+    return format_nats(mean_of_last_tenth(trace.records, column)) + mark
 
 
 def _target(trace: RunTrace) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from controlvae.lab.evaluation.images import describe_fid
+from controlvae.lab.evaluation.feature_distances import describe_fid, describe_further
 from controlvae.lab.evaluation.registry import SCORE_METRICS
 from controlvae.lab.runs.loaded import format_count
 
@@ -57,6 +57,11 @@ def image_notes(metrics: Mapping[str, Any]) -> list[str]:
         notes.append(f"SSIM and PSNR: {likeness['examples']:,} reconstructions from {source}.")
     fid = describe_fid(metrics)
     notes += [] if fid is None else [f"{fid}."]
+    notes += describe_further(metrics)
+    if "scales" in (scaled := metrics.get("ms_ssim", {})):
+        notes.append(f"MS-SSIM: {scaled['scales']} scales, of five in the paper.")
+    if "network" in (perceptual := metrics.get("lpips", {})):
+        notes.append(f"LPIPS: network {perceptual['network']}.")
     for name, key in _SKIPPABLE.items():
         if reason := metrics.get(key, {}).get("skipped"):
             notes.append(f"No {name}: {reason}.")
@@ -75,4 +80,7 @@ _SKIPPABLE = {
     "bits per dimension": "bits_per_dimension",
     "SSIM and PSNR": "likeness",
     "FID and KID": "fid",
+    "MS-SSIM": "ms_ssim",
+    "LPIPS": "lpips",
+    "FD-DINOv2": "fd_dinov2",
 }

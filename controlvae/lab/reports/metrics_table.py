@@ -16,6 +16,8 @@ _MAX_LIST_NUMBERS = 10
 _PER_FACTOR_FIELDS = ("per_factor", "entropies")
 _TEXT_SECTIONS = ("dialog", "text", "best")
 _NOT_SHOWN = ("samples", "read_back", "thorough")
+# What scores with several values have for a single factor.
+_OF_A_FACTOR = {"dci": ", accuracy", "infomec": ", InfoE", "dci_es": ", explicitness"}
 _FILE_WIDTH = 120  # columns of a table that is written to a file
 
 
@@ -60,9 +62,8 @@ def _print_factors(metrics: Mapping[str, Any]) -> None:
     title = escape(f"by factor ({split})" if split else "by factor")
     table = Table(title=title, box=None, title_justify="left")
     table.add_column("")
-    for name in scores:  # for a single factor, DCI has the accuracy of its trees
-        heading = entry_name(name) + (", accuracy" if name == "dci" else "")
-        table.add_column(heading, justify="right")
+    for name in scores:
+        table.add_column(f"{entry_name(name)}{_OF_A_FACTOR.get(name, '')}", justify="right")
     for factor in max(scores.values(), key=len):  # some scores skip categories
         values = [of_factor.get(factor) for of_factor in scores.values()]
         table.add_row(escape(factor), *(format_number(value, 3) for value in values))

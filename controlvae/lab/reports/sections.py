@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from controlvae.lab.config import PRESETS, to_dict
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.plots.curves import (
+    RunTrace,
     plot_beta,
     plot_controlled_term,
     plot_critic_accuracy,
@@ -22,7 +23,7 @@ from controlvae.lab.plots.mutual_information import (
     dominant_factors,
     plot_mutual_information,
 )
-from controlvae.lab.reports.comparison_tables import BIASED_NOTE, is_biased
+from controlvae.lab.reports.comparison_tables import batch_estimate_note
 from controlvae.lab.reports.dialog_section import DialogView, dialog_view
 from controlvae.lab.reports.notes import describe_data
 from controlvae.lab.reports.report_run import ReportRun
@@ -100,8 +101,7 @@ def curve_figures(runs: Sequence[ReportRun], embedder: FigureEmbedder) -> list[F
             f"{name[0].upper()}{name[1:]} on the training batches; dashed, its target. "
             f"A point is the mean over one log interval."
         )
-        biased = [trace.name for trace in measured if column == "tc" and is_biased(trace)]
-        caption += f" For {join_names(biased)}, {BIASED_NOTE}." if biased else ""
+        caption += _batch_estimate_notes(measured) if column == "tc" else ""
         figures.append(embedder.embed(plot_controlled_term(measured, column), caption))
     if len(logged) == 1:
         figures.append(_beta_figure(logged[0], embedder))
@@ -111,6 +111,15 @@ def curve_figures(runs: Sequence[ReportRun], embedder: FigureEmbedder) -> list[F
     caption = f"{_RECONSTRUCTION_CAPTION} {_LENGTHS_CAPTION if is_text else ''}".strip()
     figures.append(embedder.embed(plot_reconstruction(traces), caption))
     return figures
+
+
+def _batch_estimate_notes(traces: Sequence[RunTrace]) -> str:
+    """Return one sentence for each way in which total correlations were estimated in batches."""
+    names: dict[str, list[str]] = {}
+    for trace in traces:
+        if (note := batch_estimate_note(trace)) is not None:
+            names.setdefault(note, []).append(trace.name)
+    return "".join(f" For {join_names(each)}, {note}." for note, each in names.items())
 
 
 def _beta_figure(run: ReportRun, embedder: FigureEmbedder) -> FigureView:

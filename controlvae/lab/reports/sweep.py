@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from controlvae.lab.config import describe_likelihood
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.evaluation.elbo import measure_step_response
-from controlvae.lab.evaluation.images import describe_fid
+from controlvae.lab.evaluation.feature_distances import describe_fid
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.curves import RunTrace
 from controlvae.lab.plots.figure_files import save_figure

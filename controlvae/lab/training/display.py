@@ -163,9 +163,8 @@ def describe_progress(progress: Progress, experiments: Sequence[Experiment]) -> 
     if len({one.name for one in experiments}) > 1:
         models += f", numbers of {experiment.name}"
     critic = f" (critic {row['critic_accuracy']:.0%} right)" if "critic_accuracy" in row else ""
-    # Without a critic the total correlation is estimated in the batch, with a bias of about
-    # (latents - 1) log(examples).
-    name = "biased TC" if weighted == "tc" and not critic else weighted.upper()
+    # Without a critic the total correlation is estimated in the batch.
+    name = "batch TC" if weighted == "tc" and not critic else weighted.upper()
     return (
         f"step {progress.step:,}/{steps:,}  "
         f"{name} {format_nats(row[weighted])}{target.get(weighted, '')}{critic}  "

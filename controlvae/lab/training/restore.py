@@ -7,6 +7,7 @@ from typing import Self
 from controlvae.errors import UserError
 from controlvae.lab.config.digest import config_digest
 from controlvae.lab.engines.base import Engine
+from controlvae.lab.engines.measurements import row_width
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.requests import pending_request, write_request
 from controlvae.lab.training.loop import Run
@@ -141,7 +142,10 @@ def _restore_run(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpo
     checkpoint.quarantine(run.folder.checkpoints, saved.step)
     checkpoint.quarantine(run.folder.best, saved.step)
     run.logger.rewind(position)
-    run.window = [window] if len(window) else []
+    # Version 0.1 measured one column fewer for `BetaTC`. The next log line is then a mean over the
+    # steps that follow.
+    fits = window.shape[-1] == row_width(run.experiment)
+    run.window = [window] if len(window) and fits else []
     run.threads = saved.numbers.get("threads")
     run.monitor.load_state_dict(saved.numbers)
     return _repeat_target_request(run, saved.step)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from controlvae.metrics._validation import (
     check_at_least,
@@ -13,6 +12,7 @@ from controlvae.metrics._validation import (
     to_numpy,
     warn_if_few_examples,
 )
+from controlvae.metrics.disentanglement._logistic_regression import logistic_regression
 from controlvae.metrics.disentanglement._shared_factor import (
     apply_in_chunks,
     draw_by_factor,
@@ -89,40 +89,3 @@ def beta_vae_score(
         estimator=f"β-VAE score, {learn:,} points learnt, {test:,} tested, {batch} pairs each from "
         f"{len(values):,} examples",
     )
-
-
-def logistic_regression(
-    points: np.ndarray, labels: np.ndarray, classes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Minimise Σ -ln p(label) + ½ Σ weight² over weights and offsets.
-
-    Args:
-        points: Inputs, (points, columns).
-        labels: Class of each point, (points,).
-        classes: Number of classes.
-
-    Returns:
-        Weights (columns, classes) and offsets (classes,).
-    """
-    x, y = torch.from_numpy(points), torch.from_numpy(labels)
-    weight = torch.zeros(x.shape[1], classes, dtype=x.dtype, requires_grad=True)
-    offset = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
-    solver = torch.optim.LBFGS(
-        [weight, offset],
-        max_iter=1_000,
-        tolerance_grad=1e-9,
-        tolerance_change=1e-12,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> torch.Tensor:
-        solver.zero_grad()
-        # The loss is per point: a sum over thousands of points would make the first step too long.
-        penalty = (weight**2).sum() / (2 * len(x))
-        loss = torch.nn.functional.cross_entropy(x @ weight + offset, y) + penalty
-        loss.backward()
-        return loss
-
-    with torch.enable_grad():
-        solver.step(closure)
-    return weight.detach().numpy(), offset.detach().numpy()

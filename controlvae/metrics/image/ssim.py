@@ -29,7 +29,7 @@ def psnr(images_a: Any, images_b: Any) -> Tensor:
     >>> round(psnr(torch.zeros(1, 1, 2, 2), torch.full((1, 1, 2, 2), 0.1)).item(), 4)
     20.0
     """
-    a, b = _pair(images_a, images_b)
+    a, b = image_pair(images_a, images_b)
     return -10 * torch.log10((a - b).square().flatten(1).mean(1))
 
 
@@ -54,7 +54,7 @@ def ssim(images_a: Any, images_b: Any) -> Tensor:
     >>> ssim(torch.ones(1, 1, 16, 16), torch.ones(1, 1, 16, 16)).tolist()
     [1.0]
     """
-    a, b = _pair(images_a, images_b)
+    a, b = image_pair(images_a, images_b)
     if min(a.shape[2:]) < _WINDOW:
         raise ValueError(
             f"images must be at least {_WINDOW} x {_WINDOW}, got {a.shape[3]} x {a.shape[2]}"
@@ -82,7 +82,8 @@ def _window(size: int, like: Tensor) -> Tensor:
     return weight / weight.sum(1, keepdim=True)
 
 
-def _pair(images_a: Any, images_b: Any) -> tuple[Tensor, Tensor]:
+def image_pair(images_a: Any, images_b: Any) -> tuple[Tensor, Tensor]:
+    """Check two arrays of images and convert them to the widest float of their devices."""
     a, b = torch.as_tensor(images_a), torch.as_tensor(images_b)
     if a.shape != b.shape or a.ndim != 4:
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"

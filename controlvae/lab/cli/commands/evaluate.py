@@ -35,22 +35,28 @@ def _evaluate(
     ] = 50,
     factors: cli.Factors = None,
     thorough: cli.Thorough = False,
+    metrics: cli.Metrics = None,
+    weights: cli.Weights = None,
     device: cli.Device = "auto",
     data_root: cli.DataRoot = None,
 ) -> None:
     """Measure every metric that applies, and write metrics.json.
 
     The test set is measured if there is one. Disentanglement scores need factors
-    and use the training set, which is larger.
+    and use the training set, which is larger. Only on request: dci_es, udr (of
+    the runs in a folder), ms_ssim, lpips, fd_dinov2, prdc_dinov2, corpus_bleu
+    and mauve. With --metrics, other results for the same weights are kept.
     """
     from controlvae.lab.api.evaluate import evaluate_each, make_display
     from controlvae.lab.cli.format import print_metrics
+    from controlvae.lab.evaluation.selection import select_metrics
 
+    selection = select_metrics(metrics, cli.parse_weights(weights))
     sizes: dict[str, Any] = {"examples": examples, "fid": fid, "iwae": iwae, "thorough": thorough}
-    where: dict[str, Any] = {"device": device, "data_root": data_root}
+    where: dict[str, Any] = {"device": device, "data_root": data_root, "selection": selection}
     results = evaluate_each(run, factors=factors, display=make_display(True), **sizes, **where)
-    for folder, metrics in results:
-        print_metrics(str(folder.path), metrics)
+    for folder, measured in results:
+        print_metrics(str(folder.path), measured)
         typer.echo(f"written to {folder.metrics_file}")
 
 
@@ -59,6 +65,7 @@ def _score(
     codes: Annotated[list[Path], cli.argument("Files written by numpy.savez.")],
     factors: cli.Factors = None,
     thorough: cli.Thorough = False,
+    metrics: cli.Metrics = None,
     device: cli.Device = "auto",
 ) -> None:
     """Measure every disentanglement score of codes from any model.
@@ -73,14 +80,17 @@ def _score(
     factors only KL, mutual information and active units are measured.
     `reconstruction` is one number in nats. A CPU takes 20,000 examples, a GPU
     all of them, and so does a CPU with --thorough. `reproduce --method` puts
-    the scores in a table.
+    the scores in a table. `--metrics udr` compares files of several models on
+    the same examples, without factors.
     """
-    from controlvae.lab.api.evaluate import score
+    from controlvae.lab.api.score import score_each
     from controlvae.lab.cli.format import print_metrics
 
-    for path in codes:
-        file, metrics = score(path, factors=factors, thorough=thorough, device=device)
-        print_metrics(str(path), metrics)
+    options: dict[str, Any] = {"factors": factors, "thorough": thorough, "metrics": metrics}
+    for path, (file, scores) in zip(
+        codes, score_each(codes, **options, device=device), strict=True
+    ):
+        print_metrics(str(path), scores)
         typer.echo(f"written to {file.path}")
 
 

@@ -25,7 +25,7 @@ function describe(runs, focus) {
   for (const column of ["kl", "tc", "reconstruction"]) {
     const logging = runs.filter((run) => column in run.columns);
     if (!logging.length) continue;
-    const biased = (run) => column === "tc" && !("critic_accuracy" in run.columns); // minibatch estimate
+    const biased = (run) => column === "tc" && !("critic_accuracy" in run.columns) && !("tc_bias" in run.columns); // version 0.1
     const lines = logging.map((run) => line(run, column, biased(run) ? `${run.name}, biased` : run.name));
     lines.push(...targets(logging.filter((run) => run.summary.controlled === column)));
     const error = column === "reconstruction";

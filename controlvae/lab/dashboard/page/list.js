@@ -53,7 +53,7 @@ function describeNumbers({ latest, controlled, target, step, speed, seconds_left
   if (!step) return "";
   const pace = speed == null ? "" : `   ${fixed(speed)} steps/s, ${duration(seconds_left)} left`;
   const aim = target == null ? "" : ` / ${fixed(target)}`;
-  const tc = "critic_accuracy" in latest ? "TC" : "biased TC"; // a minibatch estimate is off by a constant
+  const tc = "critic_accuracy" in latest ? "TC" : "tc_bias" in latest ? "batch TC" : "biased TC"; // version 0.1 logged the bias too
   return `${{ kl: "KL", tc, reconstruction: "rec" }[controlled]} ${fixed(latest[controlled])}${aim}   β ${fixed(latest.beta)}${pace}`;
 }
 

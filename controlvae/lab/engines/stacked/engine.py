@@ -133,6 +133,8 @@ class StackedEngine:
         self._reconstruction = _compiled(_reconstruction(first.objective.likelihood), device)
         terms = _objective_terms(first.objective, examples)
         self._objective_terms = _compiled(terms, device) if first.objective.compile_terms else terms
+        logged = _logged(first.objective, examples)
+        self._logged = _compiled(logged, device) if first.objective.compile_terms else logged
         self.has_kl_weights = bool(first.objective.kl_weights_at(first.model.latents, 1.0))
         self._kl_weights = _compiled(_kl_weights(first), device)
         self._second_latent = _compiled(_second_latent, device)
@@ -207,7 +209,9 @@ class StackedEngine:
             joint, other = CriticLogits.apply(z, independent, self.critic)
             return self._critic_step(divergence, joint, other)
         kl_weights = self._kl_weights(self.clock[1:].double() + 1) if self.has_kl_weights else None
-        return self._objective_terms(divergence, encoded, z, kl_weights), None
+        terms = self._objective_terms(divergence, encoded, z, kl_weights)
+        with torch.no_grad():
+            return terms._replace(extras=self._logged(terms, encoded.detach(), z.detach())), None
 
     def _write_row(
         self,
@@ -375,6 +379,15 @@ def _objective_terms(objective: Objective, examples: int) -> Callable[..., Terms
         return objective.terms(ObjectiveInputs(divergence, posterior, z, examples, kl_weights))
 
     return terms
+
+
+def _logged(objective: Objective, examples: int) -> Callable[..., tuple[Tensor, ...]]:
+    def logged(terms: Terms, encoded: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        """Return what the log has of an objective without a critic."""
+        posterior = Posterior.from_encoder_output(encoded)
+        return objective.logged(ObjectiveInputs(terms.divergence, posterior, z, examples), terms)
+
+    return logged
 
 
 def _kl_weights(experiment: Experiment) -> Callable[[Tensor], Tensor]:
