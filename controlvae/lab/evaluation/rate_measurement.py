@@ -12,6 +12,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config.rates import RateRange, log_spaced
 from controlvae.lab.data.batch_order import stream_key
 from controlvae.lab.evaluation.images import image_metrics
+from controlvae.lab.evaluation.metric import Selection
 from controlvae.lab.evaluation.rate_curve import (
     Calibration,
     CurvePoint,
@@ -171,10 +172,20 @@ def _measure_separate(run: LoadedRun, examples: int, fid: int) -> CurvePoint:
 def _measure(run: LoadedRun, rate: float | None, examples: int, fid: int) -> CurvePoint:
     """Measure a run at its present setting."""
     bound = measure_elbo_of(run, examples)
-    found = image_metrics(run, bound.elbo, 0, fid, examples=2) if fid else {}
-    samples = found.get("fid", {}).get("samples", {}).get("value")
+    samples = measure_fid(run, fid) if fid else None
     asked = bound.kl if rate is None else rate
     return CurvePoint(asked, None, bound.kl, bound.reconstruction, bound.elbo, fid=samples)
+
+
+def measure_fid(run: LoadedRun, images: int) -> float:
+    """Return the FID of samples from the prior of a run at its present rate.
+
+    Args:
+        run: Run over images.
+        images: Number of images of each kind.
+    """
+    found = image_metrics(run, 0.0, 0, images, selection=Selection(frozenset({"fid"})))
+    return float(found["fid"]["samples"]["score"])
 
 
 def measure_elbo_of(run: LoadedRun, examples: int) -> DatasetElbo:

@@ -10,9 +10,8 @@ import numpy as np
 from controlvae.errors import UserError
 from controlvae.lab.custom.task import recall_task
 from controlvae.lab.data.validation_split import split_train_validation
-from controlvae.lab.evaluation.images import image_metrics
 from controlvae.lab.evaluation.iwae import importance_weighted_bound
-from controlvae.lab.evaluation.rate_measurement import measure_elbo_of
+from controlvae.lab.evaluation.rate_measurement import measure_elbo_of, measure_fid
 from controlvae.lab.runs.loaded import LoadedRun, on_published_validation
 
 Objective = Literal["elbo", "iwae", "fid"] | Callable[[LoadedRun], float]
@@ -66,11 +65,9 @@ def score_run(run: LoadedRun, objective: Objective, examples: int) -> float:
     if objective == "iwae":
         found = importance_weighted_bound(run, _IWAE_SAMPLES, lambda share: None, examples)
         return float(found["bound"])
-    elbo = measure_elbo_of(run, examples).elbo
     if objective == "elbo":
-        return elbo
-    images = run.example_budget(*_FID_IMAGES)
-    return -float(image_metrics(run, elbo, 0, images, examples=2)["fid"]["samples"]["value"])
+        return measure_elbo_of(run, examples).elbo
+    return -measure_fid(run, run.example_budget(*_FID_IMAGES))
 
 
 def best_rate(rates: tuple[float, ...], scores: list[float]) -> float:
