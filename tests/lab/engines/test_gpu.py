@@ -6,14 +6,14 @@ Run it alone: `pytest tests/lab/engines/test_gpu.py`.
 import copy
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from small import CONTROL_COLUMNS, OBJECTIVES, TINY
 
 import controlvae as cv
-from controlvae.lab.config import override, preset
+from controlvae.lab.config import RateRange, override, preset
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
@@ -241,3 +241,15 @@ def test_controller_step_can_be_captured_in_a_graph():
         kl.fill_(measured)
         graph.replay()
         assert weight.item() == pytest.approx(plain.step(measured), rel=1e-6)
+
+
+def test_rate_conditioned_model_matches_host_and_moves_between_devices():
+    base = small_experiment("shapes2d-quick", "training.batch=16")
+    experiment = replace(base, control=cv.Auto(8.5), rates=RateRange(3, 24, bins=4))
+    host, device = make_engines([experiment])
+    assert isinstance(device, CudaGraphEngine)
+    expected, actual = host.advance(8), device.advance(8)
+    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+    other = make_engine([experiment], load_dataset(experiment.data), GPU)
+    other.restore(0, host.step, host.snapshot(0))
+    torch.testing.assert_close(other.advance(4), host.advance(4), rtol=2e-2, atol=2e-2)
