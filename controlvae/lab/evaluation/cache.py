@@ -98,6 +98,9 @@ def evaluate_with_progress(
             selection=selection,
             further=further,
         )
+    absent = sorted((selection.names or frozenset()) - metrics.keys())
+    if absent and not selection.may_skip:
+        display.note(f"{run.folder.path}: not applicable to its data: {', '.join(absent)}")
     warning = constant_posterior_warning(metrics["kl"], metrics.get("active_units", 1))
     if warning is not None:
         display.note(f"{run.folder.path}: {warning}")

@@ -196,6 +196,12 @@ def test_udr_of_a_folder_of_runs(images):
     assert "folder of runs" in alone.stderr
 
 
+def test_metrics_that_do_not_apply_are_named(images):
+    done = within("evaluate", "runs/seed-1", "--metrics", "mauve,mig_sup", *CPU, cwd=images)
+    assert done.returncode == 0
+    assert "not applicable to its data: mauve" in done.stderr
+
+
 # Files of codes
 
 
