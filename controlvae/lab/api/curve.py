@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError, shell_command
-from controlvae.lab.api.curve_results import CurveResult, measure_run_curve
+from controlvae.lab.api.curve_results import (
+    CurveResult,
+    measure_network_curve,
+    measure_run_curve,
+)
 from controlvae.lab.api.fit import resolve_source, source_name
+from controlvae.lab.api.separate_networks import train_networks
 from controlvae.lab.api.train import start_training
 from controlvae.lab.config import Experiment, RateRange, override, preset
 from controlvae.lab.custom.arguments import check_names
@@ -33,6 +38,7 @@ def curve(
     law: Law | None = None,
     steps: int | None = None,
     run: str | Path | None = None,
+    separate: bool = False,
     overrides: Overrides = None,
     compare: str | Path | Sequence[str | Path] = (),
     examples: int | None = None,
@@ -64,7 +70,9 @@ def curve(
         points: Number of points of the curve, or their rates.
         law: Law of every set point's weight. The default is `cv.Auto`.
         steps: Number of optimiser steps. The default is that of the preset.
-        run: Run folder. The default is `runs/NAME-curve`.
+        run: Run folder. The default is `runs/NAME-curve`, or `-separate` with `separate`.
+        separate: Train a network for every point instead, each continued from its neighbour at a
+            higher rate. On a GPU they train side by side.
         overrides: Settings to change, such as `{"training.batch": 128}`.
         compare: Run folders of single set points on the same data, drawn for comparison.
         examples: Number of examples to measure. The default is 10,000 on a GPU and 2,000 on a CPU.
@@ -95,6 +103,7 @@ def curve(
         run=run,
         overrides=overrides,
         compare=[compare] if isinstance(compare, str | Path) else list(compare),
+        separate=separate,
         examples=examples,
         fid=fid,
     )
@@ -125,6 +134,7 @@ def curve_of_preset(
     *,
     points: int | Sequence[float] = 25,
     compare: Sequence[str | Path] = (),
+    separate: bool = False,
     examples: int | None = None,
     fid: int = 0,
     **training: Any,
@@ -137,6 +147,7 @@ def curve_of_preset(
         options: How to execute the run.
         points: Number of points of the curve, or their rates.
         compare: Run folders, or folders of runs, of single set points.
+        separate: Train a network for every point.
         examples: Number of examples to measure.
         fid: Number of images for FID at every rate.
         **training: Further arguments of `train_curve`.
@@ -144,11 +155,14 @@ def curve_of_preset(
     for path in compare:  # before hours of training
         if not find_runs(Path(path)):
             raise UserError(f"{path} holds no run to compare with")
-    resolve_rates(rates, points)
+    wanted = resolve_rates(rates, points)
+    measuring: dict[str, Any] = {"compare": compare, "examples": examples, "fid": fid}
+    if separate:
+        folders = train_networks(source, wanted, options, **training)
+        path = folders[0].path.parent.parent
+        return measure_network_curve(folders, path, wanted, options, **measuring)
     result = train_curve(source, rates, options, **training)
-    return measure_run_curve(
-        result.folders[0], options, points=points, compare=compare, examples=examples, fid=fid
-    )
+    return measure_run_curve(result.folders[0], options, points=points, **measuring)
 
 
 def define_source(

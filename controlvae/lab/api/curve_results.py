@@ -1,42 +1,56 @@
 """Measured curves: what `lab.curve` returns, writes and prints."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError
-from controlvae.lab.evaluation.rate_curve import CURVE_FILE, RateCurve, run_at_rate
-from controlvae.lab.evaluation.rate_measurement import measure_curve
+from controlvae.lab.evaluation.rate_curve import CURVE_FILE, CurvePoint, RateCurve, run_at_rate
+from controlvae.lab.evaluation.rate_measurement import measure_curve, measure_networks
 from controlvae.lab.io import write_csv, write_text
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.rate_curve import plot_images_along, plot_rate_curve
 from controlvae.lab.runs.folder import RunFolder, find_runs
-from controlvae.lab.runs.loaded import LoadedRun, as_folder, image_model, load_run, load_runs
+from controlvae.lab.runs.loaded import (
+    LoadedRun,
+    as_folder,
+    image_model,
+    load_run,
+    on_unseen_examples,
+)
 from controlvae.lab.training.runner import RunOptions
 
 
 @dataclass(frozen=True)
 class CurveResult:
-    """A rate-conditioned run and its measured curve.
+    """Trained networks and their measured curve.
 
     Attributes:
-        run: The trained run.
-        curve: Its rate-distortion curve on held-out examples.
+        run: The rate-conditioned run. Of separate networks, the run of the highest ELBO.
+        curve: Rate-distortion curve on held-out examples.
         files: The files that were written.
+        networks: Runs of separate networks, one per point of the curve.
     """
 
     run: LoadedRun
     curve: RateCurve
     files: tuple[Path, ...]
+    networks: tuple[LoadedRun, ...] = ()
 
     def at(self, rate: float) -> LoadedRun:
         """Return the run with its network fixed at a rate in nats.
 
-        The rate is that of held-out examples, by the curve's calibration.
+        The rate is that of held-out examples, by the curve's calibration. Of separate networks it
+        is the run whose KL is closest.
         """
-        return run_at_rate(self.run, self.curve.setting_for(rate))
+        if not self.networks:
+            return run_at_rate(self.run, self.curve.setting_for(rate))
+        wanted = self.curve.at(rate).kl  # checks the rate
+        distances = [abs(math.log(point.kl / wanted)) for point in self.curve.points]
+        return self.networks[distances.index(min(distances))]
 
     def plot(self) -> Any:
         """Return a matplotlib figure of the curve."""
@@ -66,19 +80,68 @@ def measure_run_curve(
     loaded = (
         run if isinstance(run, LoadedRun) else load_run(as_folder(run), root=root, device=device)
     )
-    folders = [folder for path in compare for folder in find_runs(Path(path))]
-    others = load_runs(folders, root=root, device=device) if folders else []
-    separate = [others] if isinstance(others, LoadedRun) else others
+    separate = _load_all([folder for path in compare for folder in find_runs(Path(path))], options)
     with options.display.bar("measuring the curve") as report:
         found = measure_curve(
             loaded, points, separate=separate, examples=examples, fid=fid, progress=report
         )
-    return CurveResult(loaded, found, tuple(_write(loaded, found)))
+    unseen = on_unseen_examples(loaded)
+
+    def run_of(point: CurvePoint) -> LoadedRun:
+        assert point.setting is not None
+        return run_at_rate(unseen, point.setting)
+
+    return CurveResult(loaded, found, tuple(_write(loaded.folder, found, run_of)))
 
 
-def _write(run: LoadedRun, found: RateCurve) -> list[Path]:
-    """Write the curve as JSON, CSV and figures. Return the files."""
-    folder, step = run.folder, run.step
+def measure_network_curve(
+    folders: Sequence[RunFolder],
+    path: Path,
+    rates: Sequence[float],
+    options: RunOptions,
+    *,
+    compare: Sequence[str | Path] = (),
+    examples: int | None = None,
+    fid: int = 0,
+) -> CurveResult:
+    """Measure the curve of networks for one rate each, and write it with its figures.
+
+    Args:
+        folders: Run of each rate.
+        path: Folder of the curve.
+        rates: Rates that the networks were trained for, ascending.
+        options: Device, data folder and display.
+        compare: Run folders, or folders of runs, of single set points.
+        examples: Number of examples to measure.
+        fid: Number of images for FID at every rate.
+    """
+    networks = _load_all(folders, options)
+    separate = _load_all([folder for path in compare for folder in find_runs(Path(path))], options)
+    with options.display.bar("measuring the curve") as report:
+        found = measure_networks(
+            networks, rates, separate=separate, examples=examples, fid=fid, progress=report
+        )
+    by_label = {str(run.folder.path): run for run in networks}
+    files = _write(RunFolder(path), found, lambda point: on_unseen_examples(by_label[point.label]))
+    best = by_label[found.best.label]
+    return CurveResult(best, found, tuple(files), tuple(networks))
+
+
+def _load_all(folders: Sequence[RunFolder], options: RunOptions) -> list[LoadedRun]:
+    return [load_run(one, root=options.data_root, device=options.device) for one in folders]
+
+
+def _write(
+    folder: RunFolder, found: RateCurve, run_of: Callable[[CurvePoint], LoadedRun]
+) -> list[Path]:
+    """Write the curve as JSON, CSV and figures. Return the files.
+
+    Args:
+        folder: Folder of the curve.
+        found: The curve.
+        run_of: Returns the run at a point.
+    """
+    step, run = found.step, run_of(found.points[0])
     data, table = folder.path / CURVE_FILE, folder.path / "curve.csv"
     write_text(data, json.dumps(found.to_dict(), indent=1) + "\n")
     columns = ("label", "rate", "kl", "error", "reconstruction", "elbo", "price", "fid", "setting")
@@ -92,7 +155,7 @@ def _write(run: LoadedRun, found: RateCurve) -> list[Path]:
     except UserError:
         shows_images = False
     if shows_images:
-        figure = plot_images_along(run, found)
+        figure = plot_images_along(found, run_of)
         files.append(save_figure(figure, folder.figures / "curve-images.png", step=step))
     return files
 
@@ -100,8 +163,9 @@ def _write(run: LoadedRun, found: RateCurve) -> list[Path]:
 def describe_curve(found: RateCurve) -> list[str]:
     """Return human-readable lines about a curve: a verdict, then a table."""
     best, low, high = found.best, found.points[0].rate, found.points[-1].rate
+    networks = ", a network each" if found.of_separate_networks else ""
     verdict = (
-        f"{len(found.points)} rates from {low:g} to {high:g} nats, each within "
+        f"{len(found.points)} rates from {low:g} to {high:g} nats{networks}, each within "
         f"{100 * found.largest_error:.1f} % on {found.examples:,} examples ({found.split})"
     )
     lines = [verdict, f"best ELBO {best.elbo:.2f} nats, at {best.rate:.3g} nats"]

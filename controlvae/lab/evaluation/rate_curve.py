@@ -23,13 +23,13 @@ class CurvePoint:
 
     Attributes:
         rate: Rate that was asked for. That of a separate training is its measured KL.
-        setting: Rate that the network is given to reach it, or None for a separate training.
+        setting: Rate that the network is given to reach it, or None for a network of one rate.
         kl: KL measured on held-out examples.
         reconstruction: Reconstruction loss measured on them.
         elbo: ELBO measured on them.
         price: Reconstruction that one more nat buys, which is the KL weight β at this rate.
         fid: FID of samples from the prior, or None.
-        label: Name of the run, for a separate training.
+        label: Run folder of a network of one rate.
     """
 
     rate: float
@@ -70,12 +70,12 @@ class Calibration:
 
 @dataclass(frozen=True)
 class RateCurve:
-    """Rate-distortion curve of one network.
+    """Rate-distortion curve of one network, or of a network for every point.
 
     Attributes:
         points: Points from the lowest to the highest rate.
         separate: Points of separate trainings, for comparison.
-        calibration: Which setting of the network gives which KL.
+        calibration: Which setting of the network gives which KL, or None for separate networks.
         step: Training step of the weights.
         examples: Number of examples of a measurement.
         split: Name of the split they come from.
@@ -83,10 +83,15 @@ class RateCurve:
 
     points: tuple[CurvePoint, ...]
     separate: tuple[CurvePoint, ...]
-    calibration: Calibration
+    calibration: Calibration | None
     step: int
     examples: int
     split: str
+
+    @property
+    def of_separate_networks(self) -> bool:
+        """True if every point has a network of its own."""
+        return self.calibration is None
 
     @property
     def best(self) -> CurvePoint:
@@ -108,15 +113,17 @@ class RateCurve:
             float(np.interp(math.log(rate), places, [getattr(p, name) for p in self.points]))
             for name in ("reconstruction", "elbo", "price")
         )
-        setting = self.calibration.setting_for(rate)
+        setting = self.calibration.setting_for(rate) if self.calibration else None
         return CurvePoint(rate, setting, rate, reconstruction, elbo, price)
 
     def setting_for(self, rate: float) -> float:
         """Return the rate that the network is given to have this KL.
 
         Raises:
-            UserError: If the network does not reach it.
+            UserError: If the network does not reach it, or every point has its own network.
         """
+        if self.calibration is None:
+            raise UserError("every point of this curve has its own network; load its run instead")
         low, high = min(self.calibration.kl), max(self.calibration.kl)
         is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
         if not (is_number and low <= rate <= high):
@@ -141,7 +148,8 @@ class RateCurve:
             return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            calibration = Calibration(*(tuple(part) for part in content["calibration"].values()))
+            parts = content["calibration"]
+            calibration = parts and Calibration(*(tuple(part) for part in parts.values()))
             points, separate = (
                 tuple(CurvePoint(**point) for point in content[name])
                 for name in ("points", "separate")

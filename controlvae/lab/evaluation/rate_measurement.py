@@ -79,6 +79,43 @@ def measure_curve(
     )
 
 
+def measure_networks(
+    runs: Sequence[LoadedRun],
+    rates: Sequence[float],
+    *,
+    separate: Sequence[LoadedRun] = (),
+    examples: int | None = None,
+    fid: int = 0,
+    progress: Progress = lambda share: None,
+) -> RateCurve:
+    """Measure the rate-distortion curve of networks for one rate each.
+
+    Args:
+        runs: Trained runs, one per rate.
+        rates: Rates that they were trained for, ascending.
+        separate: Further runs on the same data, for comparison.
+        examples: Number of examples of a measurement.
+        fid: Number of images for FID at every rate. Zero skips it.
+        progress: Called with the share that is done.
+    """
+    count = examples or runs[0].example_budget(*_EXAMPLES)
+    found: list[CurvePoint] = []
+    for run in (*runs, *separate):
+        found.append(_measure_separate(run, count, fid))
+        progress(len(found) / (len(runs) + len(separate)))
+    points = [replace(point, rate=rate) for point, rate in zip(found, rates, strict=False)]
+    unseen = on_unseen_examples(runs[0])
+    used = min(count, unseen.available)
+    return RateCurve(
+        tuple(points),
+        tuple(found[len(runs) :]),
+        None,
+        max(run.step for run in runs),
+        used,
+        unseen.examples.split,
+    )
+
+
 def rate_range(run: LoadedRun) -> RateRange:
     """Return the range of rates of a run, or raise UserError if it has a single set point."""
     if run.experiment.rates is None:
@@ -142,14 +179,10 @@ def _mean_kl(run: LoadedRun, setting: float, chosen: Tensor) -> float:
 
 def mean_weights(run: LoadedRun) -> list[tuple[float, float]]:
     """Return the set points of a run with their weights, averaged over the end of its log."""
-    records = run.folder.records()
-    last = records[-max(1, round(_LAST_SHARE * len(records))) :]
     pairs = []
     for set_point in rate_range(run).set_points:
-        name = f"beta@{set_point:.3g}"
-        values = [record[name] for record in last if name in record]
-        if values:
-            pairs.append((set_point, math.exp(np.mean(np.log(np.maximum(values, 1e-30))))))
+        if (weight := _mean_weight(run, f"beta@{set_point:.3g}")) is not None:
+            pairs.append((set_point, weight))
     return pairs
 
 
@@ -165,8 +198,15 @@ def _measure_separate(run: LoadedRun, examples: int, fid: int) -> CurvePoint:
     """Measure a run of a single set point."""
     require_examples(run)
     point = _measure(on_unseen_examples(run), None, examples, fid)
-    last = run.folder.last_record() or {}
-    return replace(point, price=last.get("beta"), label=str(run.folder.path))
+    return replace(point, price=_mean_weight(run, "beta"), label=str(run.folder.path))
+
+
+def _mean_weight(run: LoadedRun, column: str) -> float | None:
+    """Return the geometric mean of a weight over the end of a run's log, or None without one."""
+    records = run.folder.records()
+    last = records[-max(1, round(_LAST_SHARE * len(records))) :]
+    values = [record[column] for record in last if column in record]
+    return math.exp(np.mean(np.log(np.maximum(values, 1e-30)))) if values else None
 
 
 def _measure(run: LoadedRun, rate: float | None, examples: int, fid: int) -> CurvePoint:

@@ -1,6 +1,6 @@
 """Figures of a rate-distortion curve: the curve, and images along it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controlvae.lab.evaluation.rate_curve import CurvePoint, RateCurve, run_at_rate
+from controlvae.lab.evaluation.rate_curve import CurvePoint, RateCurve
 from controlvae.lab.plots.image_grid import CELL_INCHES, draw_grid, to_channels_last
 from controlvae.lab.plots.style import COLOURS, QUIET_COLOUR, format_axis, set_log_scale
 from controlvae.lab.runs.loaded import (
@@ -46,7 +46,7 @@ def plot_rate_curve(curve: RateCurve) -> Figure:
     if any(point.fid is not None for point in curve.points):
         _plot(price, curve, "fid", "FID of samples")
     else:
-        _plot(price, curve, "price", "price of a nat (nats of reconstruction)")
+        _plot(price, curve, "price", "price of a nat (nats)")
         set_log_scale(price)
     rates, errors = zip(*((point.rate, 100 * point.error) for point in curve.points), strict=True)
     error.axhspan(-1, 1, color=COLOURS[2], alpha=0.12, linewidth=0, label="within 1 %")
@@ -64,7 +64,10 @@ def plot_rate_curve(curve: RateCurve) -> Figure:
 def _plot(axis: Axes, curve: RateCurve, name: str, label: str) -> None:
     """Plot one quantity of the curve, and of separate trainings next to it."""
     rates, values = _columns(curve.points, name)
-    axis.plot(rates, values, "o-", color=COLOURS[0], markersize=3, linewidth=1.2, label="one model")
+    label_points = "a network each" if curve.of_separate_networks else "one network"
+    axis.plot(
+        rates, values, "o-", color=COLOURS[0], markersize=3, linewidth=1.2, label=label_points
+    )
     if curve.separate:
         rates, values = _columns(curve.separate, name)
         axis.plot(rates, values, "D", color=COLOURS[1], markersize=5, label="trained separately")
@@ -111,14 +114,17 @@ def plot_search_path(
 
 
 @torch.no_grad()
-def plot_images_along(run: LoadedRun, curve: RateCurve, columns: int = 9) -> Figure:
+def plot_images_along(
+    curve: RateCurve, run_of: Callable[[CurvePoint], LoadedRun], columns: int = 9
+) -> Figure:
     """Plot reconstructions and samples at rates from the lowest to the highest.
 
     Args:
-        run: Run over images.
-        curve: Its measured curve.
+        curve: Measured curve.
+        run_of: Returns the run over images at a point of the curve.
         columns: Number of rates.
     """
+    run = run_of(curve.points[0])
     unseen = on_unseen_examples(run)
     x = unseen.examples.batch(select_examples(unseen, _EXAMPLES_SHOWN))
     codes = prior_codes(run, _EXAMPLES_SHOWN)
@@ -126,8 +132,7 @@ def plot_images_along(run: LoadedRun, curve: RateCurve, columns: int = 9) -> Fig
     chosen = [curve.points[int(place)] for place in places]
     images = [torch.cat([as_pixels(run, x), torch.ones_like(as_pixels(run, x))])]
     for point in chosen:
-        assert point.setting is not None
-        fixed = run_at_rate(unseen, point.setting)
+        fixed = run_of(point)
         rebuilt = decode_codes(fixed, image_model(fixed).encode(x).mean)
         images.append(torch.cat([rebuilt, decode_codes(fixed, codes)]))
     grid = to_channels_last(torch.stack(images, dim=1))

@@ -154,6 +154,13 @@ def test_calibration_inverts_a_monotone_curve():
     assert calibration.setting_for(1e3) == pytest.approx(20)
 
 
+def test_command_refuses_a_search_over_separate_networks(tmp_path):
+    words = ("--rates", "2,8", "--separate", "--find", "elbo")
+    done = within("curve", "shapes2d-quick", "--run", tmp_path / "run", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "leave out --separate" in done.stderr
+
+
 def test_command_prints_a_table_and_refuses_wrong_rates(tmp_path):
     words = ["curve", "shapes2d-quick", "--run", tmp_path / "run", "--device", "cpu", "--bins", "4"]
     small = sets(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from controlvae.errors import UserError
 from controlvae.lab.cli import options as cli
 
 
@@ -18,6 +19,10 @@ def _curve(
     find: Annotated[
         str | None, cli.option("Close in on the best rate.", metavar="elbo|iwae|fid")
     ] = None,
+    separate: Annotated[
+        bool,
+        cli.option("Train a network for every point, continued from its neighbour."),
+    ] = False,
     run: Annotated[
         Path | None, cli.option("Run folder. Default: runs/PRESET-curve, or -target with --find.")
     ] = None,
@@ -32,13 +37,18 @@ def _curve(
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
 ) -> None:
-    """Train one network for all rates and draw distortion against rate. The same command resumes."""
+    """Train one network for all rates, or one each, and draw distortion against rate.
+
+    The same command resumes.
+    """
     from controlvae.lab.api.curve import RunOptions, curve_of_preset, parse_rates
     from controlvae.lab.api.curve_results import describe_curve
 
     limits = (device, time_limit, checkpoint_every, False, data_root)
     options = RunOptions.parse(*limits, threads=threads)
     within = parse_rates(rates.split(","), bins)
+    if find is not None and separate:
+        raise UserError("--find trains one network; leave out --separate")
     if find is not None:
         from controlvae.lab.api.find_target import find_for_command
 
@@ -54,6 +64,7 @@ def _curve(
         overrides=sets,
         compare=compare or (),
         examples=examples,
+        separate=separate,
         fid=fid or 0,
         command=cli.recorded_command(),
     )
