@@ -36,6 +36,7 @@ class BaselinePair:
     kl_vae: float
     d: float  # KL above that of the plain VAE
     gain: float  # in reconstruction, E[log p(x|z)]
+    latents: int | None = None  # used by the plain VAE; None if not recorded
 
     @property
     def bound(self) -> float:
