@@ -33,11 +33,6 @@ def count_latents(kl_per_latent: Collection[float | None] | None) -> int | None:
     return count_used_latents(kl_per_latent) if kl_per_latent else None
 
 
-def predict_cost(d: float, latents: int | None) -> float | None:
-    """Return the cost in ELBO by `cv.elbo_cost`, or None if no latent is known to be used."""
-    return elbo_cost(d, latents) if latents else None
-
-
 def cost_fields(pairs: Sequence[BaselinePair]) -> list[float | None]:
     """Return the values of `COST_HEADS` for the seeds of a setting; None where unknown."""
     costs = [-pair.elbo_gain for pair in pairs]
@@ -60,7 +55,7 @@ def describe_cost(pairs: Sequence[BaselinePair]) -> str:
 
 
 def _mean_prediction(pairs: Sequence[BaselinePair]) -> float | None:
-    predicted = [cost for p in pairs if (cost := predict_cost(p.d, p.latents)) is not None]
+    predicted = [pair.predicted_cost for pair in pairs if pair.predicted_cost is not None]
     return fmean(predicted) if predicted and len(predicted) == len(pairs) else None
 
 
@@ -92,7 +87,7 @@ def cost_table(outcomes: Sequence[Outcome]) -> TableView | None:
 
 def _cells(own: Mapping[str, Any], plain: Mapping[str, Any]) -> list[str]:
     d, latents = own["kl"] - plain["kl"], count_latents(plain["kl_per_latent"])
-    predicted = predict_cost(d, latents)
+    predicted = elbo_cost(d, latents) if latents else None
     return [
         format_number(d),
         "–" if latents is None else str(latents),
