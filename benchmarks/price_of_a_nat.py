@@ -10,7 +10,7 @@ results/price/measured.csv, table.md and price.png. A row is a run and the plain
 
 import argparse
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +18,7 @@ from typing import Any
 
 from figure_style import BLUE, GREEN, GREY, ORANGE, PINK, SKY, VERMILION, new_figure, save_figure
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from controlvae import elbo_cost
 from controlvae.lab.evaluation.statistics import sample_sd
@@ -137,21 +138,26 @@ def collect_sweeps(folders: Mapping[str, str]) -> None:
         for name, folder in folders.items()
         for row in _rows(Path(folder) / "theorem.csv")
     ]
-    kept = [p for p in _read_pairs(path) if p.data not in {SWEEPS[name] for name in folders}]
+    kept = [p for p in read_pairs(path) if p.data not in {SWEEPS[name] for name in folders}]
     _write_pairs(path, [*kept, *new])
 
 
 def draw() -> None:
     """Write the pairs, their table and the figure."""
     pairs = [*(pair for table in TABLES for pair in read_table(table))]
-    pairs += _read_pairs(OUT / "sweeps.csv")
+    pairs += read_pairs(OUT / "sweeps.csv")
     pairs.sort(key=lambda pair: list(STYLES).index(pair.data))
     _write_pairs(OUT / "measured.csv", pairs)
     (OUT / "table.md").write_text("\n".join(table_lines(pairs)) + "\n", encoding="utf-8")
+    save_figure(plot_prices(pairs), OUT / "price")
+
+
+def plot_prices(pairs: Sequence[Pair]) -> Figure:
+    """Plot measured against predicted cost, and the cases where the formula does not hold."""
     figure, ((left, right),) = new_figure(3.0, 1, 2)
     _draw_pairs(left, [p for p in pairs if p.d > 0 and p.latents > 0])
     _draw_collapsed(right, [p for p in pairs if p.latents == 0 or p.d <= 0])
-    save_figure(figure, OUT / "price")
+    return figure
 
 
 def read_table(table: Table) -> Iterator[Pair]:
@@ -258,7 +264,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path) -> list[Pair]:
+    """Return the pairs of a file; none if it does not exist."""
     if not path.is_file():
         return []
     numbers = {"seed": int, "latents": int, "kl_vae": float, "d": float, "cost": float}
