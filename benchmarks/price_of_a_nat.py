@@ -240,12 +240,12 @@ def _draw_collapsed(axis: Axes, pairs: list[Pair]) -> None:
         predicted = [(p.d, p.predicted) for p in own if p.predicted is not None]
         if predicted:
             d, costs = zip(*sorted(predicted), strict=True)
-            axis.plot(d, costs, "--", color=colour, linewidth=0.9, label="  predicted")
+            axis.plot(d, costs, "--", color=colour, linewidth=0.9, label="its prediction")
     axis.axhline(0, color="black", linewidth=0.6)
     axis.set_yscale("symlog", linthresh=1.0)
     axis.set(xlabel="d: KL above the plain VAE's (nats)", ylabel="measured cost in ELBO (nats)")
     axis.set_title("collapsed VAEs, and far below the plain VAE's KL")
-    axis.legend(loc="upper right")
+    axis.legend(loc="lower left")
 
 
 def _by_data(pairs: Iterable[Pair]) -> Iterator[tuple[str, list[Pair]]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import controlvae as cv
+
 ROOT = Path(__file__).parents[2]
 PREPRINT = ROOT / "docs" / "paper" / "preprint"
 # Decimals of main.tex that are definitions, settings or arithmetic, and no results.
@@ -97,6 +99,13 @@ def test_committed_prices_are_those_of_the_tables(load, tmp_path, monkeypatch):
     module.draw()
     for name in ("measured.csv", "table.md"):
         assert (tmp_path / name).read_text("utf-8") == (committed / name).read_text("utf-8")
+
+
+def test_papers_bound_held_in_every_pair_above_the_plain_vae(load):
+    pairs = load("price_of_a_nat").read_pairs(ROOT / "results" / "price" / "measured.csv")
+    above = [pair for pair in pairs if pair.d > 0]
+    assert len(above) >= 29
+    assert all(pair.d - pair.cost <= cv.gain_bound(pair.kl_vae, pair.d) for pair in above)
 
 
 def test_page_on_prices_has_the_table():

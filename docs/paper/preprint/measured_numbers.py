@@ -33,6 +33,7 @@ FRESH, FULL = "disentangling/fresh-seeds.csv", "disentangling/fresh-seeds-full.c
 SHORT, CAUSES = "disentangling/table-short.csv", "disentangling/failure-causes.csv"
 PTB, PTB_LOG = "language/table-ptb.csv", "language/figure-ptb.csv"
 SCORES, PRICE = "disentangling/scores.csv", "price/measured.csv"
+SHAPES = "2D Shapes, 32×32"
 OUTSIDE = "disentangling/outside-seeds.csv"
 PAPER = "controlvae/paper (printed in the paper)"
 
@@ -164,10 +165,10 @@ def price_entries() -> dict[str, Entry]:
     names = {
         ("CIFAR-10, 128×128", "KL = 145"): "Cifar",
         ("CelebA, 8,500 faces", "KL = 190"): "Faces",
-        ("2D Shapes, 32×32", "target=14"): "ShapesA",
-        ("2D Shapes, 32×32", "target=18"): "ShapesB",
-        ("2D Shapes, 32×32", "target=24"): "ShapesC",
-        ("2D Shapes, 32×32", "target=32"): "ShapesD",
+        (SHAPES, "target=14"): "ShapesA",
+        (SHAPES, "target=18"): "ShapesB",
+        (SHAPES, "target=24"): "ShapesC",
+        (SHAPES, "target=32"): "ShapesD",
         ("2D Shapes, 64×64", "β = 4"): "LowA",
         ("2D Shapes, 64×64", "β = 10.5"): "LowB",
     }
@@ -183,6 +184,16 @@ def price_entries() -> dict[str, Entry]:
         entries[f"Price{name}Formula"] = Entry(
             number(fmean(predicted), 2), PRICE, f"{what}: predicted cost"
         )
+    excess = [
+        100 * (float(entries[f"Price{name}Formula"].latex) / mean - 1)
+        for name, setting in (("ShapesB", "18"), ("ShapesC", "24"), ("ShapesD", "32"))
+        if (mean := fmean(column(PRICE, "cost", setting=f"target={setting}", data=SHAPES)))
+    ]
+    entries["PriceExcess"] = Entry(
+        f"{min(excess):.0f}\\text{{ to }}{max(excess):.0f}\\,\\%",
+        PRICE,
+        "predicted above measured cost, 2D Shapes, 18 to 32 nats",
+    )
     rose = [row for row in rows(PRICE) if float(row["d"]) > 0 and float(row["cost"]) < 0]
     entries["PriceRose"] = Entry(str(len(rose)), PRICE, "pairs above the VAE whose ELBO rose")
     entries["PriceRoseD"] = Entry(
@@ -260,6 +271,12 @@ def score_entries() -> dict[str, Entry]:
         what = f"MIG in 150,000 steps, {method.replace('β', 'beta')}"
         entries[f"Short{name}"] = Entry(
             mean_sd(column(SHORT, "MIG", method=method), 3), SHORT, what
+        )
+    for name in ("x", "scale", "shape", "orientation"):
+        entries[f"Rmig{name.capitalize()}"] = Entry(
+            mean_sd(column(SCORES, f"RMIG of {name}", run="shapes2d-control-18"), 2),
+            SCORES,
+            f"RMIG of {name}, KL = 18, seeds 1 to 5",
         )
     entries["PaperEighteenMig"] = Entry(
         number(printed("table-mig", "shapes2d-control-18", "MIG"), 3), PAPER, "printed MIG, KL = 18"
