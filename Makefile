@@ -44,7 +44,7 @@ preprint: .venv/lab  ## Compute the preprint's numbers, draw its figures, and bu
 	$(BIN)/python docs/paper/preprint/measured_numbers.py
 	$(BIN)/python docs/paper/preprint/draw_figures.py
 	@if command -v pdflatex > /dev/null; then cd docs/paper/preprint && build=$$(mktemp -d) && \
-		for run in 1 2 3; do pdflatex -interaction=batchmode -output-directory=$$build main.tex > /dev/null || exit 1; done && \
+		for run in 1 2 3; do SOURCE_DATE_EPOCH=0 FORCE_SOURCE_DATE=1 pdflatex -interaction=batchmode -output-directory=$$build main.tex > /dev/null || exit 1; done && \
 		cp $$build/main.pdf . && rm -r $$build && echo "docs/paper/preprint/main.pdf"; \
 	else echo "main.pdf was not built: it needs Debian's texlive-latex-recommended and lmodern"; fi
 
