@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint types unit browser docs dist clean
+.PHONY: help demo test test-fast lint types unit browser docs preprint dist clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,14 @@ browser:  ## Install Debian's Chromium, where there is none, for the tests in a 
 docs: .venv/documented  ## Build the documentation into site/
 	$(BIN)/zensical build --strict --clean -f mkdocs.yml
 	@echo "Open site/index.html. Its search box needs a server: $(BIN)/python -m http.server -d site"
+
+preprint: .venv/lab  ## Compute the preprint's numbers, draw its figures, and build it where LaTeX is installed
+	$(BIN)/python docs/paper/preprint/measured_numbers.py
+	$(BIN)/python docs/paper/preprint/draw_figures.py
+	@if command -v pdflatex > /dev/null; then cd docs/paper/preprint && build=$$(mktemp -d) && \
+		for run in 1 2 3; do SOURCE_DATE_EPOCH=0 FORCE_SOURCE_DATE=1 pdflatex -interaction=batchmode -output-directory=$$build main.tex > /dev/null || exit 1; done && \
+		cp $$build/main.pdf . && rm -r $$build && echo "docs/paper/preprint/main.pdf"; \
+	else echo "main.pdf was not built: it needs Debian's texlive-latex-recommended and lmodern"; fi
 
 dist: .venv/installed  ## Build the wheel and the source archive into dist/
 	rm -rf dist

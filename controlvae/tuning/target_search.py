@@ -9,7 +9,7 @@ import torch
 
 from controlvae.diagnostics.collapse import COLLAPSE_THRESHOLD
 from controlvae.laws.base import Feedback, Law
-from controlvae.tuning.rules import Advice, advise
+from controlvae.tuning.advice import Advice, advise
 
 # Relative change of the KL over the second half of a training that counts as settled. It is noise,
 # or too slow to matter for a set point.
@@ -44,6 +44,8 @@ def measure_target(
     law: Law | None = None,
     beta_min: float = 0.0,
     beta_max: float = 1.0,
+    purpose: str = "reconstruction",
+    latents: int | None = None,
 ) -> Advice:
     """Return a set point for a user-supplied training function, after two or three trainings.
 
@@ -55,6 +57,9 @@ def measure_target(
             ignored, so `Auto(1.0)` will do.
         beta_min: Smallest weight if there is no law. The default is that of `PI`.
         beta_max: Largest weight if there is no law. The default is that of `PI`.
+        purpose: What the target is for: `reconstruction`, `no-collapse`, `disentangling`, `rate`
+            or `elbo`.
+        latents: Number of latents that the plain VAE uses. With it, the advice has a cost in ELBO.
 
     >>> print(measure_target(lambda weight: 12.0 * (weight + 0.1) ** -0.4))
     begin with a target of 21 nats
@@ -67,7 +72,7 @@ def measure_target(
         raise TypeError(f"law must control the KL, such as Auto(1.0), got {law!r}")
     low, high = (beta_min, beta_max) if law is None else law.bounds
     results = {weight: _summarise(train(weight)) for weight in probe_weights(low, high)}
-    advice = advise_from_probes(results, high)
+    advice = advise_from_probes(results, high, purpose, latents)
     for doubt in find_doubts(results, advice):
         warnings.warn(f"{doubt}; train for longer", stacklevel=2)
     return advice
@@ -84,12 +89,19 @@ def probe_weights(beta_min: float, beta_max: float) -> list[float]:
     return [1.0, beta_min, *([beta_max] if 1 < beta_max < math.inf else [])]
 
 
-def advise_from_probes(results: Mapping[float, ProbeResult], beta_max: float) -> Advice:
+def advise_from_probes(
+    results: Mapping[float, ProbeResult],
+    beta_max: float,
+    purpose: str = "reconstruction",
+    latents: int | None = None,
+) -> Advice:
     """Return advice from the KL measured at each of `probe_weights`.
 
     Args:
         results: Probe result of each weight.
         beta_max: Largest weight of the law. An unbounded weight can reach a KL of zero.
+        purpose: What the target is for, as for `advise`.
+        latents: Number of latents that the plain VAE uses, if it was measured.
     """
     kls = {weight: result.kl for weight, result in results.items()}
     for weight, kl in kls.items():
@@ -100,7 +112,8 @@ def advise_from_probes(results: Mapping[float, ProbeResult], beta_max: float) ->
             )
     kl_vae, kl_at_min = kls[1.0], kls[min(kls)]
     lowest = 0.0 if math.isinf(beta_max) else kls[beta_max]
-    advice = advise(kl_vae, min(lowest, kl_vae), max(kl_vae, kl_at_min))
+    reachable = min(lowest, kl_vae), max(kl_vae, kl_at_min)
+    advice = advise(kl_vae, *reachable, purpose=purpose, latents=latents)
     if kl_at_min <= kl_vae:
         raise ValueError(
             f"the KL must rise as the weight falls, got {kl_vae:.3g} at 1 and {kl_at_min:.3g} at "

@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+from controlvae.diagnostics.collapse import COLLAPSE_THRESHOLD
 from controlvae.errors import RunError, UserError, shell_command
 from controlvae.lab.api.fit import resolve_source, source_name
 from controlvae.lab.cluster.base import Cluster
@@ -16,20 +17,25 @@ from controlvae.lab.cluster.submit import (
     plan_runs,
     train_runs_anywhere,
 )
-from controlvae.lab.config import Experiment
+from controlvae.lab.config import Experiment, override
+from controlvae.lab.reports.elbo_cost import count_latents
 from controlvae.lab.runs.folder import RunFolder, mean_between, mean_of_last_tenth
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
-from controlvae.lab.training.run_setup import plan_seeds
+from controlvae.lab.training.run_setup import Plan, plan_seeds
 from controlvae.lab.training.runner import RunOptions
 from controlvae.lab.training.scheduler import create_folders
 from controlvae.laws import Capacity, Constant, Feedback
-from controlvae.tuning.rules import Advice
+from controlvae.tuning.advice import PURPOSES, Advice
+from controlvae.tuning.elbo_cost import elbo_cost
 from controlvae.tuning.target_search import (
     ProbeResult,
     advise_from_probes,
     find_doubts,
     probe_weights,
 )
+
+# Multiples of the plain VAE's KL whose cost in ELBO is shown.
+_HIGHER_RATES = (1.1, 1.25, 1.5, 2.0)
 
 
 class TargetResult(NamedTuple):
@@ -45,6 +51,7 @@ def measure_preset_target(
     preset: str,
     *,
     overrides: Overrides = None,
+    purpose: str = "reconstruction",
     steps: int = 5_000,
     run: str | Path | None = None,
     device: str = "auto",
@@ -62,6 +69,8 @@ def measure_preset_target(
     Args:
         preset: Name of a preset, or the place of a definition such as `my_vae.py`.
         overrides: Settings to change.
+        purpose: What the target is for: `reconstruction`, `no-collapse`, `disentangling`, `rate`
+            or `elbo`. Another purpose with the same `run` needs no further training.
         steps: Number of steps before the KL is read.
         run: Folder of the runs. The default is `runs/PRESET-target`.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
@@ -79,7 +88,9 @@ def measure_preset_target(
     jobs, device = make_job_options(cluster, device, dry_run)
     options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
     path = Path(run) if run is not None else Path("runs") / f"{source_name(preset)}-target"
-    return run_target_search(preset, overrides, options, path=path, steps=steps, jobs=jobs)
+    return run_target_search(
+        preset, overrides, options, path=path, steps=steps, purpose=purpose, jobs=jobs
+    )
 
 
 def run_target_search(
@@ -89,6 +100,7 @@ def run_target_search(
     *,
     path: Path,
     steps: int,
+    purpose: str = "reconstruction",
     command: str | None = None,
     jobs: JobOptions | None = None,
 ) -> TargetResult | Submission:
@@ -100,26 +112,22 @@ def run_target_search(
         options: How to execute the runs.
         path: Folder of the runs.
         steps: Number of steps before the KL is read.
+        purpose: What the target is for, one of `PURPOSES`.
         command: Shell command that repeats the measurement.
     """
+    if purpose not in PURPOSES:
+        raise UserError(f"purpose (--for) is one of {', '.join(PURPOSES)}, got {purpose!r}")
     assignments = as_assignments(overrides)
-    settings = [*assignments, f"training.steps={steps}"]
     source, options = resolve_source(preset, options)
-    base = _with_frequent_log(
-        resolve_experiment(source, settings, options.data_root, options.display.note)
-    )
+    full = resolve_experiment(source, assignments, options.data_root, options.display.note)
+    base = _with_frequent_log(override(full, [f"training.steps={steps}"]))
     low, high = _check_bounds(preset, base)
     try:
         weights = probe_weights(low, high)
     except ValueError as error:
         raise UserError(str(error)) from None
     command = command or shell_command("target", preset, "--steps", steps)
-    plans = {
-        weight: plan_seeds(
-            replace(base, control=Constant(weight)), path / f"beta-{weight:g}", 1, True
-        )
-        for weight in weights
-    }
+    plans = {weight: _plan_probe(base, weight, path) for weight in weights}
 
     def create() -> list[RunFolder]:
         return [create_folders(plan, command, code=options.code)[0] for plan in plans.values()]
@@ -131,14 +139,21 @@ def run_target_search(
     _check_logs(runs.values())
     readings = {weight: _read_kl(folder) for weight, folder in runs.items()}
     summary = _describe_readings(runs, readings, steps, base.training.log_every)
+    used = count_latents(runs[1.0].records()[-1].get("kl_per_latent"))
     try:
-        advice = advise_from_probes(readings, high)
+        advice = advise_from_probes(readings, high, purpose, used)
     except ValueError as error:
         raise UserError(str(error)) from None
     reached = _last_common_step(runs)
     summary += _describe_advice(readings, advice, steps, finished=reached >= steps)
-    summary += _next_commands(preset, base, advice, assignments, options)
+    summary += _describe_costs(advice, used)
+    summary += _next_commands(preset, full, advice, assignments, options)
     return TargetResult(advice, readings, runs, summary)
+
+
+def _plan_probe(base: Experiment, weight: float, path: Path) -> Plan:
+    constant = replace(base, control=Constant(weight))
+    return plan_seeds(constant, path / f"beta-{weight:g}", 1, always_nested=True)
 
 
 def _check_bounds(preset: str, experiment: Experiment) -> tuple[float, float]:
@@ -222,22 +237,49 @@ def _describe_advice(
         *(f"{doubt}; {longer}" for doubt in find_doubts(readings, advice)),
         f"reachable: {advice.reachable.low:.1f} to {advice.reachable.high:.1f} nats",
         f"the paper's band: {advice.band.low:.1f} to {advice.band.high:.1f} nats",
-        f"recommended set point: {advice.target:.3g} nats ({advice.reason})",
+        f"purpose: {PURPOSES[advice.purpose]} (--for {advice.purpose})",
+        f"recommended set point: {advice.target:.3g} nats",
+        f"reason: {advice.reason}",
     ]
+
+
+def _describe_costs(advice: Advice, latents: int | None) -> list[str]:
+    """Return what the recommended set point costs in ELBO, and what higher ones would."""
+    kl = advice.band.low
+    lines = [f"expected cost in ELBO: {advice.describe_cost()}"]
+    if not latents or kl < COLLAPSE_THRESHOLD:
+        return lines
+    higher = [factor * kl for factor in _HIGHER_RATES if factor * kl <= advice.reachable.high]
+    if advice.purpose in ("reconstruction", "rate") and higher:
+        costs = (f"{rate:.3g} nats {elbo_cost(rate - kl, latents):.2g}" for rate in higher)
+        lines.append(f"  of other set points: {', '.join(costs)}")
+    if advice.cost:
+        formula = "(n/2)(2d/n − 1 + exp(−2d/n))"
+        d = f"d = {advice.target - kl:.3g} nats above the plain VAE's KL"
+        lines.append(f"  {formula} for n = {latents} used latents and {d}".replace("= -", "= −"))
+    return lines
 
 
 def _next_commands(
     preset: str, base: Experiment, advice: Advice, assignments: list[str], options: RunOptions
 ) -> list[str]:
     """Return the commands that train at the recommended set point."""
-    has_target = isinstance(base.control, Feedback) and not isinstance(base.control, Capacity)
-    setting = f"'control=PI({advice.target:.3g})'"
-    if has_target:
-        setting = f"control.target={advice.target:.3g}"
     shared = [f"--set {quote(text)}" for text in assignments]
     shared += map(quote, options.data_root_arguments)
-    lines = [" ".join(["train with: controlvae train", preset, *shared, "--set", setting])]
+    words = ["train with: controlvae train", preset, *shared]
+    if advice.purpose == "elbo":
+        return [" ".join([*words, "--set 'control=Constant(1)'"])]
+    has_target = isinstance(base.control, Feedback) and not isinstance(base.control, Capacity)
+    chosen = f"--set 'control=PI({advice.target:.3g})'"
     if has_target:
+        chosen = f"--set control.target={advice.target:.3g}"
+    if advice.target < advice.reachable.low:  # the law's largest weight is too small
+        chosen = f"--set 'control=PI({advice.target:.3g}, beta_max=inf)'"
+    if advice.purpose == "disentangling":
+        ramp = f"Linear(0.5, {advice.target:.3g}, steps={base.training.steps // 2})"
+        chosen = f"--set 'control=PI({ramp}, beta_min=1, beta_max=inf)'"
+    lines = [" ".join([*words, chosen])]
+    if has_target and chosen.startswith("--set control.target="):
         words = ["compare with the plain VAE: controlvae sweep", preset, *shared]
-        lines.append(" ".join([*words, "--vary", setting, "--vae"]))
+        lines.append(" ".join([*words, chosen.replace("--set", "--vary", 1), "--vae"]))
     return lines

@@ -1,6 +1,7 @@
 """Typer application, and options that several commands share."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,6 +101,22 @@ REPLAY_HELP = "Replay the weight of a run open-loop. Of several seeds, their mea
 _OUT_HELP = "File to write. Default: in the run's figures, or the terminal."
 Rate = Annotated[float | None, option("Rate in nats, of a run made by `controlvae curve`.")]
 Out = Annotated[Path | None, option(_OUT_HELP)]
+
+
+def ask(question: str, choices: Mapping[str, str]) -> str:
+    """Ask for one of some choices in a terminal; without a terminal, return the first one.
+
+    Args:
+        question: The question.
+        choices: What each choice means, by its name.
+    """
+    names = list(choices)
+    if not sys.stdin.isatty():
+        return names[0]
+    for number, (name, meaning) in enumerate(choices.items(), start=1):
+        typer.echo(f"  {number}  {name:15s} {meaning}", err=True)
+    answer = typer.prompt(question, default=names[0], err=True).strip()
+    return names[int(answer) - 1] if answer in map(str, range(1, len(names) + 1)) else answer
 
 
 def parse_weights(pairs: list[str] | None) -> dict[str, str]:

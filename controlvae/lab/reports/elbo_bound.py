@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from controlvae.lab.io import write_csv
 from controlvae.lab.plots.figure_files import save_figure
 from controlvae.lab.plots.style import COLOURS, QUIET_COLOUR, format_axis
+from controlvae.tuning.elbo_cost import elbo_cost
 from controlvae.tuning.rules import gain_bound, target_range
 
 _HEADS = (
@@ -24,6 +25,8 @@ _HEADS = (
     "bound",
     "gain in ELBO",
     "inside band",
+    "used latents of the VAE",
+    "predicted cost in ELBO",
 )
 
 
@@ -36,6 +39,7 @@ class BaselinePair:
     kl_vae: float
     d: float  # KL above that of the plain VAE
     gain: float  # in reconstruction, E[log p(x|z)]
+    latents: int | None = None  # used by the plain VAE; None if not recorded
 
     @property
     def bound(self) -> float:
@@ -46,6 +50,11 @@ class BaselinePair:
     def elbo_gain(self) -> float:
         """Gain in the ELBO."""
         return self.gain - self.d
+
+    @property
+    def predicted_cost(self) -> float | None:
+        """Cost in ELBO by `cv.elbo_cost`, or None if no latent is known to be used."""
+        return elbo_cost(self.d, self.latents) if self.latents else None
 
     @property
     def inside(self) -> bool:
@@ -75,7 +84,9 @@ def write_elbo_bound(
     rows = []
     for pair in above:
         numbers = (pair.kl_vae, pair.d, pair.gain, pair.bound, pair.elbo_gain)
-        rows.append([pair.setting, pair.seed, *(f"{n:.6g}" for n in numbers), pair.inside])
+        cost = "" if pair.predicted_cost is None else f"{pair.predicted_cost:.6g}"
+        shown = [f"{number:.6g}" for number in numbers]
+        rows.append([pair.setting, pair.seed, *shown, pair.inside, pair.latents, cost])
     write_csv(out / "theorem.csv", _HEADS, rows)
     save_figure(plot_elbo_bound(above, settings, measured_on), out / "theorem.png")
     return [

@@ -14,6 +14,7 @@ from controlvae.lab.config import Experiment
 from controlvae.lab.io import write_text
 from controlvae.lab.reports.comparison_tables import image_table, number_table, score_table
 from controlvae.lab.reports.dialog_section import text_views
+from controlvae.lab.reports.elbo_cost import cost_table
 from controlvae.lab.reports.notes import describe_data
 from controlvae.lab.reports.report_run import ReportRun, read_runs
 from controlvae.lab.reports.sections import (
@@ -90,8 +91,9 @@ def _page_content(runs: Sequence[ReportRun], notify: Progress) -> dict[str, Any]
     for number, section in enumerate(run_sections(runs, embedder), start=1):
         notify(0.4 + 0.5 * number / len(runs), f"run {number} of {len(runs)}")
         sections.append(section)
-    headline, verdicts = report_verdict([_outcome(run) for run in runs])
-    tables = [number_table(runs), score_table(runs), image_table(runs)]
+    outcomes = [_outcome(run) for run in runs]
+    headline, verdicts = report_verdict(outcomes)
+    tables = [number_table(runs), cost_table(outcomes), score_table(runs), image_table(runs)]
     return {
         "data_sets": list(dict.fromkeys(describe_data(run.experiment) for run in runs)),
         "headline": headline,

@@ -23,6 +23,12 @@ from controlvae.lab.plots.style import (
     peak_after_startup,
 )
 from controlvae.lab.reports.elbo_bound import BaselinePair, write_elbo_bound
+from controlvae.lab.reports.elbo_cost import (
+    COST_HEADS,
+    cost_fields,
+    count_latents,
+    describe_cost,
+)
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, look_up, mean_of_last_tenth
 from controlvae.lab.runs.loaded import format_count
@@ -66,33 +72,37 @@ def write_sweep(runs: SweepRuns, out: Path, plain: str | None = None) -> list[st
     Args:
         runs: The seeds of each setting.
         out: Folder of the sweep.
-        plain: Setting of the plain VAE, if there is one. The gains of the other settings over it
-            are then written to `theorem.csv` and `theorem.png`.
+        plain: Setting of the plain VAE, if there is one. The costs of the other settings in ELBO
+            are then shown next to the predicted ones, and their gains in reconstruction are
+            written to `theorem.csv` and `theorem.png`.
     """
     measured_on = _measured_on(runs)
     ends = {
         label: [_final_values(folder, measured_on) for folder in folders]
         for label, folders in runs.items()
     }
+    pairs = [] if plain is None else _pair_with_baseline(runs, ends, plain, measured_on)
     rows, lines = [], []
     for label, folders in runs.items():
+        own = [pair for pair in pairs if pair.setting == label]
         values = np.array([end for end in ends[label] if end is not None])
         if len(values) == 0:
             lines.append(f"{label}: not trained yet")
             continue
-        rows.append(_csv_row(label, folders, values, measured_on))
-        lines.append(_describe_setting(label, folders, values))
+        costs = [] if plain is None else [_format_csv(field) for field in cost_fields(own)]
+        rows.append([*_csv_row(label, folders, values, measured_on), *costs])
+        lines.append(_describe_setting(label, folders, values) + describe_cost(own))
     heads = [
         *("setting", "seeds", "steps", "measured on"),
         *(f"{name} {statistic}" for name in FinalValues._fields for statistic in ("mean", "sd")),
         *(f"fid {name.replace('_', ' ')}" for name in _FID_FIELDS),
         *(f"{name} in training" for name in _RESPONSE_HEADS),
+        *([] if plain is None else COST_HEADS),
     ]
     write_csv(out / "sweep.csv", heads, rows)
     save_figure(plot_sweep(runs, ends, measured_on), out / "sweep.png")
     lines += [*_notes(runs, measured_on), f"written to {out / 'sweep.csv'} and .png"]
     if plain is not None:
-        pairs = _pair_with_baseline(runs, ends, plain)
         lines += write_elbo_bound(pairs, list(ends), measured_on, out)
     return lines
 
@@ -287,17 +297,30 @@ def _describe_response(response: ControlResponse | None) -> str:
 
 
 def _pair_with_baseline(
-    runs: SweepRuns, ends: Mapping[str, Sequence[FinalValues | None]], plain: str
+    runs: SweepRuns,
+    ends: Mapping[str, Sequence[FinalValues | None]],
+    plain: str,
+    measured_on: str,
 ) -> list[BaselinePair]:
     """Pair every run with the plain VAE of its seed."""
     seeds = [folder.experiment().training.seed for folder in runs[plain]]
+    latents = [_used_latents(folder, measured_on) for folder in runs[plain]]
     return [
-        BaselinePair(label, seed, vae.kl, end.kl - vae.kl, vae.reconstruction - end.reconstruction)
+        BaselinePair(
+            label, seed, vae.kl, end.kl - vae.kl, vae.reconstruction - end.reconstruction, used
+        )
         for label, own in ends.items()
         if label != plain
-        for seed, vae, end in zip(seeds, ends[plain], own, strict=True)
+        for seed, used, vae, end in zip(seeds, latents, ends[plain], own, strict=True)
         if vae is not None and end is not None
     ]
+
+
+def _used_latents(folder: RunFolder, measured_on: str) -> int | None:
+    """Return the number of latents that a run uses on the examples of the other numbers."""
+    records = folder.records()
+    source = (folder.metrics() or {}) if measured_on != _TRAINING else (records or [{}])[-1]
+    return count_latents(source.get("kl_per_latent"))
 
 
 def _format_csv(value: float | None) -> str:

@@ -139,9 +139,7 @@ def compare_outcomes(outcome: Outcome, baseline: Outcome) -> str:
     The numbers are those of the evaluation if both runs were evaluated on the same examples, and
     means over the last tenth of the training log otherwise.
     """
-    are_evaluated = _evaluated_on(outcome) is not None and (
-        _evaluated_on(outcome) == _evaluated_on(baseline)
-    )
+    are_evaluated = _are_evaluated_alike(outcome, baseline)
     gains, costs, others = [], [], []
     for metric, difference in _differences(outcome, baseline, are_evaluated):
         unit = " nats" if metric.unit.startswith("nats") else ""
@@ -157,9 +155,42 @@ def compare_outcomes(outcome: Outcome, baseline: Outcome) -> str:
     parts = [f"gains {', '.join(gains)}"] if gains else []
     parts += [f"pays {', '.join(costs)}"] if costs else []
     parts += [", ".join(others)] if others else []
-    basis = "on the training batches of the last tenth of the steps"
-    basis = f"on {_evaluated_on(outcome)}" if are_evaluated else basis
+    basis = _describe_basis(outcome, are_evaluated)
     return f"Compared with {baseline.name}: {'; '.join(parts)}. Measured {basis}."
+
+
+def compared_values(
+    outcome: Outcome, baseline: Outcome
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Return the terms of two runs, measured on the same examples.
+
+    Returns:
+        `elbo`, `reconstruction`, `kl` and `kl_per_latent` of each run, None where unknown, and a
+        description of the examples, as in `compare_outcomes`.
+    """
+    are_evaluated = _are_evaluated_alike(outcome, baseline)
+    own, plain = (
+        {
+            **{
+                path: each.metrics.get(path) if are_evaluated else _final_mean(each, path)
+                for path in _LOGGED
+            },
+            _LATENTS: (each.metrics if are_evaluated else each.records[-1]).get(_LATENTS),
+        }
+        for each in (outcome, baseline)
+    )
+    return own, plain, _describe_basis(outcome, are_evaluated)
+
+
+def _are_evaluated_alike(outcome: Outcome, baseline: Outcome) -> bool:
+    evaluated_on = _evaluated_on(outcome)
+    return evaluated_on is not None and evaluated_on == _evaluated_on(baseline)
+
+
+def _describe_basis(outcome: Outcome, are_evaluated: bool) -> str:
+    if are_evaluated:
+        return f"on {_evaluated_on(outcome)}"
+    return "on the training batches of the last tenth of the steps"
 
 
 def _evaluated_on(outcome: Outcome) -> str | None:

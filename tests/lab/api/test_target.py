@@ -1,13 +1,17 @@
 """Recommended set points, through the command line."""
 
+import io
+import math
 import re
 import statistics
 
 import numpy as np
+import pytest
 from command import within
 from PIL import Image
 from tiny import sets
 
+from controlvae.lab.cli import options
 from controlvae.lab.runs.folder import RunFolder
 
 
@@ -64,3 +68,52 @@ def test_target_recommends_a_reachable_set_point(tmp_path):
         refused = within("target", name, "--run", tmp_path / "no", cwd=tmp_path)
         assert refused.returncode == 2
         assert reason in refused.stderr
+
+
+def small_target(path, *words):
+    settings = sets("data.images=500", "training.batch=16", "training.log_every=20")
+    settings += ["--steps", "200", "--device", "cpu", "--run", path / "runs"]
+    return ["target", "shapes2d-quick", *settings, *words]
+
+
+def test_target_says_what_it_costs_for_each_purpose(tmp_path):
+    """A second purpose reads the same runs, so its numbers are those of the first."""
+    done = {
+        name: within(*small_target(tmp_path, "--for", name), cwd=tmp_path)
+        for name in ("reconstruction", "elbo", "disentangling", "no-collapse", "rate")
+    }
+    assert all(one.returncode == 0 for one in done.values()), done["reconstruction"].stderr
+    records = RunFolder(tmp_path / "runs" / "beta-1" / "seed-1").records()
+    kl = statistics.fmean(record["kl"] for record in records[-2:])
+    latents = sum(nats >= 0.01 for nats in records[-1]["kl_per_latent"])
+    chosen, costs = {}, {}
+    for name, one in done.items():
+        chosen[name] = float(re.search(r"set point: ([\d.]+) nats", one.stdout)[1])
+        costs[name] = float(re.search(r"cost in ELBO: ([\d.]+) nats", one.stdout)[1])
+        assert f"(--for {name})" in one.stdout
+        assert "reason: " in one.stdout
+    d = 0.8 * (2 + 2 * math.sqrt(2 * kl + 1))
+    assert chosen["reconstruction"] == pytest.approx(kl + d, rel=0.01)
+    expected = latents / 2 * (2 * d / latents - 1 + math.exp(-2 * d / latents))
+    assert costs["reconstruction"] == pytest.approx(expected, rel=0.01)
+    for free in ("elbo", "rate", "no-collapse"):
+        assert (chosen[free], costs[free]) == (pytest.approx(kl, rel=0.01), 0)
+    assert "'control=Constant(1)'" in done["elbo"].stdout
+    assert "beta_min=1, beta_max=inf)'" in done["disentangling"].stdout
+    assert costs["disentangling"] > 0
+    wrong = within(*small_target(tmp_path, "--for", "fun"), cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "no-collapse, disentangling, rate, elbo, got 'fun'" in wrong.stderr
+
+
+def test_the_purpose_is_asked_only_in_a_terminal(monkeypatch):
+    choices = {"one": "the first", "two": "the second"}
+    asked = []
+    monkeypatch.setattr(options.typer, "prompt", lambda *_, **__: asked.append(1) or answer)
+    monkeypatch.setattr(options.sys, "stdin", io.StringIO())
+    assert options.ask("Which?", choices) == "one"
+    assert asked == []
+    monkeypatch.setattr(options.sys.stdin, "isatty", lambda: True, raising=False)
+    for answer, expected in (("2", "two"), ("one", "one"), ("else", "else")):  # noqa: B007
+        assert options.ask("Which?", choices) == expected
+    assert len(asked) == 3

@@ -8,12 +8,15 @@ import typer
 from controlvae.lab.cli import options as cli
 from controlvae.lab.cli.cluster_options import ClusterChoice, show_submission, takes_cluster
 
+_FOR_HELP = "reconstruction, no-collapse, disentangling, rate or elbo. Default: reconstruction; in a terminal you are asked."
+
 
 @cli.command("target", cli.CHOOSE)
 @takes_cluster
 def _target(
     preset: cli.Preset,
     sets: cli.Sets = None,
+    purpose: Annotated[str | None, cli.option(_FOR_HELP, name="--for", show_default=False)] = None,
     steps: Annotated[int, cli.option("Steps to train before the KL is read.", 10)] = 5_000,
     run: Annotated[
         Path | None, cli.option("Folder of its runs. Default: runs/PRESET-target.")
@@ -25,8 +28,9 @@ def _target(
     *,
     jobs: ClusterChoice,
 ) -> None:
-    """Recommend a set point from the plain VAE's KL and the range that the law can reach."""
+    """Recommend a set point from the plain VAE's KL, and say what it costs in ELBO."""
     from controlvae.lab.api.target import (
+        PURPOSES,
         RunOptions,
         Submission,
         make_job_options,
@@ -38,6 +42,7 @@ def _target(
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
     path, command = run or Path("runs") / f"{source_name(preset)}-target", cli.recorded_command()
     chosen: dict[str, Any] = {"path": path, "steps": steps, "command": command, "jobs": made}
+    chosen["purpose"] = purpose or cli.ask("What is the target for?", PURPOSES)
     result = run_target_search(preset, sets, options, **chosen)
     if isinstance(result, Submission):
         show_submission(result)
