@@ -126,7 +126,11 @@ def choose_law(law: Law | None, target: Any) -> Law:
     Raises:
         UserError: If neither or both are given, or the set point is none.
     """
-    if (law is None) == (target is None):
+    if law is None and target is None:
+        raise UserError(
+            "law must be a law object, got None; pass e.g. law=cv.Auto(18.0), or target=18.0"
+        )
+    if law is not None and target is not None:
         raise UserError("pass either law=cv.Auto(18.0) or target=18.0, in nats")
     if law is not None:
         return law

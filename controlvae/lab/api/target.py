@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from controlvae.diagnostics.collapse import COLLAPSE_THRESHOLD
 from controlvae.errors import RunError, UserError, shell_command
+from controlvae.lab.api.find_target import FoundTarget
 from controlvae.lab.api.fit import resolve_source, source_name
+from controlvae.lab.api.target_budget import Budget, find_within_budget, make_budget
 from controlvae.lab.cluster.base import Cluster
 from controlvae.lab.cluster.submit import (
     JobOptions,
@@ -18,6 +20,7 @@ from controlvae.lab.cluster.submit import (
     train_runs_anywhere,
 )
 from controlvae.lab.config import Experiment, override
+from controlvae.lab.evaluation.target_score import Objective
 from controlvae.lab.reports.elbo_cost import count_latents
 from controlvae.lab.runs.folder import RunFolder, mean_between, mean_of_last_tenth
 from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_experiment
@@ -45,6 +48,7 @@ class TargetResult(NamedTuple):
     readings: dict[float, ProbeResult]  # by fixed weight β
     runs: dict[float, RunFolder]
     summary: list[str]  # human-readable lines
+    found: FoundTarget | None = None  # by a search within a budget
 
 
 def measure_preset_target(
@@ -53,6 +57,8 @@ def measure_preset_target(
     overrides: Overrides = None,
     purpose: str = "reconstruction",
     steps: int = 5_000,
+    budget: int | None = None,
+    objective: Objective | None = None,
     run: str | Path | None = None,
     device: str = "auto",
     time_limit: str | float | None = None,
@@ -72,6 +78,10 @@ def measure_preset_target(
         purpose: What the target is for: `reconstruction`, `no-collapse`, `disentangling`, `rate`
             or `elbo`. Another purpose with the same `run` needs no further training.
         steps: Number of steps before the KL is read.
+        budget: Number of further steps to spend on a search for the best set point, as
+            `lab.find_target` does.
+        objective: What the search maximises: `elbo` (the default), `iwae`, `fid`, or a function of
+            a run.
         run: Folder of the runs. The default is `runs/PRESET-target`.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         time_limit: Training time in seconds, or a text such as `90s`, `9m` or `1.5h`.
@@ -89,7 +99,14 @@ def measure_preset_target(
     options = RunOptions.parse(device, time_limit, checkpoint_every, False, data_root, progress)
     path = Path(run) if run is not None else Path("runs") / f"{source_name(preset)}-target"
     return run_target_search(
-        preset, overrides, options, path=path, steps=steps, purpose=purpose, jobs=jobs
+        preset,
+        overrides,
+        options,
+        path=path,
+        steps=steps,
+        purpose=purpose,
+        jobs=jobs,
+        budget=make_budget(budget, objective),
     )
 
 
@@ -103,6 +120,7 @@ def run_target_search(
     purpose: str = "reconstruction",
     command: str | None = None,
     jobs: JobOptions | None = None,
+    budget: Budget | None = None,
 ) -> TargetResult | Submission:
     """Measure a target with parsed options.
 
@@ -114,7 +132,11 @@ def run_target_search(
         steps: Number of steps before the KL is read.
         purpose: What the target is for, one of `PURPOSES`.
         command: Shell command that repeats the measurement.
+        jobs: How runs become jobs, or None to train in this process.
+        budget: Steps to spend on a search for the best set point, or None for no search.
     """
+    if budget is not None and jobs is not None:
+        raise UserError("a search within a budget trains in this process: leave out --cluster")
     if purpose not in PURPOSES:
         raise UserError(f"purpose (--for) is one of {', '.join(PURPOSES)}, got {purpose!r}")
     assignments = as_assignments(overrides)
@@ -147,8 +169,13 @@ def run_target_search(
     reached = _last_common_step(runs)
     summary += _describe_advice(readings, advice, steps, finished=reached >= steps)
     summary += _describe_costs(advice, used)
-    summary += _next_commands(preset, full, advice, assignments, options)
-    return TargetResult(advice, readings, runs, summary)
+    if budget is None:
+        summary += _next_commands(preset, full, advice, assignments, options)
+        return TargetResult(advice, readings, runs, summary)
+    found, lines = find_within_budget(
+        preset, advice, budget, options, path=path / "search", overrides=assignments
+    )
+    return TargetResult(advice, readings, runs, [*summary, *lines], found)
 
 
 def _plan_probe(base: Experiment, weight: float, path: Path) -> Plan:

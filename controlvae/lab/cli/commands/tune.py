@@ -18,6 +18,13 @@ def _target(
     sets: cli.Sets = None,
     purpose: Annotated[str | None, cli.option(_FOR_HELP, name="--for", show_default=False)] = None,
     steps: Annotated[int, cli.option("Steps to train before the KL is read.", 10)] = 5_000,
+    budget: Annotated[
+        int | None, cli.option("Further steps to spend on a search for the best set point.", 10)
+    ] = None,
+    objective: Annotated[
+        str | None,
+        cli.option("What the search maximises. Default: elbo.", metavar="elbo|iwae|fid"),
+    ] = None,
     run: Annotated[
         Path | None, cli.option("Folder of its runs. Default: runs/PRESET-target.")
     ] = None,
@@ -33,6 +40,7 @@ def _target(
         PURPOSES,
         RunOptions,
         Submission,
+        make_budget,
         make_job_options,
         run_target_search,
         source_name,
@@ -42,6 +50,7 @@ def _target(
     options = RunOptions.parse(device, time_limit, checkpoint_every, data_root=data_root)
     path, command = run or Path("runs") / f"{source_name(preset)}-target", cli.recorded_command()
     chosen: dict[str, Any] = {"path": path, "steps": steps, "command": command, "jobs": made}
+    chosen["budget"] = make_budget(budget, objective)
     chosen["purpose"] = purpose or cli.ask("What is the target for?", PURPOSES)
     result = run_target_search(preset, sets, options, **chosen)
     if isinstance(result, Submission):
