@@ -21,7 +21,8 @@ SETTINGS = {
     "0.02",  # initial weights of the failure study
     "0.99",
     "0.999",  # Adam
-    "1.5",  # set point
+    "0.5",
+    "1.5",  # set points
     "0.0079",  # least p-value of five seeds against five: 2 / 252
 }
 

@@ -194,6 +194,12 @@ def price_entries() -> dict[str, Entry]:
         PRICE,
         "predicted above measured cost, 2D Shapes, 18 to 32 nats",
     )
+    for name, setting in (("Half", "target=0.5"), ("One", "target=1"), ("Two", "target=2")):
+        wanted = {"data": "sentences of a grammar", "setting": setting}
+        slope = fmean(column(PRICE, "cost", **wanted)) / fmean(column(PRICE, "d", **wanted))
+        entries[f"PriceText{name}"] = Entry(
+            number(slope, 2), PRICE, f"sentences, {setting}: cost per nat"
+        )
     rose = [row for row in rows(PRICE) if float(row["d"]) > 0 and float(row["cost"]) < 0]
     entries["PriceRose"] = Entry(str(len(rose)), PRICE, "pairs above the VAE whose ELBO rose")
     entries["PriceRoseD"] = Entry(
