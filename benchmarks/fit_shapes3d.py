@@ -21,6 +21,7 @@ from controlvae.lab.data import room_renderer as room
 
 GEOMETRY = (
     "focal",
+    "horizon",
     "camera_height",
     "back_wall",
     "side_wall",

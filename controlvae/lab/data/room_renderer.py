@@ -10,7 +10,6 @@ The numbers of `Scene` were fitted to published images by `benchmarks/fit_shapes
 texture of floor and walls is left out.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,6 +36,7 @@ LAYERS = 3 + 3 * len(CHANNEL_VALUES)
 FIXED_POINT = 64  # layers are integers of 1/64 grey level, so that sums are equal on any device
 _CAMERA_DISTANCE = 10.0  # from the object's axis; the unit of length
 _SAMPLES = 4  # per pixel and direction
+_BLOCKS = 8  # of pixels that are filtered together
 _SKY, _FLOOR, _WALL, _OBJECT = range(4)
 
 
@@ -46,6 +46,7 @@ class Scene:
 
     Attributes:
         focal: Focal length in pixels of a 64x64 image.
+        horizon: Row of the horizon in such an image.
         camera_height: Height of the camera, which turns around the object.
         back_wall: Distance of the back wall from the object's axis.
         side_wall: Distance of the walls on both sides.
@@ -64,6 +65,7 @@ class Scene:
     """
 
     focal: float = 69.7
+    horizon: float = 32.0
     camera_height: float = 3.137
     back_wall: float = 15.9
     side_wall: float = 15.3
@@ -173,8 +175,9 @@ def look(scene: Scene, orientation: int, samples: int) -> View:
     ahead = np.array([-np.sin(angle), np.cos(angle), 0])
     right = np.array([np.cos(angle), np.sin(angle), 0])
     camera = np.array([0, 0, scene.camera_height]) - _CAMERA_DISTANCE * ahead
-    offset = ((np.arange(SIDE * samples) + 0.5) / samples - SIDE / 2) / scene.focal
-    rays = ahead + offset[None, :, None] * right - offset[:, None, None] * np.array([0, 0, 1])
+    at = (np.arange(SIDE * samples) + 0.5) / samples
+    across, down = (at - SIDE / 2) / scene.focal, (at - scene.horizon) / scene.focal
+    rays = ahead + across[None, :, None] * right - down[:, None, None] * np.array([0, 0, 1])
     rays = (rays / np.linalg.norm(rays, axis=2, keepdims=True)).reshape(-1, 3).astype(np.float32)
     camera = camera.astype(np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -252,18 +255,35 @@ def filter_layers(
         kernel: Weights of rays in pixels.
     """
     rays = kernel.shape[1]
-    planes = np.stack(list(_planes(part, shade, gloss))).reshape(-1, rays, rays)
-    pixels = (kernel @ planes @ kernel.T) * (255 * FIXED_POINT)
+    planes = _planes(part, shade, gloss).reshape(-1, rays, rays)
+    columns = _resample(planes, kernel).swapaxes(1, 2)
+    pixels = _resample(columns, kernel).swapaxes(1, 2) * (255 * FIXED_POINT)
     return np.rint(pixels).astype(np.int16).reshape(LAYERS, -1)
 
 
-def _planes(part: np.ndarray, shade: np.ndarray, gloss: np.ndarray) -> Iterator[np.ndarray]:
-    is_sky = (part == _SKY).astype(np.float32)
-    yield from (np.float32(value) * is_sky for value in SKY)
+def _resample(planes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Multiply with the kernel along the last axis, block by block: most of its weights are 0."""
+    blocks = []
+    for rows in np.split(kernel, _BLOCKS):
+        used = np.flatnonzero(rows.any(axis=0))
+        reach = slice(used[0], used[-1] + 1)
+        blocks.append(planes[..., reach] @ rows[:, reach].T)
+    return np.concatenate(blocks, axis=-1)
+
+
+def _planes(part: np.ndarray, shade: np.ndarray, gloss: np.ndarray) -> np.ndarray:
+    """Return the layers ray by ray: float32, (21, rays)."""
+    planes = np.zeros((LAYERS, len(part)), np.float32)
+    for channel, value in enumerate(SKY):
+        planes[channel] = np.float32(value) * (part == _SKY)
+    first = len(SKY)
     for each in (_FLOOR, _WALL, _OBJECT):
-        is_part = part == each
-        for value in CHANNEL_VALUES.astype(np.float32):
-            yield np.where(is_part, np.minimum(value * shade + gloss, 1), 0)
+        rays = np.flatnonzero(part == each)
+        values = CHANNEL_VALUES.astype(np.float32)[:, None]
+        lit = np.minimum(values * shade[rays] + gloss[rays], 1)
+        planes[first : first + len(values), rays] = lit
+        first += len(values)
+    return planes
 
 
 def _towards_light(scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
