@@ -4,7 +4,7 @@
     python benchmarks/fit_shapes3d.py $CONTROLVAE_DATA/3dshapes --rounds 4      # fit, then report
 
 A round fits sizes and positions, then brightness, by least squares on pixels (SciPy), and looks for
-better scales of the objects in between. Sixteen images are held out. The measures are printed to be
+better scales and orientations in between. Sixteen images are held out. The measures are printed to be
 copied into `Scene`.
 """
 
@@ -30,9 +30,10 @@ GEOMETRY = (
     "sphere",
     "cylinder",
     "capsule",
+    "lift",
 )
 LIGHT = ("light", "spot", "spot_exponent", "floor", "wall", "object", "gloss")
-_SIGNED = ("light", "spot")  # positions; all other measures are positive
+_SIGNED = ("light", "spot", "lift")  # positions; all other measures are positive
 _STEP = 5e-3  # of finite differences, relative: an edge moves by a few hundredths of a pixel
 _RESIDUAL_UNIT = 30.0  # grey levels from which on residuals count linearly
 
@@ -107,12 +108,13 @@ def fit(
     return restore(scene, names, found.x * unit)
 
 
-def find_scales(scene: room.Scene, images: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Return the factors with the scale, of those next to the present one, that matches best."""
+def find_poses(scene: room.Scene, images: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Return the factors with the scale and orientation, next to the present ones, that fit best."""
     best, errors = factors.copy(), np.full(len(factors), np.inf)
-    for change in (0, -1, 1):
+    for scale, orientation in ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)):
         changed = factors.copy()
-        changed[:, 3] = np.clip(factors[:, 3] + change, 0, 7)
+        changed[:, 3] = np.clip(factors[:, 3] + scale, 0, 7)
+        changed[:, 5] = np.clip(factors[:, 5] + orientation, 0, 14)
         error = np.abs(draw_images(scene, changed, 2) - images).mean(axis=(1, 2, 3))
         best[error < errors] = changed[error < errors]
         errors = np.minimum(errors, error)
@@ -159,8 +161,8 @@ def main() -> None:
     for _ in range(options.rounds):
         for names in (LIGHT, GEOMETRY):
             scene = fit(scene, names, images[seen], factors[seen], options.evaluations)
-        factors = find_scales(scene, images, factors)
-        print(f"{time.perf_counter() - start:.0f} s, scales {factors[:, 3].tolist()}")
+        factors = find_poses(scene, images, factors)
+        print(f"{time.perf_counter() - start:.0f} s, poses {factors[:, [3, 5]].tolist()}")
         for field, value in zip(fields(scene), astuple(scene), strict=True):
             print(f"    {field.name} = {np.round(value, 4).tolist()}")
         report(scene, images, factors)

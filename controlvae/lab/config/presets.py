@@ -124,7 +124,7 @@ EXPERIMENTS = [
         _QUICK_3D,
         "shapes3d-quick",
         "ControlVAE at a KL of 18 nats on small images of 3D Shapes: two minutes on two cores",
-        control=PI(18.0),
+        control=Auto(18.0, reach_in=500),
     ),
     variant(
         _QUICK_3D,

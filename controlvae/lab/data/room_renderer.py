@@ -55,6 +55,7 @@ class Scene:
         sphere: Radius of the sphere.
         cylinder: Radius and height of the cylinder.
         capsule: Radius and height of the capsule.
+        lift: Height of an object's underside above the floor, of all shapes and scales.
         light: Position of the spotlight. It is fixed in the room.
         spot: Point of the floor that the spotlight is aimed at.
         spot_exponent: The light falls off as this power of the cosine of the angle to its axis.
@@ -64,33 +65,35 @@ class Scene:
         gloss: Brightness of the white highlight and its exponent.
     """
 
-    focal: float = 69.7
-    horizon: float = 32.0
-    camera_height: float = 3.137
-    back_wall: float = 15.9
-    side_wall: float = 15.3
-    wall_height: float = 8.5
-    cube: float = 2.96
-    sphere: float = 1.65
-    cylinder: tuple[float, float] = (1.45, 3.2)
-    capsule: tuple[float, float] = (1.27, 5.1)
-    light: tuple[float, float, float] = (-7.75, 1.91, 27.0)
-    spot: tuple[float, float] = (-6.63, 2.42)
-    spot_exponent: float = 6.74
-    floor: tuple[float, float] = (0.33, 0.98)
-    wall: tuple[float, float] = (1.0, 0.39)
-    object: tuple[float, float, float] = (0.33, 0.62, 0.3)
-    gloss: tuple[float, float] = (0.12, 0.3)
+    focal: float = 69.6
+    horizon: float = 32.3
+    camera_height: float = 3.136
+    back_wall: float = 15.68
+    side_wall: float = 15.23
+    wall_height: float = 8.532
+    cube: float = 2.786
+    sphere: float = 1.679
+    cylinder: tuple[float, float] = (1.484, 3.001)
+    capsule: tuple[float, float] = (1.27, 5.136)
+    lift: float = 0.2114
+    light: tuple[float, float, float] = (-9.572, 1.472, 44.61)
+    spot: tuple[float, float] = (-7.761, 2.362)
+    spot_exponent: float = 20.12
+    floor: tuple[float, float] = (0.4357, 0.9074)
+    wall: tuple[float, float] = (1.001, 0.7618)
+    object: tuple[float, float, float] = (0.4743, 0.4813, 1.093)
+    gloss: tuple[float, float] = (0.08514, 0.01318)
 
     def sizes(self, shape: int, scale: float) -> Sizes:
         """Return the extents of an object."""
         solids = (
-            Sizes(self.cube / 2, self.cube),
-            Sizes(*self.cylinder),
-            Sizes(self.sphere, 2 * self.sphere),
-            Sizes(*self.capsule),
+            (self.cube / 2, self.cube),
+            self.cylinder,
+            (self.sphere, 2 * self.sphere),
+            self.capsule,
         )
-        return solids[shape].scaled(scale)
+        radius, height = solids[shape]
+        return Sizes(radius * scale, height * scale, self.lift)
 
 
 class View(NamedTuple):

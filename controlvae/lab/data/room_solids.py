@@ -1,6 +1,6 @@
 """Where rays meet the four solids of 3D Shapes: cube, cylinder, sphere and capsule.
 
-A solid stands on the floor z = 0 with its axis at x = y = 0. Rays are rows of origins and of unit
+A solid stands on the floor z = 0, or a little above it, with its axis at x = y = 0. Rays are rows of origins and of unit
 directions, float32. Each function returns the distance along every ray, infinite where it misses,
 and the outward normal there.
 """
@@ -23,14 +23,13 @@ class Hits(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Extents of a solid: the half side of a cube, or a radius; and the height."""
+    """Extents of a solid: the half side of a cube, or a radius; the height; and the height of its
+    underside above the floor.
+    """
 
     radius: float
     height: float
-
-    def scaled(self, scale: float) -> "Sizes":
-        """Return the sizes at a scale."""
-        return Sizes(self.radius * scale, self.height * scale)
+    lift: float
 
     def bounding_radius(self) -> float:
         """Return the radius of a sphere around the solid's centre that contains it."""
@@ -52,17 +51,22 @@ def hit_solid(shape: int, sizes: Sizes, origin: np.ndarray, direction: np.ndarra
         _hit_sphere,
         _hit_capsule,
     )
-    return solvers[shape](sizes, np.broadcast_to(origin, direction.shape), direction)
+    raised = np.broadcast_to(origin - _raise(sizes), direction.shape)
+    return solvers[shape](sizes, raised, direction)
 
 
 def passes_near(sizes: Sizes, origin: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """Return which rays meet the sphere around a solid; the others cannot hit it."""
     centre = np.array([0, 0, sizes.height / 2], np.float32)
-    away = centre - origin
+    away = centre + _raise(sizes) - origin
     along = np.sum(away * direction, axis=-1)
     squared = np.sum(away * away, axis=-1) - along * along
     result: np.ndarray = (squared < sizes.bounding_radius() ** 2) & (along > 0)
     return result
+
+
+def _raise(sizes: Sizes) -> np.ndarray:
+    return np.array([0, 0, sizes.lift], np.float32)
 
 
 def _hit_cube(sizes: Sizes, origin: np.ndarray, direction: np.ndarray) -> Hits:
