@@ -1,6 +1,6 @@
 """Where rays meet the four solids of 3D Shapes: cube, cylinder, sphere and capsule.
 
-A solid stands on the floor z = 0, or a little above it, with its axis at x = y = 0. Rays are rows of origins and of unit
+A solid stands upright with its axis at x = y = 0. Rays are rows of origins and of unit
 directions, float32. Each function returns the distance along every ray, infinite where it misses,
 and the outward normal there.
 """
@@ -23,9 +23,7 @@ class Hits(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Extents of a solid: the half side of a cube, or a radius; the height; and the height of its
-    underside above the floor.
-    """
+    """Extents of a solid: half the side of a cube, or a radius; height; height it stands at."""
 
     radius: float
     height: float

@@ -27,7 +27,7 @@ def benchmark(monkeypatch):
 def random_rays(count=4_000):
     rng = np.random.default_rng(1)
     origin = np.concatenate([rng.normal(0, 4, (count, 2)), rng.uniform(4, 8, (count, 1))], axis=1)
-    target = rng.uniform(-2, 2, (count, 3)) + [0, 0, 1.75]
+    target = rng.uniform((-2, -2, -0.25), (2, 2, 3.75), (count, 3))
     direction = target - origin
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     return origin.astype(np.float32), direction.astype(np.float32)
