@@ -38,7 +38,8 @@ _LATE_THIRD = Points((40_000, 60_000), (3.0, 1.0))
 _STAGGERED = (1.0, 1.0, _LATE_THIRD, _LATE_THIRD, _LATE_FIFTH[-1])
 # After CascadeVAE (Jeong & Song, 2019): one latent is open at the start, and another opens every
 # 60,000 steps. A closed latent has five times the KL weight of an open one. The numbers are ours.
-_CASCADE = (1.0, *(Points((60_000 * n, 60_000 * n + 1), (5.0, 1.0)) for n in range(1, 10)))
+_OPENINGS = tuple(Points((60_000 * n, 60_000 * n + 1), (5.0, 1.0)) for n in range(1, 10))
+_CASCADE: tuple[float | Points, ...] = (1.0, *_OPENINGS)
 _FACTOR = replace(
     _SHAPES2D,
     model=ConvVAEConfig(latents=10, hidden=128, initial="normal"),
