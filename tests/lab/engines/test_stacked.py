@@ -262,6 +262,19 @@ def test_stacked_engine_matches_eager_engine_and_resumes(sets):
         assert_close(engine.advance(2), expected)
 
 
+def test_stacked_engine_trains_on_composed_images_as_the_eager_engine():
+    sets = [*TINY, "model.channels=(4,4)", "model.hidden=16", "control=PI(0.05)"]
+    experiments = [
+        override(preset("shapes3d-quick"), [*sets, f"training.seed={seed}"]) for seed in (1, 2)
+    ]
+    examples = composed_images(64)
+    eager, stacked = (
+        EagerEngine(experiments, examples, CPU),
+        StackedEngine(experiments, examples, CPU),
+    )
+    assert_close(stacked.advance(3), eager.advance(3))
+
+
 def test_streaming_loader_reads_the_same_images(monkeypatch):
     monkeypatch.setattr(loader, "_STREAM_BYTES", 3 * 4 * 128)  # three steps per block
     experiment = override(preset("shapes2d-quick"), TINY)
