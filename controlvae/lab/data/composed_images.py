@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.data.dataset import ImageDataset, hash_rows
+from controlvae.lab.data.room_renderer import geometry_index
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class LayerTable:
             rows: Classes of floor hue, wall hue, object hue, scale, shape and orientation, (n, 6).
         """
         factors = rows.long()
-        scale, shape, orientation = factors[:, 3:].unbind(1)
-        geometry = ((scale * 4 + shape) * 15 + orientation).unsqueeze(1)
+        geometry = geometry_index(*factors[:, 3:].unbind(1)).unsqueeze(1)
         total = self.layers[geometry, torch.arange(3, device=rows.device)].int()
         for part, first in enumerate(self.FIRST_LAYERS[1:]):
             total += self.layers[geometry, first + self.channels[factors[:, part]].long()]

@@ -13,7 +13,7 @@ and is most of what remains: 2.8 of 255 on 16 other images.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -131,10 +131,9 @@ def hue_channels() -> np.ndarray:
     return value
 
 
-def geometry_index(scale: np.ndarray, shape: np.ndarray, orientation: np.ndarray) -> np.ndarray:
-    """Return the number of a geometry from its three factors, as class numbers."""
-    number: np.ndarray = (scale * FACTOR_SIZES[4] + shape) * FACTOR_SIZES[5] + orientation
-    return number
+def geometry_index(scale: Any, shape: Any, orientation: Any) -> Any:
+    """Return the number of a geometry from its factors: class numbers, in any kind of array."""
+    return (scale * FACTOR_SIZES[4] + shape) * FACTOR_SIZES[5] + orientation
 
 
 def render_layers(
@@ -154,9 +153,8 @@ def render_layers(
         view = look(scene, orientation, samples)
         for scale in range(FACTOR_SIZES[3]):
             for shape in range(FACTOR_SIZES[4]):
-                number = (scale * FACTOR_SIZES[4] + shape) * FACTOR_SIZES[5] + orientation
                 drawn = draw(scene, view, shape, float(SCALES[scale]))
-                layers[number] = filter_layers(*drawn, kernel)
+                layers[geometry_index(scale, shape, orientation)] = filter_layers(*drawn, kernel)
     return layers
 
 
