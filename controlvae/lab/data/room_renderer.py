@@ -29,7 +29,9 @@ SIDE = 64
 VERSION = 1
 
 SCALES = np.linspace(0.75, 1.25, 8)
-ORIENTATIONS = np.linspace(-30.0, 30.0, 15)  # degrees
+# In degrees. Which end is the first follows from the published animation, where it turns from the
+# room's right corner to the left one, as all other factors run through their values there.
+ORIENTATIONS = np.linspace(-30.0, 30.0, 15)
 HUES = np.linspace(0.0, 0.9, 10)
 CHANNEL_VALUES = np.linspace(0.0, 1.0, 6)
 SKY = np.array([153, 226, 249]) / 255

@@ -29,6 +29,7 @@ from controlvae.lab.data.room_renderer import (
     SIDE,
     UNORDERED,
     VERSION,
+    Scene,
     hue_channels,
     render_layers,
 )
@@ -82,7 +83,7 @@ def _load_layers(side: int) -> np.ndarray:
     layers = cached_array(
         "shapes3d",
         ("layers", side),
-        f"renderer {VERSION}",
+        f"renderer {VERSION} {Scene()}",
         shape,
         np.int16,
         lambda: iter([render_layers(side)]),
