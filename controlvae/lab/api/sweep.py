@@ -20,7 +20,7 @@ from controlvae.lab.cluster.submit import (
     train_runs_anywhere,
 )
 from controlvae.lab.config import Experiment, override
-from controlvae.lab.config.data import ImageSettings, Shapes2D
+from controlvae.lab.config.data import ImageSettings, Shapes2D, Shapes3D
 from controlvae.lab.config.overrides import split_values
 from controlvae.lab.reports.sweep import write_sweep
 from controlvae.lab.runs.folder import RunFolder
@@ -156,7 +156,9 @@ def run_sweep(
     if evaluate or fid:
         evaluate_pending(folders, options.device, options.data_root, options.display, fid=fid)
     summary = write_sweep(runs, path, PLAIN_VAE if vae else None)
-    photographs = isinstance(base.data, ImageSettings) and not isinstance(base.data, Shapes2D)
+    photographs = isinstance(base.data, ImageSettings) and not isinstance(
+        base.data, Shapes2D | Shapes3D
+    )
     # On a CPU, FID is measured only on request.
     fid_option = ["--fid", fid or 1_000] if photographs and options.device.type == "cpu" else []
     report = shell_command("report", path, *fid_option, *options.data_root_arguments)

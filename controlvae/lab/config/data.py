@@ -57,6 +57,26 @@ class Shapes2D(ImageSettings):
 
 
 @dataclass(frozen=True)
+class Shapes3D(ImageSettings):
+    """3D Shapes, rendered from its factors or read from the original file.
+
+    Attributes:
+        size: Height and width in pixels.
+        images: The number of images, a fixed random subset. None takes all 480,000.
+    """
+
+    size: Literal[64, 32] = 64
+    images: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        require(
+            self.images is None or 0 < self.images <= 480_000,
+            f"images must lie in 1..480000, got {self.images}",
+        )
+
+
+@dataclass(frozen=True)
 class CIFAR10(ImageSettings):
     """CIFAR-10, enlarged bilinearly. The paper uses it at 128x128.
 

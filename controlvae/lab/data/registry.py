@@ -19,6 +19,7 @@ from controlvae.lab.data.paths import data_roots
 
 READER_MODULES = (
     "controlvae.lab.data.dsprites",
+    "controlvae.lab.data.shapes3d",
     "controlvae.lab.data.cifar10",
     "controlvae.lab.data.celeba",
     "controlvae.lab.data.images.user_images",

@@ -2,11 +2,13 @@
 
 from controlvae.paper.presets.images import IMAGE_EXPERIMENTS
 from controlvae.paper.presets.shapes2d import SHAPES2D_EXPERIMENTS, SHORT_EXPERIMENTS
+from controlvae.paper.presets.shapes3d import SHAPES3D_EXPERIMENTS
 from controlvae.paper.presets.text import TEXT_EXPERIMENTS
 
 EXPERIMENTS = [
     *SHAPES2D_EXPERIMENTS,
     *SHORT_EXPERIMENTS,
+    *SHAPES3D_EXPERIMENTS,
     *IMAGE_EXPERIMENTS,
     *TEXT_EXPERIMENTS,
 ]

@@ -36,6 +36,10 @@ _LATE_FIFTH = (1.0, 1.0, 1.0, 1.0, Points((450_000, 600_000), (3.0, 1.0)))
 # time. So only the first two latents have a low weight.
 _LATE_THIRD = Points((40_000, 60_000), (3.0, 1.0))
 _STAGGERED = (1.0, 1.0, _LATE_THIRD, _LATE_THIRD, _LATE_FIFTH[-1])
+# After CascadeVAE (Jeong & Song, 2019): one latent is open at the start, and another opens every
+# 60,000 steps. A closed latent has five times the KL weight of an open one. The numbers are ours.
+_OPENINGS = tuple(Points((60_000 * n, 60_000 * n + 1), (5.0, 1.0)) for n in range(1, 10))
+_CASCADE: tuple[float | Points, ...] = (1.0, *_OPENINGS)
 _FACTOR = replace(
     _SHAPES2D,
     model=ConvVAEConfig(latents=10, hidden=128, initial="normal"),
@@ -83,6 +87,13 @@ SHAPES2D_EXPERIMENTS = [
         "the same; initial β of 80, third and fourth latent weighted higher until step 60,000",
         control=replace(_paper_pi(18), beta_init=80.0),
         objective=Elbo(kl_weights=_STAGGERED),
+    ),
+    variant(
+        _SHAPES2D,
+        "shapes2d-cascade-18",
+        "ControlVAE, KL = 18; latents open one by one, every 60,000 steps, as in CascadeVAE",
+        control=_paper_pi(18),
+        objective=Elbo(kl_weights=_CASCADE),
     ),
     *(
         variant(

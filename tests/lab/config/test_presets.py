@@ -31,7 +31,7 @@ def test_former_name_of_preset_is_accepted_with_a_warning(former, name):
 
 def test_quick_presets_are_listed_before_those_of_the_paper():
     names = list(PRESETS)
-    assert len(names) == len(set(names)) == 77
+    assert len(names) == len(set(names)) == 89
     quick = [names.index(name) for name in ("shapes2d-quick", "images", "text-quick")]
     assert max(quick) < names.index("shapes2d-vae")
     assert all(PRESETS[name].name == name for name in names)

@@ -13,7 +13,7 @@ import torch
 from small import CONTROL_COLUMNS, OBJECTIVES, TINY
 
 import controlvae as cv
-from controlvae.lab.config import RateRange, override, preset
+from controlvae.lab.config import RateRange, Shapes3D, override, preset
 from controlvae.lab.data.dataset import BinaryImages
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.cuda_graph import CudaGraphEngine
@@ -155,6 +155,38 @@ def test_bits_are_unpacked_in_order(shape):
     step = torch.zeros(1, device=GPU).long()
     images = ops.unpack_bits(rows.to(GPU), indices[None].to(GPU), step, shape, torch.bfloat16)
     assert images.cpu().float().equal(expected)
+
+
+def test_composed_images_are_equal_on_the_gpu_and_in_a_captured_graph():
+    from controlvae.lab.engines.stacked import ops
+
+    images = load_dataset(Shapes3D(images=2_000))
+    indices = torch.randint(0, 2_000, (5, 2, 64))
+    expected = images.batch(indices).movedim(3, -1)
+    there = images.to(GPU)
+    assert there.batch(indices.to(GPU)).movedim(3, -1).cpu().equal(expected)
+    step, steps = torch.zeros(1, device=GPU).long(), indices.to(GPU)
+    arguments = (there.table, there.rows, steps, step, images.shape)
+    ops.compose_images(*arguments, torch.uint8)  # compile before the capture
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        composed = ops.compose_images(*arguments, torch.uint8)
+    for number in range(5):
+        step.fill_(number)
+        graph.replay()
+        assert composed.cpu().equal((expected[number] * 255).round().byte())
+
+
+def test_shapes3d_trains_on_the_stacked_engine_as_on_the_host():
+    from controlvae.lab.engines.stacked.engine import StackedEngine
+
+    experiments = [
+        small_experiment("shapes3d-quick", "model.hidden=16", f"training.seed={seed}")
+        for seed in (1, 2)
+    ]
+    host, gpu = make_engines(experiments)
+    assert isinstance(gpu, StackedEngine)
+    assert_close(gpu.advance(5), host.advance(5))
 
 
 @pytest.mark.parametrize("channels", [64, 160, 256])

@@ -13,6 +13,7 @@ from small import CONTROL_COLUMNS, OBJECTIVES, TINY
 pytest.importorskip("triton")
 
 from controlvae.lab.config import override, preset
+from controlvae.lab.data.composed_images import ComposedImages, LayerTable
 from controlvae.lab.data.dataset import BinaryImages, ByteImages
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.eager import EagerEngine
@@ -126,6 +127,40 @@ def test_bytes_are_unpacked_and_scaled():
     assert unscaled.flatten(2).equal(rows[indices])
 
 
+def composed_images(count=7):
+    """Return images of 8x8 with random layers, which exceed 255 and fall below zero."""
+    layers = torch.randint(-9_000, 16_000, (480, 21, 64), dtype=torch.int16)
+    channels = torch.randint(0, 6, (10, 3), dtype=torch.uint8)
+    sizes = torch.tensor([10, 10, 10, 8, 4, 15])
+    rows = (torch.rand(count, 6) * sizes).byte()
+    return ComposedImages(rows, (3, 8, 8), "random", table=LayerTable(layers, 64, channels))
+
+
+def test_images_are_composed_as_the_eager_engine_composes_them():
+    images = composed_images()
+    indices, step = torch.tensor([[1, 2, 6], [4, 0, 4]]), torch.tensor([1])
+    steps = torch.stack([torch.zeros_like(indices), indices])
+    expected = images.batch(indices).movedim(2, -1)
+    assert {0.0, 1.0} <= set(expected.unique().tolist())
+    arguments = (images.table, images.rows, steps, step, (3, 8, 8))
+    assert_close(ops.compose_images(*arguments, torch.float32), expected)
+    assert ops.compose_images(*arguments, torch.uint8).equal((expected * 255).round().byte())
+
+
+@pytest.mark.parametrize("kind", [loader.ResidentLoader, loader.StreamingLoader])
+def test_both_loaders_compose_images(kind):
+    images = composed_images(40)
+    orders = [[images.order(4, seed)] for seed in (1, 2)]
+    batches = kind(images, orders, CPU)
+    batches.load(0)
+    for position in (0, 3, batches.block_steps - 1):
+        x, exact = batches.read_batch(torch.tensor([position]), 0, torch.float32)
+        for model, (order,) in enumerate(orders):
+            expected = images.batch(order.indices(position)).movedim(1, -1)
+            assert_close(x[model], expected)
+            assert exact[model].equal((expected * 255).round().byte())
+
+
 @pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (1, 48, 48), (3, 8, 8)], ids=str)
 def test_bits_are_unpacked_in_order(shape):
     rows = torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8)
@@ -225,6 +260,19 @@ def test_stacked_engine_matches_eager_engine_and_resumes(sets):
     expected = eager.advance(2)
     for engine in (stacked, eager_resumed, stacked_resumed):
         assert_close(engine.advance(2), expected)
+
+
+def test_stacked_engine_trains_on_composed_images_as_the_eager_engine():
+    sets = [*TINY, "model.channels=(4,4)", "model.hidden=16", "control=PI(0.05)"]
+    experiments = [
+        override(preset("shapes3d-quick"), [*sets, f"training.seed={seed}"]) for seed in (1, 2)
+    ]
+    examples = composed_images(64)
+    eager, stacked = (
+        EagerEngine(experiments, examples, CPU),
+        StackedEngine(experiments, examples, CPU),
+    )
+    assert_close(stacked.advance(3), eager.advance(3))
 
 
 def test_streaming_loader_reads_the_same_images(monkeypatch):

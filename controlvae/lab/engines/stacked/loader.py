@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from controlvae.lab.data.batch_order import BatchOrder
+from controlvae.lab.data.composed_images import ComposedImages
 from controlvae.lab.data.dataset import BinaryImages, ImageDataset
 from controlvae.lab.engines.rng import draw_batch_indices
 from controlvae.lab.engines.stacked import ops
@@ -52,6 +53,12 @@ class ResidentLoader:
         if isinstance(self.examples, BinaryImages):
             x = ops.unpack_bits(*arguments, dtype)
             return x, x
+        if isinstance(self.examples, ComposedImages):
+            table = self.examples.table_on(self.device)
+            return (
+                ops.compose_images(table, *arguments, dtype),
+                ops.compose_images(table, *arguments, torch.uint8),
+            )
         return ops.unpack_bytes(*arguments, dtype), ops.unpack_bytes(*arguments, torch.uint8)
 
     def prepare(self, block: int) -> None:

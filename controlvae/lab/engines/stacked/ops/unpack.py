@@ -22,7 +22,7 @@ def unpack_bits(
     Returns:
         (models, batch, height, width, channels) with values 0 and 1.
     """
-    out = _empty_batch(indices, shape, dtype)
+    out = empty_batch(indices, shape, dtype)
     grid = (out[..., 0, 0, 0].numel(), triton.cdiv(rows.shape[1] * 8, 1024))
     unpack_bits_kernel[grid](
         rows,
@@ -53,7 +53,7 @@ def unpack_bytes(
     Returns:
         (models, batch, height, width, channels): bytes if `dtype` is uint8, otherwise in [0, 1].
     """
-    out = _empty_batch(indices, shape, dtype)
+    out = empty_batch(indices, shape, dtype)
     grid = (out[..., 0, 0, 0].numel(), triton.cdiv(rows.shape[1], 4096))
     unpack_bytes_kernel[grid](
         rows,
@@ -69,7 +69,7 @@ def unpack_bytes(
     return out
 
 
-def _empty_batch(indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
+def empty_batch(indices: Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
     """Allocate the images of one step. The kernels read the indices of a batch as contiguous."""
     assert indices.stride(2) == 1
     channels, height, width = shape
