@@ -64,6 +64,7 @@ class CustomVAE:
         self.latent_shape: tuple[int, ...] = ()
         self.has_gaussian_posterior = False
         self.loss_names: tuple[str, str] | None = None  # attributes of a `forward`'s output
+        self.reconstruction_scale = 1.0  # of a reconstruction that is a mean instead of a sum
         if isinstance(likelihood, Gaussian) and likelihood.learnt:
             learn_variance(module, likelihood.variance)
 
@@ -100,7 +101,7 @@ class CustomVAE:
             found = self._encode_losses(select_input(batch, self.inputs), noise)
             means = found.reconstruction.mean(), found.kl.mean(), found.kl_per_latent.mean(0)
             return Losses(*means)
-        return as_losses(self.named_terms(batch, noise))
+        return as_losses(self._scaled(self.named_terms(batch, noise)))
 
     def example_losses(self, batch: Any, noise: Tensor | Noise) -> ExampleLosses:
         """Return the loss terms of each example of a batch. See `losses`.
@@ -110,7 +111,14 @@ class CustomVAE:
         """
         if self.form == "encode":
             return self._encode_losses(select_input(batch, self.inputs), noise)
-        return as_example_losses(self.named_terms(batch, noise))
+        return as_example_losses(self._scaled(self.named_terms(batch, noise)))
+
+    def _scaled(self, terms: dict[str, Any]) -> dict[str, Any]:
+        """Return a model's own terms with the reconstruction in nats per example."""
+        if self.reconstruction_scale == 1:
+            return terms
+        scaled = self.reconstruction_scale * terms["reconstruction"]
+        return {**terms, "reconstruction": scaled}
 
     def named_terms(self, batch: Any, noise: Tensor | Noise) -> dict[str, Any]:
         """Return `reconstruction`, `kl` and `other` of a model that computes its own losses.
@@ -207,7 +215,8 @@ class CustomVAE:
             target = x.reshape(*decoded.batch_shape, *decoded.event_shape)
             return -decoded.log_prob(target).reshape(len(x), -1).sum(1)
         if callable(self.likelihood):
-            return self.likelihood(decoded, x)
+            own = self.likelihood(decoded, x)
+            return own if self.reconstruction_scale == 1 else self.reconstruction_scale * own
         decoded = decoded.float() if decoded.dtype in (torch.bfloat16, torch.float16) else decoded
         if self.likelihood == "categorical":
             return class_nll(decoded, x)

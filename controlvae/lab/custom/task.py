@@ -44,7 +44,7 @@ from controlvae.lab.custom.recognise_model import (
 )
 from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
-from controlvae.lab.data.validation_split import split_train_validation
+from controlvae.lab.data.validation_split import split_train_validation, without_skipped
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.models.rate_conditioning import condition_on_rate
 from controlvae.lab.ranks.gradients import keep_buffers
@@ -268,11 +268,14 @@ class CustomTask:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(experiment.training.seed)
                 condition_on_rate(module, rates.knots, rates.features)
+        if experiment.training.weights == "float32":
+            module.float()
         likelihood = experiment.objective.likelihood
         given = self.likelihood if likelihood == "own" else likelihood
         batch = self.example_batch(device)
         vae = recognise_model(module.train(), batch, given, self.inputs)
         vae.output = settings.output
+        vae.reconstruction_scale = settings.reconstruction_scale
         return vae
 
     def make_trainers(
@@ -354,9 +357,12 @@ class CustomTask:
     def training_indices(self, experiment: Experiment) -> Tensor | None:
         """Return the indices to train on, or None if no training examples are held out."""
         data, share = self.data.data, experiment.training.validation
-        if not share or self.validation is not None or isinstance(data, StreamData):
+        if isinstance(data, StreamData):
             return None
-        return split_train_validation(len(data), share)[0]
+        chosen = None
+        if share and self.validation is None:
+            chosen = split_train_validation(len(data), share)[0]
+        return without_skipped(chosen, experiment.training.skip, len(data))
 
     def examples(self, experiment: Experiment, device: torch.device) -> UserExamples:
         """Return the training examples as evaluation and plots read them."""
