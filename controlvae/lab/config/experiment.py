@@ -48,7 +48,8 @@ class Training:
         ema_weights: The decay of a moving average of the weights, such as 0.999; 0 keeps none.
             User-supplied models only.
         skip: Indices of training examples to leave out, such as corrupt ones.
-        weights: The floating type of a user-supplied model: `own` keeps it as it is passed.
+        half: Where a user-supplied model asks for float16 by `torch.autocast`: `own` follows it,
+            `off` computes in float32.
     """
 
     steps: int = 1_500_000
@@ -62,7 +63,7 @@ class Training:
     widths: Literal["own", "shared"] = "own"
     ema_weights: float = 0.0
     skip: tuple[int, ...] = ()
-    weights: Literal["own", "float32"] = "own"
+    half: Literal["own", "off"] = "own"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "log_every"):

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError
 from controlvae.lab.config.custom import DecoderOutput, ModelForm
 from controlvae.lab.custom.batches import describe, select_input
+from controlvae.lab.custom.half import without_half
 from controlvae.lab.custom.noise import Noise
 from controlvae.lab.objectives.likelihood import Gaussian, Likelihood
 
@@ -65,6 +67,7 @@ class CustomVAE:
         self.has_gaussian_posterior = False
         self.loss_names: tuple[str, str] | None = None  # attributes of a `forward`'s output
         self.reconstruction_scale = 1.0  # of a reconstruction that is a mean instead of a sum
+        self.allows_half = True  # let the module's own autocast compute in float16
         if isinstance(likelihood, Gaussian) and likelihood.learnt:
             learn_variance(module, likelihood.variance)
 
@@ -127,10 +130,11 @@ class CustomVAE:
             batch: Batch on the model's device.
             noise: Source of noise for `terms`.
         """
-        if self.form == "terms":
-            terms: Any = self.module.terms
-            return name_terms(terms(batch, noise))
-        output = call_forward(self.module, batch)
+        with self._precision():
+            if self.form == "terms":
+                terms: Any = self.module.terms
+                return name_terms(terms(batch, noise))
+            output = call_forward(self.module, batch)
         assert self.loss_names is not None
         reconstruction, kl = (_entry(output, name) for name in self.loss_names)
         return name_terms((reconstruction, kl))
@@ -190,11 +194,16 @@ class CustomVAE:
 
     def _call_encode(self, x: Tensor) -> Any:
         encode: Any = getattr(self.module, "encode", None) or self.module.encoder
-        return encode(x)
+        with self._precision():
+            return encode(x)
 
     def _call_decode(self, z: Tensor) -> Any:
         decode: Any = getattr(self.module, "decode", None) or self.module.decoder
-        return unwrap_decoded(decode(z))
+        with self._precision():
+            return unwrap_decoded(decode(z))
+
+    def _precision(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.allows_half else without_half()
 
     def _distribution_kl(self, posterior: Distribution, z: Tensor) -> Tensor:
         """Return the KL of each example, (batch, 1), exact where torch knows it."""

@@ -118,9 +118,14 @@ class CustomEngine:
         """
         return find_corrupt_examples(self.trainers[model].feed, step)
 
-    def has_half_weights(self, model: int) -> bool:
-        """Return whether a model has weights in float16, whose range ends at 65,504."""
-        return self.trainers[model].vae.dtype == torch.float16
+    def computes_in_half(self, model: int, step: int) -> bool:
+        """Return whether a model computes in float16, whose range ends at 65,504.
+
+        Args:
+            model: Index of the model.
+            step: Number of the step whose batch is tried, counted from zero.
+        """
+        return self.trainers[model].computes_in_half(step)
 
     def close(self) -> None:
         """End the worker processes that read data, and what connects several ranks."""

@@ -268,14 +268,13 @@ class CustomTask:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(experiment.training.seed)
                 condition_on_rate(module, rates.knots, rates.features)
-        if experiment.training.weights == "float32":
-            module.float()
         likelihood = experiment.objective.likelihood
         given = self.likelihood if likelihood == "own" else likelihood
         batch = self.example_batch(device)
         vae = recognise_model(module.train(), batch, given, self.inputs)
         vae.output = settings.output
         vae.reconstruction_scale = settings.reconstruction_scale
+        vae.allows_half = experiment.training.half == "own"
         return vae
 
     def make_trainers(

@@ -28,6 +28,16 @@ class _ZeroNoise(TorchFunctionMode):
         return torch.zeros_like(made) if function in (torch.randn, torch.randn_like) else made
 
 
+class _NoNoise(Noise):
+    """Noise that is zero: the mode does not reach what it draws."""
+
+    def like(self, tensor: Tensor) -> Tensor:
+        return torch.zeros_like(tensor)
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.zeros(*shape, device=self.device, dtype=self.dtype)
+
+
 def find_reduction(vae: CustomVAE, batch: Any) -> tuple[float, str] | None:
     """Return the factor of a reconstruction that is a mean over values, and what it is.
 
@@ -75,7 +85,7 @@ def _identify(vae: CustomVAE, batch: Any) -> tuple[float, str] | None:
             keep_buffers(module),
             _ZeroNoise(),
         ):
-            value = float(vae.losses(batch, Noise(x.device, vae.dtype)).reconstruction)
+            value = float(vae.losses(batch, _NoNoise(x.device, vae.dtype)).reconstruction)
             posterior = as_posterior(vae._call_encode(x))
             decoded = vae._call_decode(posterior.mean.to(vae.dtype))
             errors = reconstruction_errors(decoded, x)

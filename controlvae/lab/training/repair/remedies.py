@@ -47,8 +47,10 @@ def _skip_examples(symptom: Symptom, experiment: Experiment) -> Remedy | None:
 
 
 def _raise_precision(symptom: Symptom, experiment: Experiment) -> Remedy | None:
-    training = replace(experiment.training, weights="float32")
-    text = "the weights are trained in float32 (training.weights)"
+    if experiment.training.half == "off":
+        return _lower_rate(symptom, experiment)
+    training = replace(experiment.training, half="off")
+    text = "the model computes in float32 (training.half)"
     return Remedy(replace(experiment, training=training), text)
 
 

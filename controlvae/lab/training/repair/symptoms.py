@@ -28,6 +28,7 @@ Records = Sequence[dict[str, Any]]
 _CALM_LINES, _BURST_LINES = 10, 5
 _BURST_SPREADS = 10.0  # of the calm lines, as their median absolute deviation
 _BURST_SHARE = 0.5  # of the calm value
+_KL_BURST, _ON_TARGET = 2.0, 0.3  # of the calm KL, and of the target before
 _SAME_WEIGHT = 3.0  # factor within which β may move in a burst
 _STUCK_LINES, _STUCK_STEPS = 20, 100
 _DEAD_SPREAD = 1e-3  # of a KL between batches, relative to it
@@ -155,28 +156,37 @@ def _find_burst(records: Records, experiment: Experiment) -> Symptom | None:
     is_moving = None not in targets and max(targets) > 1.01 * min(targets)
     if is_moving:
         return None
-    before = statistics.median(line["beta"] for line in calm)
-    weights = [line["beta"] for line in lines]
     for name in ("reconstruction", "kl"):
-        middle = statistics.median(line[name] for line in calm)
-        spread = statistics.median(abs(line[name] - middle) for line in calm)
-        size = abs(middle) if name == "reconstruction" else max(abs(middle), 1.0)
-        limit = max(_BURST_SPREADS * spread, _BURST_SHARE * size)
-        # A larger weight costs reconstruction, a smaller one costs KL. Neither is a burst.
-        moved = (
-            max(weights) > _SAME_WEIGHT * before + 1e-3
-            if name == "reconstruction"
-            else min(weights) < before / _SAME_WEIGHT
-        )
-        is_calm = max(abs(line[name] - middle) for line in calm) < limit
-        if is_calm and not moved and all(line[name] > middle + limit for line in lines):
-            now = statistics.median(line[name] for line in lines)
-            evidence = (
-                f"{name} {middle:.4g} nats in {_CALM_LINES} calm log lines, then {now:.4g} in "
-                f"{_BURST_LINES}"
-            )
+        if evidence := _find_jump(name, calm, lines):
             return Symptom("burst", calm[-1]["step"], evidence)
     return None
+
+
+def _find_jump(name: str, calm: Records, lines: Records) -> str:
+    """Return words about a column that jumps and stays, or an empty text.
+
+    Args:
+        name: Column of the log.
+        calm: Lines before the jump.
+        lines: Lines after it.
+    """
+    middle = statistics.median(line[name] for line in calm)
+    spread = statistics.median(abs(line[name] - middle) for line in calm)
+    weight = statistics.median(line["beta"] for line in calm)
+    weights, target = [line["beta"] for line in lines], calm[-1]["target"]
+    limit = max(_BURST_SPREADS * spread, _BURST_SHARE * abs(middle))
+    if name == "reconstruction":  # a larger weight explains a larger one
+        explained = max(weights) > _SAME_WEIGHT * weight + 1e-3
+    else:  # so does a smaller weight for a KL, and a KL on its way to the target overshoots
+        limit = max(limit, _KL_BURST * max(abs(middle), 1.0))
+        explained = min(weights) < weight / _SAME_WEIGHT or (
+            target is not None and abs(middle - target) > _ON_TARGET * abs(target)
+        )
+    is_calm = max(abs(line[name] - middle) for line in calm) < 0.5 * limit
+    if explained or not is_calm or any(line[name] < middle + limit for line in lines):
+        return ""
+    now = statistics.median(line[name] for line in lines)
+    return f"{name} {middle:.4g} nats in {len(calm)} calm log lines, then {now:.4g} in {len(lines)}"
 
 
 def _stuck_lines(records: Records, experiment: Experiment) -> Records:

@@ -59,9 +59,9 @@ class Watch:
         """
         if examples := _corrupt_examples(engine, model, step):
             return _name_corrupt(examples, step, f"{what} at step {step + 1:,}")
-        is_half = getattr(engine, "has_half_weights", None)
-        if is_half is not None and is_half(model):
-            evidence = f"{what} at step {step + 1:,}, with weights in float16"
+        is_half = getattr(engine, "computes_in_half", None)  # of user-supplied models
+        if is_half is not None and is_half(model, step):
+            evidence = f"{what} at step {step + 1:,}, in a model that computes in float16"
             return Symptom("half precision", step, evidence)
         # The turn was taken before the loss overflowed.
         since = max(0, step - self.experiment.training.log_every)
