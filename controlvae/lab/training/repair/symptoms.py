@@ -4,6 +4,7 @@ Each test is a function of records alone, so that a resumed run finds what an un
 Thresholds are far from what clean runs do: a repair that is not needed is worse than a late one.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ _KL_BURST, _ON_TARGET = 2.0, 0.3  # of the calm KL, and of the target before
 _SAME_WEIGHT = 3.0  # factor within which β may move in a burst
 _STUCK_LINES, _STUCK_STEPS = 20, 100
 _DEAD_SPREAD = 1e-3  # of a KL between batches, relative to it
-_NOTHING_SHARE = 0.01  # of the target
+_NOTHING_SHARE = 0.1  # of the target
+_FLAT = 0.95  # of a reconstruction that does not improve
 _REGROWTH, _FALL = 3.0, 10.0  # of a KL that does not come back, and that was there before
 _HEALTHY = 100.0  # factor around the target within which a KL is no leap
 _RELEASED_WEIGHT = 1e-2  # β below which a controller no longer restrains a code
@@ -109,11 +111,11 @@ def _find_dead_code(records: Records, experiment: Experiment) -> Symptom | None:
     is_constant = all(
         line["kl"] < 0.5 * target and line["kl_sd"] <= _DEAD_SPREAD * line["kl"] for line in lines
     )
-    nothing = min(COLLAPSE_THRESHOLD, _NOTHING_SHARE * target)
     has_fallen = (
-        all(line["kl"] < nothing for line in lines)
+        all(line["kl"] < _NOTHING_SHARE * target for line in lines)
         and last["kl"] < _REGROWTH * first["kl"]
         and max(line["kl"] for line in records) > _FALL * max(line["kl"] for line in lines)
+        and not _improves(lines)
     )
     if not is_constant and not has_fallen:
         return None
@@ -189,12 +191,21 @@ def _find_jump(name: str, calm: Records, lines: Records) -> str:
     return f"{name} {middle:.4g} nats in {len(calm)} calm log lines, then {now:.4g} in {len(lines)}"
 
 
+def _improves(lines: Records) -> bool:
+    """Return whether the reconstruction is lower in the second half of some lines."""
+    half = len(lines) // 2
+    before, after = (
+        statistics.median(line["reconstruction"] for line in part)
+        for part in (lines[:half], lines[half:])
+    )
+    return after < before - (1 - _FLAT) * abs(before)
+
+
 def _stuck_lines(records: Records, experiment: Experiment) -> Records:
     """Return the lines that a stuck KL is read from, or none if they are too few."""
-    lines = records[-_STUCK_LINES:]
-    if len(lines) < _STUCK_LINES or not _has_kl_target(lines, experiment):
-        return []
-    return lines if lines[-1]["step"] - lines[0]["step"] >= _STUCK_STEPS else []
+    needed = max(_STUCK_LINES, 1 + math.ceil(_STUCK_STEPS / experiment.training.log_every))
+    lines = records[-needed:]
+    return lines if len(lines) == needed and _has_kl_target(lines, experiment) else []
 
 
 def _has_kl_target(lines: Records, experiment: Experiment) -> bool:
