@@ -16,6 +16,7 @@ from controlvae.errors import UserError
 from controlvae.lab.config.custom import DecoderOutput, ModelForm
 from controlvae.lab.custom.batches import describe, select_input
 from controlvae.lab.custom.half import without_half
+from controlvae.lab.custom.likelihoods import class_nll, learn_variance
 from controlvae.lab.custom.noise import Noise
 from controlvae.lab.objectives.likelihood import Gaussian, Likelihood
 
@@ -250,14 +251,6 @@ class CustomVAE:
         raise UserError(f"likelihood {self.likelihood!r} does not fit a model with decode(z)")
 
 
-def learn_variance(module: nn.Module, start: float) -> None:
-    """Add a learnt log-variance of p(x|z) to a module, if it has none."""
-    if getattr(module, "pixel_log_variance", None) is None:
-        like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
-        value = torch.tensor(math.log(start), dtype=like.dtype, device=like.device)
-        module.register_parameter("pixel_log_variance", nn.Parameter(value))
-
-
 def as_posterior(encoded: Any) -> Posterior | Distribution:
     """Return what `encode` returned as a Gaussian posterior, or as a torch distribution.
 
@@ -410,15 +403,3 @@ def group_latents(kl: Tensor) -> Tensor:
     if kl.shape[1] <= _MAX_LOGGED_LATENTS:
         return kl
     return torch.stack([part.sum(1) for part in kl.chunk(_MAX_LOGGED_LATENTS, 1)], dim=1)
-
-
-def class_nll(logits: Tensor, x: Tensor) -> Tensor:
-    """Return the cross-entropy of class numbers, summed over each example: (batch,).
-
-    Args:
-        logits: Scores, (batch, classes, ...) or (batch, ..., classes).
-        x: Class numbers, (batch, ...). -100 is padding and costs nothing.
-    """
-    if logits.shape[:-1] == x.shape and logits.dim() != x.dim():
-        logits = logits.movedim(-1, 1)
-    return F.cross_entropy(logits, x.long(), reduction="none").reshape(len(x), -1).sum(1)

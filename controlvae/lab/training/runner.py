@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from controlvae.errors import Diverged, Interrupted, UserError, shell_command
+from controlvae.errors import Interrupted, UserError, shell_command
 from controlvae.lab.config import CustomModel, Experiment
 from controlvae.lab.custom.engine import CustomEngine
 from controlvae.lab.custom.task import CustomTask, remember_task
@@ -51,13 +52,7 @@ from controlvae.lab.training.rank_jobs import (
     follow_jobs,
 )
 from controlvae.lab.training.repair.settings import Repair
-from controlvae.lab.training.repair.supervise import (
-    raise_unrepaired,
-    record_kill,
-    refuse_units,
-    repair_runs,
-)
-from controlvae.lab.training.repair.watch import Watch
+from controlvae.lab.training.repair.supervise import record_kill, train_repairing
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.run_threads import parse_threads, training_threads
@@ -433,30 +428,16 @@ def _train(
     repair = options.repair if repairs_itself(runs[0].experiment, options) else None
     if repair is None:
         return _train_and_close(runs, setup, options, resume_command)
-    for run in runs:
-        run.watch = Watch(run.experiment)
-    result = None
-    if setup.wrong_units is not None:
-        refuse_units(runs, *setup.wrong_units)
-    else:
-        try:
-            result = _train_and_close(runs, setup, options, resume_command)
-        except Diverged:
-            if all(run.symptom is None for run in runs):
-                raise
-    left = options.time_limit - (time.monotonic() - began)
-    limited = replace(options, time_limit=max(left, 0.0))
-    failures = repair_runs(
-        runs,
-        repair,
-        lambda folders: void(resume_runs(folders, limited, resume_command)),
-        options.display.status,
-    )
-    return _after_repairs(runs, result, failures, options.display)
 
+    def resume(folders: list[RunFolder]) -> None:
+        left = options.time_limit - (time.monotonic() - began)
+        resume_runs(folders, replace(options, time_limit=max(left, 0.0)), resume_command)
 
-def void(_: Any) -> None:
-    """Discard a result."""
+    train = partial(_train_and_close, runs, setup, options, resume_command)
+    result = train_repairing(runs, repair, setup.wrong_units, train, resume, options.display)
+    saved = [checkpoint.latest_step(run.folder.checkpoints) or 0 for run in runs]
+    step = min(saved) if result is None else min(result.step, *saved)
+    return TrainingResult([run.folder for run in runs], step, runs[0].experiment.training.steps)
 
 
 def repairs_itself(experiment: Experiment, options: RunOptions) -> bool:
@@ -469,26 +450,6 @@ def repairs_itself(experiment: Experiment, options: RunOptions) -> bool:
     is_custom = isinstance(experiment.model, CustomModel)
     repair = options.repair
     return repair is not None and options.group.is_alone and (repair.custom or not is_custom)
-
-
-def _after_repairs(
-    runs: Sequence[Run], result: TrainingResult | None, failures: list[str], display: Display
-) -> TrainingResult:
-    """Return the outcome of runs after their repairs, and delete checkpoints that served them.
-
-    Raises:
-        RunError: If no run could be repaired, and none trained without.
-    """
-    for run in runs:
-        if run.folder.has_ended():
-            checkpoint.thin_out(run.folder.checkpoints)
-    if all(run.symptom is not None for run in runs):
-        raise_unrepaired(failures, [run.folder.path for run in runs])
-    for line in failures:
-        display.note(line)
-    saved = [checkpoint.latest_step(run.folder.checkpoints) or 0 for run in runs]
-    step = min(saved) if result is None else min(result.step, *saved)
-    return TrainingResult([run.folder for run in runs], step, runs[0].experiment.training.steps)
 
 
 def _train_and_close(

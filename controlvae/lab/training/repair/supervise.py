@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TypeVar
 
 from controlvae.errors import Diverged, RunError
 from controlvae.lab.config import changed_fields
@@ -17,10 +17,60 @@ from controlvae.lab.runs.repairs import (
     settings_of,
     write_repairs,
 )
+from controlvae.lab.training.display import Display
 from controlvae.lab.training.loop import Run
 from controlvae.lab.training.repair.remedies import choose_remedy
 from controlvae.lab.training.repair.settings import Repair
 from controlvae.lab.training.repair.symptoms import Symptom
+from controlvae.lab.training.repair.watch import Watch
+
+T = TypeVar("T")
+
+
+def train_repairing(
+    runs: Sequence[Run],
+    repair: Repair,
+    wrong_units: tuple[float, str] | None,
+    train: Callable[[], T],
+    resume: Callable[[list[RunFolder]], None],
+    display: Display,
+) -> T | None:
+    """Train runs to the end, and repair those that go wrong.
+
+    Args:
+        runs: Opened runs.
+        repair: Settings of self-repair.
+        wrong_units: Factor of a reconstruction that is a mean, and what it is.
+        train: Trains the runs and unlocks their folders.
+        resume: Trains runs from their checkpoints. It repairs them again if need be.
+        display: Receives a line for each repair.
+
+    Returns:
+        What `train` returned, or None if every run had to be repaired.
+
+    Raises:
+        RunError: If every run went wrong and none could be repaired.
+    """
+    for run in runs:
+        run.watch = Watch(run.experiment)
+    result = None
+    if wrong_units is not None:
+        refuse_units(runs, *wrong_units)
+    else:
+        try:
+            result = train()
+        except Diverged:
+            if all(run.symptom is None for run in runs):
+                raise
+    failures = repair_runs(runs, repair, resume, display.status)
+    for run in runs:
+        if run.folder.has_ended():
+            checkpoint.thin_out(run.folder.checkpoints)
+    if failures and len(failures) == len(runs):
+        raise Diverged(failures[0]) if len(failures) == 1 else RunError("; ".join(failures))
+    for line in failures:
+        display.note(line)
+    return result
 
 
 def repair_runs(
@@ -150,17 +200,6 @@ def record_kill(folder: RunFolder, reason: str) -> None:
     found_at = max(step, 0 if last is None else int(last["step"]))
     remedy = "resumed with the same settings"
     apply_record(folder, RepairRecord(_now(), step, found_at, KILLED, reason, remedy))
-
-
-def raise_unrepaired(failures: Sequence[str], paths: Sequence[Path]) -> None:
-    """Raise RunError if no run could be repaired.
-
-    Args:
-        failures: Lines of the runs that could not be.
-        paths: Folders of all runs.
-    """
-    if failures and len(failures) == len(paths):
-        raise Diverged(failures[0]) if len(failures) == 1 else RunError("; ".join(failures))
 
 
 def _last_good_step(folder: RunFolder, since: int) -> int:
