@@ -77,6 +77,19 @@ def test_skipped_examples_are_the_corrupt_ones(tmp_path):
     assert run.available == len(rows) - 2
 
 
+def test_module_that_is_trained_in_place_recovers_from_nan(tmp_path):
+    rows = make_rows(1)
+    rows[700] = float("nan")
+    settings = {"law": cv.Auto(8.0, reach_in=200), "steps": 150, "likelihood": lab.Gaussian(0.01)}
+    model = VectorVAE()
+    run = lab.fit(model, Examples(rows), run=tmp_path / "run", repair=True, **settings, **QUIET)
+    assert [one.symptom for one in run.repairs] == ["corrupt examples"]
+    assert all(torch.isfinite(value).all() for value in model.state_dict().values())
+    assert all(
+        value.equal(run.model.state_dict()[name]) for name, value in model.state_dict().items()
+    )
+
+
 def test_large_learning_rate_is_found_and_lowered(tmp_path):
     # At this rate the code of this network dies within the first steps.
     overrides = {

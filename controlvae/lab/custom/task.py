@@ -4,7 +4,7 @@ import copy
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from controlvae.lab.custom.recognise_model import (
 from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
 from controlvae.lab.data.validation_split import split_train_validation, without_skipped
+from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.models.rate_conditioning import condition_on_rate
 from controlvae.lab.ranks.gradients import keep_buffers
@@ -210,6 +211,19 @@ class CustomTask:
             raise UserError(f"model={name_of(self.model)} must return a module, got {made!r}")
         check_module(made)
         return made.to(device)
+
+    def recover_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Give a module that is trained in place the weights of a checkpoint, if its own are NaN.
+
+        Args:
+            tensors: Tensors of the checkpoint.
+        """
+        if not self.in_place or not isinstance(self.model, nn.Module):
+            return
+        self.model.zero_grad(set_to_none=True)  # gradients of NaN would be added to
+        state = self.model.state_dict()
+        if not all(bool(torch.isfinite(value).all()) for value in state.values()):
+            self.model.load_state_dict(strip_prefix(dict(tensors), "model."))
 
     def _call_model(self) -> Any:
         name = name_of(self.model)

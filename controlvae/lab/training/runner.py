@@ -52,7 +52,11 @@ from controlvae.lab.training.rank_jobs import (
     follow_jobs,
 )
 from controlvae.lab.training.repair.settings import Repair
-from controlvae.lab.training.repair.supervise import record_kill, train_repairing
+from controlvae.lab.training.repair.supervise import (
+    last_good_tensors,
+    record_kill,
+    train_repairing,
+)
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
 from controlvae.lab.training.run_threads import parse_threads, training_threads
@@ -390,6 +394,10 @@ def _prepare_custom(
     first, device, note = experiments[0], options.device, options.display.note
     group = options.group
     require_same(group, {"data": "" if group.is_alone else task.data_digest()})
+    if options.repair is not None:
+        for folder in folders:
+            if tensors := last_good_tensors(folder):
+                task.recover_weights(tensors)
     trainers = task.make_trainers(experiments, device, note, group, options.sharded)
     wrong_units = None
     if repairs_itself(first, options):

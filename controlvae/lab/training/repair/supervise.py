@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from torch import Tensor
+
 from controlvae.errors import Diverged, RunError
 from controlvae.lab.config import changed_fields
 from controlvae.lab.engines.select import shared_settings
@@ -200,6 +202,19 @@ def record_kill(folder: RunFolder, reason: str) -> None:
     found_at = max(step, 0 if last is None else int(last["step"]))
     remedy = "resumed with the same settings"
     apply_record(folder, RepairRecord(_now(), step, found_at, KILLED, reason, remedy))
+
+
+def last_good_tensors(folder: RunFolder) -> dict[str, Tensor] | None:
+    """Return the tensors from which a repaired run resumes, or None if it starts again.
+
+    Args:
+        folder: Run folder, which may not exist yet.
+    """
+    changes = [one for one in folder.repairs() if one.experiment is not None]
+    if not changes:
+        return None
+    saved, _ = checkpoint.load_latest(folder.checkpoints, at_most=changes[-1].step)
+    return None if saved is None else saved.tensors
 
 
 def _last_good_step(folder: RunFolder, since: int) -> int:

@@ -12,7 +12,7 @@ from controlvae.lab.engines.base import Engine
 from controlvae.lab.engines.measurements import row_columns
 from controlvae.lab.training.repair.symptoms import LINES_NEEDED, Symptom, find_symptom
 
-_MAX_SEARCHES = 20  # of corrupt examples after a step of large loss, in one training
+_MAX_SEARCHES = 5  # of corrupt examples after a step of large loss, in one training
 _LARGE = 30.0  # spreads of the losses of other steps
 _RECENT_STEPS = 100
 _LINES_KEPT = 20 * LINES_NEEDED
