@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from controlvae.lab.runs.folder import RunFolder, find_runs
     from controlvae.lab.runs.loaded import LoadedRun, load_run
     from controlvae.lab.training.loop import Progress
+    from controlvae.lab.training.repair.settings import Repair
     from controlvae.paper.reproduce import reproduce
 
 _HOMES = {
@@ -45,6 +46,7 @@ _HOMES = {
     "Local": "lab.cluster.local",
     "PRESETS": "lab.config",
     "Progress": "lab.training.loop",
+    "Repair": "lab.training.repair.settings",
     "RunFolder": "lab.runs.folder",
     "SearchResult": "lab.api.search",
     "Slurm": "lab.cluster.slurm",
@@ -88,6 +90,7 @@ __all__ = [
     "LoadedRun",
     "Local",
     "Progress",
+    "Repair",
     "RunFolder",
     "SearchResult",
     "Slurm",

@@ -21,6 +21,7 @@ from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, load_runs
 from controlvae.lab.runs.user_code import is_code, load_definition
+from controlvae.lab.training.repair.settings import Repair, check_repair
 from controlvae.lab.training.resolve import Overrides
 from controlvae.lab.training.runner import RunOptions, TrainingResult
 from controlvae.lab.training.trackers import LoggerSpec
@@ -45,6 +46,7 @@ def fit(
     progress: bool | Callable[[Any], None] = True,
     devices: int | None = None,
     sharded: bool = False,
+    repair: bool | Repair = False,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Train any VAE with its KL under control.
@@ -79,6 +81,8 @@ def fit(
             them. Under torchrun, leave it out.
         sharded: Shard weights, gradients and moments over the processes with FSDP2. The module
             itself is then not trained, only a copy.
+        repair: Take a run that goes wrong back, change what is wrong and resume it. `lab.Repair`
+            sets how often.
         **settings: Further arguments of `define`, such as `likelihood`, `batch`, `learning_rate`,
             `optimiser`, `scheduler`, `clip`, `precision`, `ema_weights` and `validation`.
 
@@ -91,14 +95,18 @@ def fit(
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
     if target == "auto":
-        refuse_with_auto(law=law, devices=devices, logger=logger, time_limit=time_limit)
+        refuse_with_auto(
+            repair=repair or None, law=law, devices=devices, logger=logger, time_limit=time_limit
+        )
         finder = importlib.import_module("controlvae.lab.api.find_target")  # to the right of this
         quiet = {"device": device, "progress": progress, "threads": threads}
         found = finder.find_target(model, dataset, steps=steps, run=run, **quiet, **settings)
         return cast(LoadedRun, found.run)
     law = choose_law(law, target)
     parts = (device, time_limit, checkpoint_every, False, None, progress, logger, threads)
-    options = replace(RunOptions.parse(*parts), callbacks=check_callbacks(callbacks))
+    repairs = check_repair(repair, devices=devices)
+    functions = check_callbacks(callbacks)
+    options = replace(RunOptions.parse(*parts), callbacks=functions, repair=repairs)
     seeds = whole_number("seeds", seeds, 1)
     if run is not None and not isinstance(run, str | PathLike):
         raise UserError(f"run must be the path of a new folder, got {run!r}; pass run='runs/mine'")

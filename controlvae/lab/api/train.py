@@ -29,6 +29,7 @@ from controlvae.lab.runs.user_code import supply_code
 from controlvae.lab.training import runner, scheduler
 from controlvae.lab.training.display import ConsoleDisplay
 from controlvae.lab.training.rank_jobs import leading
+from controlvae.lab.training.repair.settings import Repair, check_repair
 from controlvae.lab.training.resolve import Overrides, as_assignments
 from controlvae.lab.training.run_setup import Plan, plan_training
 from controlvae.lab.training.runner import RunOptions, TrainingResult
@@ -54,6 +55,7 @@ def train(
     cluster: Cluster | None = None,
     dry_run: bool = False,
     devices: int | None = None,
+    repair: bool | Repair = False,
 ) -> LoadedRun | list[LoadedRun] | Submission:
     """Train a preset or an experiment.
 
@@ -77,6 +79,8 @@ def train(
         dry_run: Show the plan of the jobs, and do nothing.
         devices: Processes that train each model together, one per GPU. Under torchrun, leave it
             out.
+        repair: Take a run that goes wrong back, change what is wrong and resume it. `lab.Repair`
+            sets how often.
 
     Returns:
         The trained run, or a list of runs if there are several seeds. A dry run, or jobs that are
@@ -88,6 +92,7 @@ def train(
         Interrupted: After Ctrl-C. The run is saved and `lab.resume` continues it.
     """
     jobs, device = make_job_options(cluster, device, dry_run)
+    repairs = check_repair(repair, devices=devices, cluster=cluster)
     chosen: dict[str, Any] = {"overrides": overrides, "run": run, "seeds": seeds, "replay": replay}
     if should_launch(devices):
         if jobs is not None:
@@ -103,6 +108,7 @@ def train(
     options = RunOptions.parse(
         device, time_limit, checkpoint_every, tensorboard, data_root, progress, logger, threads
     )
+    options = replace(options, repair=repairs)
     result = start_training(preset, options=options, jobs=jobs, **chosen)
     if isinstance(result, Submission):
         return result
@@ -201,6 +207,7 @@ def resume(
     logger: LoggerSpec = None,
     devices: int | None = None,
     sharded: bool = False,
+    repair: bool | Repair = False,
     **settings: Any,
 ) -> LoadedRun | list[LoadedRun]:
     """Resume a run, or all runs in a folder, from the last intact checkpoint.
@@ -225,6 +232,7 @@ def resume(
         devices: Processes that train each model together from now on, one per GPU. Under torchrun,
             leave it out.
         sharded: Shard a user-supplied model over the processes with FSDP2.
+        repair: Repair the run if it goes wrong from now on. Earlier repairs stay in force.
         **settings: Further arguments of `lab.fit` that are code: `likelihood` if it is a function,
             `inputs`, `optimiser`, `scheduler`, `validation` if it is data, `workers` and `cache`.
 
@@ -255,7 +263,9 @@ def resume(
         settings["in_place"] = len(folders) == 1
         for folder in folders:
             supply_code(folder, model, dataset, options.data_root, **settings)
-    options = replace(options, callbacks=check_callbacks(callbacks), trust_code=trust_code)
+    repairs = check_repair(repair, devices=devices)
+    functions = check_callbacks(callbacks)
+    options = replace(options, callbacks=functions, trust_code=trust_code, repair=repairs)
     if should_launch(devices):
         assert devices is not None
         chosen = {"callbacks": callbacks, "trust_code": trust_code, "sharded": sharded}

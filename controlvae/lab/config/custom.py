@@ -27,6 +27,8 @@ class CustomModel:
         output: What `decode` returns.
         parameters: The number of trained values.
         structure: A digest of the names and shapes of all weights.
+        reconstruction_scale: A factor of the model's own reconstruction. It makes the sum over an
+            example of a mean.
     """
 
     type_name: ClassVar[str] = "CustomModel"
@@ -38,10 +40,13 @@ class CustomModel:
     output: DecoderOutput = "own"
     parameters: int = 0
     structure: str = ""
+    reconstruction_scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_choices(self)
         require(self.latents > 0, f"latents must be positive, got {self.latents}")
+        scale = self.reconstruction_scale
+        require(0 < scale < 1e12, f"reconstruction_scale must be positive, got {scale}")
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,9 @@ class Training:
             the same ones, so that a GPU can train them as one stack. Sentences differ either way.
         ema_weights: The decay of a moving average of the weights, such as 0.999; 0 keeps none.
             User-supplied models only.
+        skip: Indices of training examples to leave out, such as corrupt ones.
+        half: Where a user-supplied model asks for float16 by `torch.autocast`: `own` follows it,
+            `off` computes in float32.
     """
 
     steps: int = 1_500_000
@@ -59,6 +62,8 @@ class Training:
     validate_every: int = 0
     widths: Literal["own", "shared"] = "own"
     ema_weights: float = 0.0
+    skip: tuple[int, ...] = ()
+    half: Literal["own", "off"] = "own"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "log_every"):
@@ -67,6 +72,7 @@ class Training:
         require(self.batch <= 10**7, f"batch must be at most 10**7, got {self.batch}")
         self._check_validation()
         check_choices(self)
+        require(all(index >= 0 for index in self.skip), "skip must hold indices from 0 up")
         require(0 <= self.seed < 2**32, f"seed must lie in 0..2**32 - 1, got {self.seed}")
         require(
             0 <= self.ema_weights < 1, f"ema_weights must lie in [0, 1), got {self.ema_weights}"

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from controlvae.distributions import Posterior, gaussian_kl
 from controlvae.errors import UserError
 from controlvae.lab.config.custom import DecoderOutput, ModelForm
 from controlvae.lab.custom.batches import describe, select_input
+from controlvae.lab.custom.half import without_half
+from controlvae.lab.custom.likelihoods import class_nll, learn_variance
 from controlvae.lab.custom.noise import Noise
 from controlvae.lab.objectives.likelihood import Gaussian, Likelihood
 
@@ -64,6 +67,8 @@ class CustomVAE:
         self.latent_shape: tuple[int, ...] = ()
         self.has_gaussian_posterior = False
         self.loss_names: tuple[str, str] | None = None  # attributes of a `forward`'s output
+        self.reconstruction_scale = 1.0  # of a reconstruction that is a mean instead of a sum
+        self.allows_half = True  # let the module's own autocast compute in float16
         if isinstance(likelihood, Gaussian) and likelihood.learnt:
             learn_variance(module, likelihood.variance)
 
@@ -100,7 +105,7 @@ class CustomVAE:
             found = self._encode_losses(select_input(batch, self.inputs), noise)
             means = found.reconstruction.mean(), found.kl.mean(), found.kl_per_latent.mean(0)
             return Losses(*means)
-        return as_losses(self.named_terms(batch, noise))
+        return as_losses(self._scaled(self.named_terms(batch, noise)))
 
     def example_losses(self, batch: Any, noise: Tensor | Noise) -> ExampleLosses:
         """Return the loss terms of each example of a batch. See `losses`.
@@ -110,7 +115,14 @@ class CustomVAE:
         """
         if self.form == "encode":
             return self._encode_losses(select_input(batch, self.inputs), noise)
-        return as_example_losses(self.named_terms(batch, noise))
+        return as_example_losses(self._scaled(self.named_terms(batch, noise)))
+
+    def _scaled(self, terms: dict[str, Any]) -> dict[str, Any]:
+        """Return a model's own terms with the reconstruction in nats per example."""
+        if self.reconstruction_scale == 1:
+            return terms
+        scaled = self.reconstruction_scale * terms["reconstruction"]
+        return {**terms, "reconstruction": scaled}
 
     def named_terms(self, batch: Any, noise: Tensor | Noise) -> dict[str, Any]:
         """Return `reconstruction`, `kl` and `other` of a model that computes its own losses.
@@ -119,10 +131,11 @@ class CustomVAE:
             batch: Batch on the model's device.
             noise: Source of noise for `terms`.
         """
-        if self.form == "terms":
-            terms: Any = self.module.terms
-            return name_terms(terms(batch, noise))
-        output = call_forward(self.module, batch)
+        with self._precision():
+            if self.form == "terms":
+                terms: Any = self.module.terms
+                return name_terms(terms(batch, noise))
+            output = call_forward(self.module, batch)
         assert self.loss_names is not None
         reconstruction, kl = (_entry(output, name) for name in self.loss_names)
         return name_terms((reconstruction, kl))
@@ -182,11 +195,16 @@ class CustomVAE:
 
     def _call_encode(self, x: Tensor) -> Any:
         encode: Any = getattr(self.module, "encode", None) or self.module.encoder
-        return encode(x)
+        with self._precision():
+            return encode(x)
 
     def _call_decode(self, z: Tensor) -> Any:
         decode: Any = getattr(self.module, "decode", None) or self.module.decoder
-        return unwrap_decoded(decode(z))
+        with self._precision():
+            return unwrap_decoded(decode(z))
+
+    def _precision(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.allows_half else without_half()
 
     def _distribution_kl(self, posterior: Distribution, z: Tensor) -> Tensor:
         """Return the KL of each example, (batch, 1), exact where torch knows it."""
@@ -207,7 +225,8 @@ class CustomVAE:
             target = x.reshape(*decoded.batch_shape, *decoded.event_shape)
             return -decoded.log_prob(target).reshape(len(x), -1).sum(1)
         if callable(self.likelihood):
-            return self.likelihood(decoded, x)
+            own = self.likelihood(decoded, x)
+            return own if self.reconstruction_scale == 1 else self.reconstruction_scale * own
         decoded = decoded.float() if decoded.dtype in (torch.bfloat16, torch.float16) else decoded
         if self.likelihood == "categorical":
             return class_nll(decoded, x)
@@ -230,14 +249,6 @@ class CustomVAE:
                 squared = (decoded - x).square().sum(1) * torch.exp(-log_variance)
                 return 0.5 * (squared + x.shape[1] * (log_variance + math.log(2 * math.pi)))
         raise UserError(f"likelihood {self.likelihood!r} does not fit a model with decode(z)")
-
-
-def learn_variance(module: nn.Module, start: float) -> None:
-    """Add a learnt log-variance of p(x|z) to a module, if it has none."""
-    if getattr(module, "pixel_log_variance", None) is None:
-        like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
-        value = torch.tensor(math.log(start), dtype=like.dtype, device=like.device)
-        module.register_parameter("pixel_log_variance", nn.Parameter(value))
 
 
 def as_posterior(encoded: Any) -> Posterior | Distribution:
@@ -392,15 +403,3 @@ def group_latents(kl: Tensor) -> Tensor:
     if kl.shape[1] <= _MAX_LOGGED_LATENTS:
         return kl
     return torch.stack([part.sum(1) for part in kl.chunk(_MAX_LOGGED_LATENTS, 1)], dim=1)
-
-
-def class_nll(logits: Tensor, x: Tensor) -> Tensor:
-    """Return the cross-entropy of class numbers, summed over each example: (batch,).
-
-    Args:
-        logits: Scores, (batch, classes, ...) or (batch, ..., classes).
-        x: Class numbers, (batch, ...). -100 is padding and costs nothing.
-    """
-    if logits.shape[:-1] == x.shape and logits.dim() != x.dim():
-        logits = logits.movedim(-1, 1)
-    return F.cross_entropy(logits, x.long(), reduction="none").reshape(len(x), -1).sum(1)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from controlvae.lab.custom.corrupt import find_corrupt_examples
 from controlvae.lab.custom.feeds import ArrayFeed, LoaderFeed, StreamFeed
 from controlvae.lab.custom.graph import GraphedTrainer
 from controlvae.lab.custom.trainer import CustomTrainer
@@ -107,6 +108,24 @@ class CustomEngine:
         """
         feed = self.trainers[model].feed
         return feed.find_bad_example(step) if isinstance(feed, LoaderFeed) else ""
+
+    def find_corrupt_examples(self, model: int, step: int) -> list[int]:
+        """Return the indices of corrupt examples if the batch of a step has some, else nothing.
+
+        Args:
+            model: Index of the model.
+            step: Number of the step, counted from zero.
+        """
+        return find_corrupt_examples(self.trainers[model].feed, step)
+
+    def computes_in_half(self, model: int, step: int) -> bool:
+        """Return whether a model computes in float16, whose range ends at 65,504.
+
+        Args:
+            model: Index of the model.
+            step: Number of the step whose batch is tried, counted from zero.
+        """
+        return self.trainers[model].computes_in_half(step)
 
     def close(self) -> None:
         """End the worker processes that read data, and what connects several ranks."""

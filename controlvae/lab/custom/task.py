@@ -4,7 +4,7 @@ import copy
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,8 @@ from controlvae.lab.custom.recognise_model import (
 )
 from controlvae.lab.custom.sources import StreamData
 from controlvae.lab.custom.trainer import CustomTrainer, uses_channels_last
-from controlvae.lab.data.validation_split import split_train_validation
+from controlvae.lab.data.validation_split import split_train_validation, without_skipped
+from controlvae.lab.engines.base import strip_prefix
 from controlvae.lab.engines.optimiser import NetworkOptimiser
 from controlvae.lab.models.rate_conditioning import condition_on_rate
 from controlvae.lab.ranks.gradients import keep_buffers
@@ -211,6 +212,19 @@ class CustomTask:
         check_module(made)
         return made.to(device)
 
+    def recover_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Give a module that is trained in place the weights of a checkpoint, if its own are NaN.
+
+        Args:
+            tensors: Tensors of the checkpoint.
+        """
+        if not self.in_place or not isinstance(self.model, nn.Module):
+            return
+        self.model.zero_grad(set_to_none=True)  # gradients of NaN would be added to
+        state = self.model.state_dict()
+        if not all(bool(torch.isfinite(value).all()) for value in state.values()):
+            self.model.load_state_dict(strip_prefix(dict(tensors), "model."))
+
     def _call_model(self) -> Any:
         name = name_of(self.model)
         try:
@@ -273,6 +287,8 @@ class CustomTask:
         batch = self.example_batch(device)
         vae = recognise_model(module.train(), batch, given, self.inputs)
         vae.output = settings.output
+        vae.reconstruction_scale = settings.reconstruction_scale
+        vae.allows_half = experiment.training.half == "own"
         return vae
 
     def make_trainers(
@@ -354,9 +370,12 @@ class CustomTask:
     def training_indices(self, experiment: Experiment) -> Tensor | None:
         """Return the indices to train on, or None if no training examples are held out."""
         data, share = self.data.data, experiment.training.validation
-        if not share or self.validation is not None or isinstance(data, StreamData):
+        if isinstance(data, StreamData):
             return None
-        return split_train_validation(len(data), share)[0]
+        chosen = None
+        if share and self.validation is None:
+            chosen = split_train_validation(len(data), share)[0]
+        return without_skipped(chosen, experiment.training.skip, len(data))
 
     def examples(self, experiment: Experiment, device: torch.device) -> UserExamples:
         """Return the training examples as evaluation and plots read them."""

@@ -13,6 +13,7 @@ from controlvae.lab.custom.adapter import CustomVAE, Losses
 from controlvae.lab.custom.batches import cast_batch, map_tensors
 from controlvae.lab.custom.compilation import LossFunction
 from controlvae.lab.custom.feeds import ArrayFeed, Feed, StreamFeed
+from controlvae.lab.custom.half import computes_in_half
 from controlvae.lab.custom.noise import Noise, StepSeeds
 from controlvae.lab.custom.optimiser import TorchOptimiser
 from controlvae.lab.engines.base import as_control_state, strip_prefix
@@ -153,6 +154,15 @@ class CustomTrainer:
         self.update_average()
         weight = beta if self.control.delayed else self.control.state.beta
         return make_row(self.control, losses.reconstruction, terms, weight, self.device)
+
+    @torch.no_grad()
+    def computes_in_half(self, number: int) -> bool:
+        """Return whether the losses of a step's batch are computed in float16 anywhere."""
+        if isinstance(self.feed, StreamFeed):  # another batch would be missing in training
+            return False
+        self.start(number, 1)
+        batch, noise = self.load(number)
+        return computes_in_half(lambda: self.vae.losses(batch, noise))
 
     @torch.no_grad()
     def update_average(self) -> None:

@@ -1,5 +1,7 @@
 """Split of a data set into training and validation examples, as `training.validation` sets it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,14 +14,28 @@ _VALIDATION_STREAM = 0x76616C6964  # random stream that chooses the validation e
 
 
 def training_indices(experiment: Experiment, examples: int) -> Tensor | None:
-    """Return the indices to train on, or None if no examples are held out.
+    """Return the indices to train on, or None if all examples are trained on.
 
     None are held out without validation, and if the data set has its own validation split.
     """
-    validation = experiment.training.validation
+    validation, skip = experiment.training.validation, experiment.training.skip
     if not validation or validation_settings(experiment.data) is not None:
-        return None
-    return split_train_validation(examples, validation)[0]
+        return without_skipped(None, skip, examples)
+    return without_skipped(split_train_validation(examples, validation)[0], skip, examples)
+
+
+def without_skipped(indices: Tensor | None, skip: Sequence[int], examples: int) -> Tensor | None:
+    """Return indices without those that `training.skip` names. None stands for all examples.
+
+    Args:
+        indices: Indices to train on, or None for all.
+        skip: Indices to leave out.
+        examples: Number of examples.
+    """
+    if not skip:
+        return indices
+    chosen = torch.arange(examples) if indices is None else indices
+    return chosen[~torch.isin(chosen, torch.tensor(skip, dtype=chosen.dtype))]
 
 
 def split_train_validation(examples: int, validation: float) -> tuple[Tensor, Tensor]:

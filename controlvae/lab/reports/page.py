@@ -16,6 +16,7 @@ from controlvae.lab.reports.comparison_tables import image_table, number_table, 
 from controlvae.lab.reports.dialog_section import text_views
 from controlvae.lab.reports.elbo_cost import cost_table
 from controlvae.lab.reports.notes import describe_data
+from controlvae.lab.reports.repairs import repair_table
 from controlvae.lab.reports.report_run import ReportRun, read_runs
 from controlvae.lab.reports.sections import (
     MAX_DETAILED_RUNS,
@@ -100,6 +101,7 @@ def _page_content(runs: Sequence[ReportRun], notify: Progress) -> dict[str, Any]
         "verdicts": verdicts,
         "data_warning": _data_warning(runs),
         "warnings": _group_warnings(runs),
+        "repairs": repair_table(runs),
         "curves": curves,
         "images": images,
         "omitted": _omitted(runs),

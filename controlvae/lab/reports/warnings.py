@@ -104,6 +104,10 @@ def _history(folder: RunFolder) -> list[str]:
         times = f" {len(moved)} times, last" if len(moved) > 1 else ""
         target, step = moved[-1]["target"], moved[-1]["step"]
         lines.append(f"its target was moved by hand{times} to {target:g} nats at step {step:,}")
+    changes = [one for one in folder.repairs() if one.experiment is not None]
+    if changes:
+        times = "once" if len(changes) == 1 else f"{len(changes)} times"
+        lines.append(f"it repaired itself {times}, and is no longer the run that was started")
     for event in folder.events():
         if event["event"] == "branched":
             changed = ", ".join(event["changed"])

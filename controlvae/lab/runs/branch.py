@@ -120,7 +120,7 @@ def branch_points(runs: Sequence[RunFolder]) -> list[BranchPoint]:
     for run, (saved, warnings) in zip(runs, loaded, strict=True):
         if saved is None:
             raise UserError(f"{run.path} has no checkpoint to branch from yet")
-        if saved.numbers["experiment"] != config_digest(run.experiment()):
+        if not run.accepts(saved.numbers["experiment"]):
             raise UserError(
                 f"the checkpoint in {run.path} was written with other settings than its "
                 "experiment.json"

@@ -57,8 +57,13 @@ class Checkpoint:
     numbers: dict[str, Any]
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint atomically, then delete all but the last two.
+def save(folder: Path, checkpoint: Checkpoint, keep: int = _CHECKPOINTS_KEPT) -> Path:
+    """Write a checkpoint atomically, then delete all but a few.
+
+    Args:
+        folder: Checkpoint directory.
+        checkpoint: State to write.
+        keep: Number of checkpoints to keep: the last two, and older ones at growing distances.
 
     Returns:
         The path of the checkpoint.
@@ -82,12 +87,51 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
             f"cannot write the checkpoint of step {checkpoint.step} in {folder}: "
             f"{error.strerror}; {earlier}; free some space and resume"
         ) from None
-    for step in _steps(folder)[_CHECKPOINTS_KEPT:]:
-        shutil.rmtree(folder / f"step-{step:010d}", ignore_errors=True)
+    thin_out(folder, keep)
     for step in _steps(folder, _QUARANTINE_PREFIX):
         if step <= checkpoint.step:  # training has passed it again
             shutil.rmtree(folder / f"{_QUARANTINE_PREFIX}step-{step:010d}", ignore_errors=True)
     return final
+
+
+def thin_out(folder: Path, keep: int = _CHECKPOINTS_KEPT) -> None:
+    """Delete all checkpoints but the last two and the oldest, and some between at growing distances.
+
+    Args:
+        folder: Checkpoint directory.
+        keep: Number of checkpoints to keep, at least two.
+    """
+    steps = _steps(folder)
+    for step in set(steps) - set(spread_steps(steps, keep)):
+        shutil.rmtree(folder / f"step-{step:010d}", ignore_errors=True)
+
+
+def spread_steps(steps: Sequence[int], keep: int) -> list[int]:
+    """Choose which checkpoints to keep: the last two, and older ones whose ages grow by a factor.
+
+    A wrong turn is found some time after it was taken, so an older checkpoint must be there.
+
+    >>> spread_steps([80, 70, 60, 50, 40, 30, 20, 10], keep=5)
+    [80, 70, 60, 50, 10]
+
+    Args:
+        steps: Steps of the checkpoints, newest first.
+        keep: Number of checkpoints to keep, at least two.
+    """
+    kept = list(steps)
+    if keep <= _CHECKPOINTS_KEPT:
+        return kept[:keep]
+    while len(kept) > keep:
+        ages = [kept[0] - step + 1 for step in kept]
+        # The checkpoint whose neighbours are nearest to each other, as a ratio of their ages.
+        inner = range(_CHECKPOINTS_KEPT, len(kept) - 1)
+        del kept[min(inner, key=lambda place: ages[place + 1] / ages[place - 1])]
+    return kept
+
+
+def intact_steps(folder: Path) -> list[int]:
+    """Return the steps of all intact checkpoints, newest first."""
+    return [step for step in _steps(folder) if is_intact(folder, step)]
 
 
 def load_latest(folder: Path, at_most: int | None = None) -> tuple[Checkpoint | None, list[str]]:
@@ -153,6 +197,28 @@ def quarantine(folder: Path, after: int) -> None:
     for step in _steps(folder):
         if step > after:
             path = folder / f"step-{step:010d}"
+            shutil.rmtree(folder / f"{_QUARANTINE_PREFIX}{path.name}", ignore_errors=True)
+            path.rename(folder / f"{_QUARANTINE_PREFIX}{path.name}")
+
+
+def quarantine_replaced(folder: Path, after: int, digest: str) -> None:
+    """Rename the later checkpoints that a repair has replaced.
+
+    Args:
+        folder: Checkpoint directory.
+        after: Step that the run was taken back to.
+        digest: Digest of the settings since the repair, whose checkpoints stay.
+    """
+    for step in _steps(folder):
+        path = folder / f"step-{step:010d}"
+        if step <= after:
+            continue
+        try:
+            state = parse_json(read_bytes(path / _STATE, MAX_JSON_BYTES))
+            is_replaced = state["content"]["numbers"]["experiment"] != digest
+        except _READ_ERRORS:
+            continue  # loading skips it, and says so
+        if is_replaced:
             shutil.rmtree(folder / f"{_QUARANTINE_PREFIX}{path.name}", ignore_errors=True)
             path.rename(folder / f"{_QUARANTINE_PREFIX}{path.name}")
 

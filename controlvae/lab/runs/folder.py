@@ -35,6 +35,12 @@ from controlvae.lab.runs.records import (
     read_records,
     with_columns,
 )
+from controlvae.lab.runs.repairs import (
+    RepairRecord,
+    accepted_digests,
+    read_repairs,
+    repaired_experiment,
+)
 
 # Format of experiment.json. Earlier formats are read, later ones are refused with a message.
 FORMAT = 1
@@ -195,12 +201,24 @@ class RunFolder:
         return content
 
     def experiment(self) -> Experiment:
-        """Return the experiment of the run."""
+        """Return the experiment of the run, as it is after its repairs."""
+        return repaired_experiment(self.path, self.first_experiment())
+
+    def first_experiment(self) -> Experiment:
+        """Return the experiment that the run was started with."""
         plain = self.manifest().get("experiment", {})
         try:
             return from_dict(Experiment, plain)
         except UserError as error:
             raise UserError(f"{self.experiment_file}: {error}") from None
+
+    def repairs(self) -> list[RepairRecord]:
+        """Return the repairs of the run, oldest first."""
+        return read_repairs(self.path)
+
+    def accepts(self, digest: str) -> bool:
+        """Return True if a checkpoint with this digest of its settings belongs to the run."""
+        return digest in accepted_digests(self.path, self.first_experiment())
 
     def records(self) -> list[dict[str, Any]]:
         """Return the log, one record per line. A line torn by a crash is skipped."""
@@ -228,12 +246,16 @@ class RunFolder:
         return list(read_records(self.validation_file, lambda record: True, numbers=columns))
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the events, without those of steps that a crash took back."""
+        """Return the events, without those of steps that a crash or a repair took back."""
         valid: list[dict[str, Any]] = []
         for event in read_records(self.events_file, is_event, texts=("event",)):
             if event["event"] in ("started", "resumed"):
                 step = event.get("step", 0)
-                valid = [earlier for earlier in valid if earlier.get("step", 0) <= step]
+                valid = [
+                    earlier
+                    for earlier in valid
+                    if earlier.get("step", 0) <= step or earlier["event"] == "repaired"
+                ]
             valid.append(event)
         return valid
 

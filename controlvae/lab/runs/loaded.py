@@ -36,6 +36,7 @@ from controlvae.lab.runs.curve_svg import Curve, draw_curves
 from controlvae.lab.runs.data import MissingDataWarning, load_run_data
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.log import Log
+from controlvae.lab.runs.repairs import RepairRecord
 from controlvae.lab.runs.user_code import (
     UntrustedCodeError,
     check_same_model,
@@ -96,6 +97,11 @@ class LoadedRun:
     def available(self) -> int:
         """Number of examples to measure, without those held out for validation."""
         return len(self.examples) if self.among is None else len(self.among)
+
+    @property
+    def repairs(self) -> list[RepairRecord]:
+        """Repairs during training, oldest first: symptom, evidence, remedy and changed settings."""
+        return self.folder.repairs()
 
     def example_budget(self, on_gpu: int, on_cpu: int) -> int:
         """Return how many examples a measurement takes: seconds on a GPU are minutes on a CPU."""
@@ -452,7 +458,7 @@ def _load_checkpoint(folder: RunFolder, experiment: Experiment) -> checkpoint.Ch
             f"{folder.path} has no checkpoint yet; a run in training writes its first within half "
             f"a minute, otherwise train it: {resume}"
         )
-    if saved.numbers.get("experiment", config_digest(experiment)) != config_digest(experiment):
+    if not folder.accepts(saved.numbers.get("experiment", config_digest(experiment))):
         raise UserError(
             f"the checkpoint in {folder.path} was written with other settings than its "
             "experiment.json has now; restore the settings, or train in another folder"

@@ -19,6 +19,7 @@ _EVENT_FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]
     "code collapsed": (("step", "kl"), (), ()),
     "diverged": (("step",), (), ()),
     "branched": (("step",), ("from",), ("changed",)),
+    "repaired": (("step", "found_at"), ("symptom", "remedy"), ("changed",)),
 }
 _QUANTITIES = ("kl", "tc", "reconstruction")  # one of which an event about the reach names
 # Numbers in any event, if they are there.

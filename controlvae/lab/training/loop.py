@@ -24,6 +24,9 @@ from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.logger import RunLogger
 from controlvae.lab.runs.requests import clear_request, parse_target, pending_request
 from controlvae.lab.training.monitor import Monitor
+from controlvae.lab.training.repair.settings import CHECKPOINTS_KEPT
+from controlvae.lab.training.repair.symptoms import Symptom
+from controlvae.lab.training.repair.watch import Watch
 from controlvae.lab.training.validation import Validator
 
 _DIVERGED = "the loss became NaN or infinite"
@@ -43,6 +46,8 @@ class Run:
     divergence: tuple[str, str] = (_DIVERGED, "")  # what happened, and the cause if it is known
     data: str = ""  # fingerprint of the training data, saved in checkpoints
     threads: int | None = None  # of the CPU, saved in checkpoints; None if never chosen
+    watch: Watch | None = None  # looks for symptoms, if the run repairs itself
+    symptom: Symptom | None = None  # why the run was stopped, if it can be repaired
 
     @classmethod
     def open(cls, folder: RunFolder, data: str = "") -> "Run":
@@ -143,6 +148,8 @@ def divergence_message(run: Run) -> str:
         "no checkpoint exists yet" if last is None else f"the last good checkpoint is step {last}"
     )
     what, cause = run.divergence
+    if run.symptom is not None and run.symptom.kind != "non-finite loss":
+        return f"{run.folder.path}: {what} at step {run.diverged_at}; {good}"
     cure = "a smaller optimiser.rate, a smaller control.ki, or inputs scaled to [0, 1]"
     if isinstance(run.experiment.model, CustomModel):
         cure = "a smaller learning_rate, clip=1.0, a clamped log_variance, or data within [-1, 1]"
@@ -217,16 +224,32 @@ def _log_rows(runs: Sequence[Run], engine: Engine, rows: Tensor) -> list[dict[st
         if bad is not None:
             _mark_diverged(run, step - len(own_rows) + bad + 1)
             values = row_to_dict(own_rows[bad], run.experiment)
-            run.divergence = _name_divergence(engine, model, step - len(own_rows) + bad, values)
+            number = step - len(own_rows) + bad
+            run.divergence = _name_divergence(engine, model, number, values)
+            if run.watch is not None:
+                what = run.divergence[0]
+                run.symptom = run.watch.explain_non_finite(engine, model, number, what)
             continue
         run.window.append(own_rows)
         if step % run.experiment.training.log_every == 0 or step == run.experiment.training.steps:
-            record = summarise_rows(step, torch.cat(run.window), run.experiment)
+            window = torch.cat(run.window)
+            record = summarise_rows(step, window, run.experiment)
             run.window = []
             run.logger.record(record)
             run.monitor.check(record)
             records[model] = record
+            if run.watch is not None:
+                _stop_if_sick(run, run.watch.check(record, window, engine, model), step)
     return records
+
+
+def _stop_if_sick(run: Run, symptom: Symptom | None, step: int) -> None:
+    """Leave a run that goes wrong at its last good checkpoint. The other runs continue."""
+    if symptom is not None:
+        run.symptom = symptom
+        run.diverged_at = step
+        run.divergence = f"{symptom.kind} ({symptom.evidence})", ""
+        run.logger.event("symptom", step=step, symptom=symptom.kind, evidence=symptom.evidence)
 
 
 def _mark_diverged(run: Run, step: int) -> None:
@@ -261,6 +284,9 @@ def _save_checkpoints(runs: Sequence[Run], engine: Engine) -> None:
             # The loss of this step was still finite, but its gradient was not.
             _mark_diverged(run, engine.step)
             run.divergence = "the gradient became NaN or infinite", ""
+            if run.watch is not None:
+                what = run.divergence[0]
+                run.symptom = run.watch.explain_non_finite(engine, model, engine.step - 1, what)
             continue
         empty = torch.empty(0, row_width(run.experiment), dtype=torch.float64)
         tensors["window"] = torch.cat([empty, *run.window])
@@ -275,6 +301,9 @@ def _save_checkpoints(runs: Sequence[Run], engine: Engine) -> None:
             numbers["threads"] = run.threads
         first = checkpoint.latest_step(run.folder.checkpoints) is None
         saved = checkpoint.Checkpoint(engine.step, tensors, numbers)
-        checkpoint.save(run.folder.checkpoints, saved)
+        if run.watch is None:
+            checkpoint.save(run.folder.checkpoints, saved)
+        else:
+            checkpoint.save(run.folder.checkpoints, saved, CHECKPOINTS_KEPT)
         if first:  # from now on, a folder without checkpoints has lost them
             run.logger.event("saved", step=engine.step)

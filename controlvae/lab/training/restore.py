@@ -90,6 +90,8 @@ def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
         UserError: If a checkpoint does not belong to its run, or has been deleted.
     """
     warnings: list[str] = []
+    for run in runs:
+        _settle_repair(run)
     loaded = checkpoint.load_together([run.folder.checkpoints for run in runs])
     for run, (_, corrupt) in zip(runs, loaded, strict=True):
         for line in corrupt:
@@ -103,15 +105,32 @@ def restore(runs: Sequence[Run], engine: Engine) -> list[str]:
     return warnings
 
 
+def _settle_repair(run: Run) -> None:
+    """Move checkpoints away that the last repair has taken back.
+
+    It is done here and not with the repair, so that a kill at any moment leaves a run that resumes.
+    """
+    changes = [one for one in run.folder.repairs() if one.experiment is not None]
+    if changes:
+        digest = config_digest(run.experiment)
+        checkpoint.quarantine_replaced(run.folder.checkpoints, changes[-1].step, digest)
+
+
 def _restart_from_zero(run: Run) -> list[str]:
     """Restart a run that was killed before its first checkpoint.
 
-    A run that had checkpoints must not lose its log that way, so it is refused.
+    A run that had checkpoints must not lose its log that way, so it is refused, unless a repair has
+    taken it back to its start.
     """
     path = run.folder.path
     if run.logger.position == 0:
         return []
-    if any(event["event"] in _HAD_CHECKPOINTS for event in run.folder.events()):
+    names = [event["event"] for event in run.folder.events()]
+    if _is_taken_back_to_start(run, names):
+        run.logger.rewind(0)
+        checkpoint.quarantine(run.folder.best, 0)
+        return []
+    if any(name in _HAD_CHECKPOINTS for name in names):
         raise UserError(
             f"{path} has a log but its checkpoints are gone; train again with another --run"
         )
@@ -120,13 +139,22 @@ def _restart_from_zero(run: Run) -> list[str]:
     return [f"{path} was stopped before its first checkpoint; starting again"]
 
 
+def _is_taken_back_to_start(run: Run, names: list[str]) -> bool:
+    """Return True if the last repair started the run again, and it has saved nothing since."""
+    changes = [one for one in run.folder.repairs() if one.experiment is not None]
+    if not changes or changes[-1].step > 0 or "repaired" not in names:
+        return False
+    since = names[len(names) - names[::-1].index("repaired") :]
+    return not any(name in _HAD_CHECKPOINTS for name in since)
+
+
 def _restore_run(run: Run, engine: Engine, model: int, saved: checkpoint.Checkpoint) -> list[str]:
     """Restore a run from its checkpoint after verifying that the checkpoint belongs to it.
 
     Returns warnings for the user.
     """
     try:
-        if saved.numbers["experiment"] != config_digest(run.experiment):
+        if not run.folder.accepts(saved.numbers["experiment"]):
             raise ValueError("it was written with other settings")
         if run.data and (saved.numbers.get("data") or run.data) != run.data:
             raise ValueError("its data has changed since training started")

@@ -2,9 +2,11 @@
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from controlvae.errors import Interrupted, UserError, shell_command
 from controlvae.lab.config import CustomModel, Experiment
 from controlvae.lab.custom.engine import CustomEngine
 from controlvae.lab.custom.task import CustomTask, remember_task
+from controlvae.lab.custom.units_check import find_reduction
 from controlvae.lab.data.paths import data_roots
 from controlvae.lab.data.registry import load_dataset
 from controlvae.lab.engines.base import Engine
@@ -35,6 +38,7 @@ from controlvae.lab.ranks.launch import record_resume
 from controlvae.lab.runs import checkpoint
 from controlvae.lab.runs.claim import RunInUseError
 from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.unattended import KILLED_VARIABLE, note_runs
 from controlvae.lab.runs.user_code import check_same_model, find_task
 from controlvae.lab.training.display import Display, make_display
 from controlvae.lab.training.durations import parse_duration
@@ -46,6 +50,12 @@ from controlvae.lab.training.rank_jobs import (
     describe_job,
     explain_loss,
     follow_jobs,
+)
+from controlvae.lab.training.repair.settings import Repair
+from controlvae.lab.training.repair.supervise import (
+    last_good_tensors,
+    record_kill,
+    train_repairing,
 )
 from controlvae.lab.training.restore import Session
 from controlvae.lab.training.run_setup import Plan
@@ -85,6 +95,7 @@ class RunOptions:
     stop: StopRequest | None = None  # instead of Ctrl-C and SIGTERM
     group: RankGroup = ALONE  # processes that train each model together
     sharded: bool = False  # over the ranks, with FSDP2
+    repair: Repair | None = None  # repair runs that go wrong; None leaves them
 
     @classmethod
     def parse(
@@ -189,6 +200,7 @@ class TrainingSetup(NamedTuple):
     metadata: tuple[str, str]  # name and text of the file that lets models work without their data
     code: str = ""  # file and name of a user-supplied task
     save_at_start: bool = False  # initial weights cannot be made again from the seed
+    wrong_units: tuple[float, str] | None = None  # factor of the reconstruction, and what it is
 
 
 def start_runs(plan: Plan, options: RunOptions, command: str) -> TrainingResult:
@@ -259,6 +271,7 @@ def resume_runs(
         report = shell_command("report", parent, *options.data_root_arguments)
         options.display.status(f"every run in {parent} has ended. See them with: {report}")
         return None
+    _record_kill(folders)
     ended = [folder.has_ended() for folder in folders]
     runs = _open_all(folders)
     try:
@@ -294,6 +307,14 @@ def resume_step(folder: RunFolder) -> int | None:
         return step
     finished = folder.events()[-1]["event"] == "finished"
     return step if finished and 0 < step < folder.experiment().training.steps else None
+
+
+def _record_kill(folders: Sequence[RunFolder]) -> None:
+    """Record that the process which trained these runs was killed, if a supervisor says so."""
+    reason = os.environ.pop(KILLED_VARIABLE, "")
+    for folder in folders if reason else ():
+        if not folder.has_ended():
+            record_kill(folder, reason)
 
 
 def _open_all(folders: Sequence[RunFolder]) -> list[Run]:
@@ -373,7 +394,14 @@ def _prepare_custom(
     first, device, note = experiments[0], options.device, options.display.note
     group = options.group
     require_same(group, {"data": "" if group.is_alone else task.data_digest()})
+    if options.repair is not None:
+        for folder in folders:
+            if tensors := last_good_tensors(folder):
+                task.recover_weights(tensors)
     trainers = task.make_trainers(experiments, device, note, group, options.sharded)
+    wrong_units = None
+    if repairs_itself(first, options):
+        wrong_units = find_reduction(trainers[0].vae, task.example_batch(device))
     for folder, trainer in zip(folders, trainers, strict=True):
         if group.leads:
             check_same_model(folder, trainer.vae.module)
@@ -392,10 +420,47 @@ def _prepare_custom(
         ("user_data.json", task.data_metadata(first)),
         task.location,
         save_at_start=True,
+        wrong_units=wrong_units,
     )
 
 
 def _train(
+    runs: Sequence[Run],
+    setup: TrainingSetup,
+    options: RunOptions,
+    resume_command: str | None = None,
+) -> TrainingResult:
+    """Train opened runs from their newest checkpoints to the end, and repair them if asked to."""
+    began = time.monotonic()
+    note_runs([run.folder.path for run in runs])
+    repair = options.repair if repairs_itself(runs[0].experiment, options) else None
+    if repair is None:
+        return _train_and_close(runs, setup, options, resume_command)
+
+    def resume(folders: list[RunFolder]) -> None:
+        left = options.time_limit - (time.monotonic() - began)
+        resume_runs(folders, replace(options, time_limit=max(left, 0.0)), resume_command)
+
+    train = partial(_train_and_close, runs, setup, options, resume_command)
+    result = train_repairing(runs, repair, setup.wrong_units, train, resume, options.display)
+    saved = [checkpoint.latest_step(run.folder.checkpoints) or 0 for run in runs]
+    step = min(saved) if result is None else min(result.step, *saved)
+    return TrainingResult([run.folder for run in runs], step, runs[0].experiment.training.steps)
+
+
+def repairs_itself(experiment: Experiment, options: RunOptions) -> bool:
+    """Return whether a run is watched and repaired.
+
+    Args:
+        experiment: Settings of the run.
+        options: How to execute it.
+    """
+    is_custom = isinstance(experiment.model, CustomModel)
+    repair = options.repair
+    return repair is not None and options.group.is_alone and (repair.custom or not is_custom)
+
+
+def _train_and_close(
     runs: Sequence[Run],
     setup: TrainingSetup,
     options: RunOptions,
@@ -425,6 +490,9 @@ def _train_open(
     report = shell_command("report", parent, *options.data_root_arguments)
     for line in session.warnings:
         display.note(line)
+    for run in runs:
+        if run.watch is not None:
+            run.watch.records.extend(run.folder.records())
     result = TrainingResult([run.folder for run in runs], engine.step, session.steps)
     if session.finished:
         with session:

@@ -61,10 +61,10 @@ def test_seeds_killed_between_saves_resume_at_a_common_step(
 ):
     home, save = tmp_path / "seeds", checkpoint.save
 
-    def killed(folder, saved):
+    def killed(folder, saved, *keep):
         if saved.step >= step and folder.parent.name == "seed-2":
             raise KeyboardInterrupt  # like a kill: no event is written
-        return save(folder, saved)
+        return save(folder, saved, *keep)
 
     monkeypatch.setattr(loop._CheckpointTimer, "due", lambda _: True)
     monkeypatch.setattr(checkpoint, "save", killed)

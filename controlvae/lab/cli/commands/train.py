@@ -7,6 +7,13 @@ import typer
 
 from controlvae.lab.cli import options as cli
 from controlvae.lab.cli.cluster_options import ClusterChoice, show_submission, takes_cluster
+from controlvae.lab.cli.repair_options import (
+    RepairFlag,
+    Unattended,
+    check_choice,
+    supervises,
+    with_repair,
+)
 
 
 @cli.command("new", cli.TRAIN)
@@ -34,10 +41,15 @@ def _train(
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
     devices: cli.Devices = None,
+    repair: RepairFlag = None,
+    unattended: Unattended = False,
     *,
     jobs: ClusterChoice,
 ) -> None:
     """Train a preset, with a live view of the KL and its target."""
+    check_choice(repair, unattended, devices, jobs.cluster)
+    if supervises(unattended, code=preset.endswith(".py") or ":" in preset):
+        return
     if cli.launch_ranks(devices):
         return
     from controlvae.lab.api.train import (
@@ -50,6 +62,7 @@ def _train(
     made, device = make_job_options(jobs.cluster, device, jobs.dry_run)
     limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
     options = RunOptions.parse(*limits, logger=logger, threads=threads)
+    options = with_repair(options, repair, unattended)
     chosen: dict[str, Any] = {"run": run, "seeds": seeds, "replay": replay, "jobs": made}
     command = cli.recorded_command()
     result = start_training(preset, sets, **chosen, options=options, command=command)
@@ -68,17 +81,23 @@ def _resume(
     data_root: cli.DataRoot = None,
     threads: cli.Threads = "auto",
     devices: cli.Devices = None,
+    repair: RepairFlag = None,
+    unattended: Unattended = False,
 ) -> None:
     """Resume from the last intact checkpoint. The result equals that of an uninterrupted run.
 
     Runs in a folder train side by side if they share their step and all settings but seed and law.
     """
+    check_choice(repair, unattended, devices, None)
+    if supervises(unattended):
+        return
     if cli.launch_ranks(devices):
         return
     from controlvae.lab.api.train import RunOptions, resume_folders
 
     limits = (device, time_limit, checkpoint_every, tensorboard, data_root)
-    resume_folders(run, RunOptions.parse(*limits, logger=logger, threads=threads))
+    options = RunOptions.parse(*limits, logger=logger, threads=threads)
+    resume_folders(run, with_repair(options, repair, unattended))
 
 
 @cli.command("branch", cli.TRAIN)

@@ -1,0 +1,1 @@
+"""Self-repair of runs: symptoms in what training measures, remedies, and resuming with them."""
