@@ -1,10 +1,11 @@
 """Sections of a report: curves of all runs, compared images, and details of each run."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from controlvae.lab.config import PRESETS, to_dict
+from controlvae.lab.config import PRESETS, Experiment, to_dict
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.plots.curves import (
     RunTrace,
@@ -228,9 +229,15 @@ def _run_section(
         figures,
         folded,
         dialog_view(run.metrics["dialog"]) if "dialog" in run.metrics else None,
-        json.dumps(to_dict(run.experiment), indent=2, ensure_ascii=False),
+        _format_settings(run.experiment),
         ", ".join(f"{name} {number}" for name, number in manifest.get("versions", {}).items()),
     )
+
+
+def _format_settings(experiment: Experiment) -> str:
+    """Return settings as JSON with lists of numbers or names on one line."""
+    text = json.dumps(to_dict(experiment), indent=2, ensure_ascii=False)
+    return re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text)
 
 
 def _describe_run(run: ReportRun) -> str:
