@@ -170,7 +170,7 @@ def _compared_reconstructions(runs: Sequence[ReportRun]) -> list[FigureView] | N
     """
     with_images = [run for run in runs if (run.folder.figures / "reconstruction.png").is_file()]
     files = {
-        run.name: reconstruction_pixels_file(run.folder.figures / "reconstruction.png")
+        run.trace.name: reconstruction_pixels_file(run.folder.figures / "reconstruction.png")
         for run in with_images
     }
     if len(files) < 2 or not all(path.is_file() for path in files.values()):

@@ -13,7 +13,7 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from controlvae.lab.plots.figure_files import disable_math_text, read_step
+from controlvae.lab.plots.figure_files import plain_text, read_step
 
 _MAX_RUN_COLUMNS = 5  # more runs become rows of a table
 _MAX_PRINTED_COLUMNS = 12  # on upright paper
@@ -82,9 +82,8 @@ class FigureEmbedder:
     def embed(self, figure: Figure, caption: str) -> FigureView:
         """Render a figure as inline SVG, which is sharp at any size and needs no other file."""
         buffer = io.StringIO()
-        disable_math_text(figure)
         # A fixed salt and no date: the same runs give the same page.
-        with mpl.rc_context({"svg.hashsalt": "controlvae"}):
+        with mpl.rc_context({"svg.hashsalt": "controlvae"}), plain_text(figure):
             figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
         svg = buffer.getvalue()
         svg = svg[svg.index("<svg") :]
@@ -108,8 +107,8 @@ def embed_image(path: Path, caption: str) -> FigureView:
 def embed_raster(figure: Figure, caption: str) -> FigureView:
     """Render a figure of images as PNG."""
     buffer = io.BytesIO()
-    disable_math_text(figure)
-    figure.savefig(buffer, format="png", dpi=200, facecolor="white", bbox_inches="tight")
+    with plain_text(figure):
+        figure.savefig(buffer, format="png", dpi=200, facecolor="white", bbox_inches="tight")
     return _embed_bytes(buffer.getvalue(), "png", caption)
 
 
