@@ -79,7 +79,7 @@ def _score(
 
     A file holds `means`, (examples, latents), and may hold `log_variances`. It
     also holds `factors`, (examples, factors), as whole numbers or words, and
-    `factor_names`. cli.Factors in `unordered` are categories. A CSV file with a
+    `factor_names`. Factors in `unordered` are categories. A CSV file with a
     header can hold the factors instead: `--factors table.csv`. Codes of all
     737,280 images of 2D Shapes, in their order, need no factors. Without
     factors only KL, mutual information and active units are measured.
