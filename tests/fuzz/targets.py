@@ -622,6 +622,9 @@ def run_command(words: list[str], folder: Path) -> None:
         mock.patch.object(sys, "stdin", io.StringIO("how are you\n")),
         mock.patch("uvicorn.Server.run", return_value=None),  # it would serve for ever
         mock.patch("controlvae.lab.ranks.launch._launch", _refuse_processes),
+        mock.patch(
+            "controlvae.lab.bench.training_speed._Runner", side_effect=UserError("not measured")
+        ),
     ):
         try:
             app(args=words, standalone_mode=False)
