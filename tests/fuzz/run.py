@@ -27,7 +27,8 @@ CASES = HERE / "cases"
 MAX_SECONDS, MAX_MB = 20.0, 1_000.0
 _MAX_WAIT = 120.0  # of the clock: a process that waits takes no time of its own
 _MAX_CASE_BYTES = 1 << 18
-_BATCH = 500  # inputs of one process, so that a leak shows and memory is told apart
+# Inputs of one process: many, because it takes seconds to start, and not all, so that a leak shows.
+_BATCH, _LEAST_BATCH = 500, 100
 
 
 class Result(NamedTuple):
@@ -180,7 +181,7 @@ def main() -> int:
         while total < args.count and time.monotonic() - began < 60 * args.minutes:
             # The target that is furthest behind its share.
             name = min(names, key=lambda each: (seeds[each] - args.first) / weights[each])
-            size = min(_BATCH, 8 * weights[name], args.count - total)
+            size = min(_BATCH, max(_LEAST_BATCH, 8 * weights[name]), args.count - total)
             results = feed_seeds(name, seeds[name], size, prepared)
             seeds[name] += size
             total += len(results)
