@@ -58,7 +58,7 @@ BASES: dict[str, list[list[str]]] = {
         ],
     ],
     "report": [[each, "--device", "cpu", "--examples", "16"] for each in ("run", "curve", ".")],
-    "evaluate": [["run", "--examples", "16", "--device", "cpu", "--metrics", "elbo"]],
+    "evaluate": [["run", "--examples", "16", "--device", "cpu", "--metrics", "rmig"]],
     "score": [["codes.npz", "--device", "cpu", "--metrics", "rmig"]],
     "export": [["run", "--out", "exported", "--format", "hub"]],
     "dashboard": [[".", "--no-open", "--port", "0"]],

@@ -509,10 +509,9 @@ def prepare(folder: Path) -> None:
 
 PREPARED = Path()  # set by the runner
 _COMMANDS = [
-    ["report", "run"],
-    ["report", "run", "--out", "page.html"],
+    ["report", "run", "--out", "page.html", "--device", "cpu", "--examples", "16"],
     ["resume", "run", "--device", "cpu", "--time-limit", "1s"],
-    ["evaluate", "run", "--device", "cpu", "--examples", "16", "--metrics", "elbo,rmig"],
+    ["evaluate", "run", "--device", "cpu", "--examples", "16", "--metrics", "rmig"],
     ["sample", "run", "--device", "cpu", "--rate", "3", "--out", "samples.png"],
     ["reconstruct", "run", "--device", "cpu", "--out", "reconstruction.png"],
     ["status", "."],
