@@ -234,7 +234,10 @@ def _rate_experiment(
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    return override(experiment, as_assignments(overrides))
+    experiment = override(experiment, as_assignments(overrides))
+    if experiment.rates is None:
+        raise UserError("a curve needs a range of rates; leave out rates=none")
+    return experiment
 
 
 def _train_new(

@@ -68,12 +68,27 @@ def measure_run_curve(
     )
     folders = [folder for path in compare for folder in find_runs(Path(path))]
     others = load_runs(folders, root=root, device=device) if folders else []
-    separate = [others] if isinstance(others, LoadedRun) else others
+    candidates = [others] if isinstance(others, LoadedRun) else others
+    separate = [other for other in candidates if _is_comparable(loaded, other)]
+    for other in candidates:
+        if not _is_comparable(loaded, other):
+            options.display.note(
+                f"{other.folder.path} has other data or another likelihood; it is not compared"
+            )
     with options.display.bar("measuring the curve") as report:
         found = measure_curve(
             loaded, points, separate=separate, examples=examples, fid=fid, progress=report
         )
     return CurveResult(loaded, found, tuple(_write(loaded, found)))
+
+
+def _is_comparable(run: LoadedRun, other: LoadedRun) -> bool:
+    """Return whether the nats of two runs mean the same."""
+    return (
+        type(run.experiment.data) is type(other.experiment.data)
+        and run.shape == other.shape
+        and run.experiment.objective.likelihood == other.experiment.objective.likelihood
+    )
 
 
 def _write(run: LoadedRun, found: RateCurve) -> list[Path]:

@@ -149,7 +149,11 @@ def _sha256(path: Path) -> str:
         with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        reason = f"no file {path}" if not path.exists() else f"cannot read {path}: {error.strerror}"
+        reason = (
+            f"no file {path}"
+            if not path.exists()
+            else f"cannot read {path}: {error.strerror or error}"
+        )
         raise UserError(reason) from None
 
 
