@@ -2,8 +2,9 @@
 
 `python tests/kill/campaign.py --kills 200` kills `train` with one seed and with several, `branch`,
 `sweep`, `reproduce` and `curve`, with and without `--find`, with SIGKILL. Every killed command must
-be able to go on, and must end with the same logs and the same weights, byte for byte. Commands run in children of one process that has
-imported everything, so that kills land in their work and not in their imports.
+be able to go on, and must end with the same logs and the same weights, byte for byte. Commands run
+in children of one process that has imported everything, so that kills land in their work and not in
+their imports.
 """
 
 import argparse
@@ -271,11 +272,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--only", action="append", choices=SUBJECTS, help="only these commands")
+    parser.add_argument("--per-run", type=int, default=5, help="kills of a command until it ends")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         began = time.monotonic()
-        campaign = run_campaign(Path(name), args.kills, args.only, seed=args.seed)
+        campaign = run_campaign(Path(name), args.kills, args.only, args.per_run, args.seed)
         seconds = time.monotonic() - began
     for problem in campaign.problems:
         print(problem)
