@@ -1,6 +1,8 @@
 """Weights of DINOv2, read from a file that the user has. Nothing is downloaded."""
 
 import hashlib
+import pickle
+import warnings
 from pathlib import Path
 
 import torch
@@ -55,5 +57,10 @@ def _read(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         return load_file(file)
     # weights_only accepts tensors and rejects anything else.
-    stored: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about pickles that are refused right after
+        try:
+            stored: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # whose message is about an option of torch's
+            raise ValueError("it holds something else than tensors") from None
     return stored
