@@ -159,7 +159,16 @@ def define_source(
     steps: int | None,
     settings: dict[str, Any],
 ) -> str | Experiment | Definition:
-    """Return what to train: a preset or an experiment as it is, a module with its settings."""
+    """Return what to train: a preset or an experiment as it is, a module with its settings.
+
+    Args:
+        model: Name of a preset, an experiment, a definition or a module.
+        dataset: Data of a module, None otherwise.
+        rates: Range of rates.
+        law: Law of every set point's weight, or None for `Auto`.
+        steps: Number of optimiser steps of a module.
+        settings: Further arguments of `define` for a module.
+    """
     if isinstance(model, str | Experiment | Definition):
         if settings or dataset is not None:
             name = next(iter(settings), "dataset")

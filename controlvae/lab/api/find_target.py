@@ -244,9 +244,7 @@ def find_best_target(
     stage = _stage_folder(folder, 1)
     steps = steps or steps_of(source, overrides)
     others = [each for each in as_assignments(overrides) if not each.startswith(_STEPS)]
-    ends = [round(share * steps) for share, _ in _STAGES]
-    if not 0 < ends[0] < ends[1] < ends[2]:
-        raise UserError(f"finding a target takes three stages, so 4 steps or more, got {steps}")
+    ends = _stage_ends(steps)
     first = [*others, f"{_STEPS}{ends[0]}"]
     _require_finished(
         train_curve(
@@ -269,6 +267,14 @@ def find_best_target(
             f"continuing with {focus[0]:.3g} to {focus[1]:.3g}"
         )
     return _finish(loaded, folder, name_objective(objective), stages, rates)
+
+
+def _stage_ends(steps: int) -> list[int]:
+    """Return the last step of each stage, or raise UserError if one has none of its own."""
+    ends = [round(share * steps) for share, _ in _STAGES]
+    if not 0 < ends[0] < ends[1] < ends[2]:
+        raise UserError(f"finding a target takes three stages, so 4 steps or more, got {steps}")
+    return ends
 
 
 def _measure_stage(

@@ -75,27 +75,43 @@ def report(
         display.note(line)
     readable = [run.folder for run in runs_to_show]
     pending = _select_pending(readable, chosen, examples, fid, display)
-    failures = []
-    for number, folder in enumerate(pending, start=1):
-        position = f"{number} of {len(pending)}" if len(pending) > 1 else ""
-        try:
-            evaluate_run(
-                folder, chosen, root, display, examples=examples, fid=fid, position=position
-            )
-        except UserError as error:
-            if len(readable) == 1 and not isinstance(error, UntrustedCodeError):
-                raise
-            failures.append(f"{folder.path} is not evaluated: {error}")
-    for line in failures[:_MAX_FAILURES]:
-        display.note(line)
-    if len(failures) > _MAX_FAILURES:
-        display.note(f"{len(failures) - _MAX_FAILURES} more runs are not evaluated")
+    _evaluate_pending(
+        pending, chosen, root, display, examples=examples, fid=fid, is_single=len(readable) == 1
+    )
     path = _default_path(paths, folders) if out is None else Path(out)
     with display.bar("writing the report") as show:
         write_report(folders, path, progress=lambda fraction, _: show(fraction))
     if pdf:
         print_pdf(path)
     return path
+
+
+def _evaluate_pending(
+    pending: Sequence[RunFolder],
+    device: torch.device,
+    root: Path | None,
+    display: Display,
+    *,
+    examples: int,
+    fid: int | None,
+    is_single: bool,
+) -> None:
+    """Evaluate runs, and name those that cannot be. The only run of a report must succeed."""
+    failures = []
+    for number, folder in enumerate(pending, start=1):
+        position = f"{number} of {len(pending)}" if len(pending) > 1 else ""
+        try:
+            evaluate_run(
+                folder, device, root, display, examples=examples, fid=fid, position=position
+            )
+        except UserError as error:
+            if is_single and not isinstance(error, UntrustedCodeError):
+                raise
+            failures.append(f"{folder.path} is not evaluated: {error}")
+    for line in failures[:_MAX_FAILURES]:
+        display.note(line)
+    if len(failures) > _MAX_FAILURES:
+        display.note(f"{len(failures) - _MAX_FAILURES} more runs are not evaluated")
 
 
 def _find_runs(path: Path) -> list[RunFolder]:

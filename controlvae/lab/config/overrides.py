@@ -46,8 +46,10 @@ _SYNONYMS = {
 _PARTS = {"law": "control", "controller": "control", "dataset": "data", "network": "model"}
 _PARTS |= {"optimizer": "optimiser", "loss": "objective", "trainer": "training"}
 # Names of options of commands, which are no settings.
-_OPTIONS = ("device", "devices", "seeds", "threads", "run", "logger", "time_limit")
-_OPTIONS += ("checkpoint_every", "data_root", "cluster")
+_OPTIONS = (
+    *("device", "devices", "seeds", "threads", "run", "logger", "time_limit", "checkpoint_every"),
+    *("data_root", "cluster"),
+)
 _FLAGS = ("tensorboard", "wait", "dry_run")
 
 

@@ -165,7 +165,8 @@ def read_codes(path: Path) -> dict[str, np.ndarray]:
         arrays = load_array_file(path)
     except READ_ERRORS as error:
         raise UserError(
-            f"{path} is not an .npz file of plain arrays ({describe_error(error)}); write it with numpy.savez: {ARRAYS_HELP}"
+            f"{path} is not an .npz file of plain arrays ({describe_error(error)}); "
+            f"write it with numpy.savez: {ARRAYS_HELP}"
         ) from None
     if "means" not in arrays:
         raise UserError(

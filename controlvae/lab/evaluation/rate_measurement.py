@@ -99,7 +99,8 @@ def resolve_rates(within: RateRange, rates: Sequence[float] | int) -> tuple[floa
     for rate in rates:
         if not low <= rate <= high:
             raise UserError(
-                f"rates must lie in {low:g}..{high:g} nats, which the model has learnt, got {rate:g}"
+                f"rates must lie in {low:g}..{high:g} nats, which the model has learnt, "
+                f"got {rate:g}"
             )
     return tuple(sorted(float(rate) for rate in rates))
 

@@ -23,7 +23,7 @@ def _report(
     """Write an HTML report: curves, images, numbers, and the commands that repeat the runs."""
     from controlvae.lab.api.report import report
 
-    measured = {"examples": examples, "fid": fid}
+    measured: dict[str, Any] = {"examples": examples, "fid": fid}
     path = report(runs, out, **measured, pdf=pdf, device=device, data_root=data_root)
     typer.echo(path)
     if pdf:
