@@ -1,6 +1,7 @@
 """Rate-distortion curve of one network: training with all set points, and measurement."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,10 +146,26 @@ def curve_of_preset(
         if not find_runs(Path(path)):
             raise UserError(f"{path} holds no run to compare with")
     resolve_rates(rates, points)
-    result = train_curve(source, rates, options, **training)
-    return measure_run_curve(
-        result.folders[0], options, points=points, compare=compare, examples=examples, fid=fid
-    )
+    with naming_the_command(options, "resumes and measures the curve"):
+        result = train_curve(source, rates, options, **training)
+        return measure_run_curve(
+            result.folders[0], options, points=points, compare=compare, examples=examples, fid=fid
+        )
+
+
+@contextmanager
+def naming_the_command(options: RunOptions, does: str) -> Iterator[None]:
+    """After Ctrl-C, say that the same command resumes; `resume` would only train.
+
+    Args:
+        options: Options with the display.
+        does: What the command does when it is repeated.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        options.display.note(f"the same command {does}")
+        raise
 
 
 def define_source(

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from controlvae.errors import RunError, UserError, shell_command
-from controlvae.lab.api.curve import DEFAULT_BINS, define_source, parse_rates, train_curve
+from controlvae.lab.api.curve import (
+    DEFAULT_BINS,
+    define_source,
+    naming_the_command,
+    parse_rates,
+    train_curve,
+)
 from controlvae.lab.api.fit import source_name
 from controlvae.lab.config import Experiment, RateRange, override, preset
 from controlvae.lab.custom.definition import Definition, Model
@@ -180,15 +186,16 @@ def find_for_command(
         examples: Number of examples of a measurement.
     """
     try:
-        found = find_best_target(
-            source,
-            rates,
-            options,
-            objective,
-            run=run or Path("runs") / f"{source_name(source)}-target",
-            overrides=overrides,
-            examples=examples,
-        )
+        with naming_the_command(options, "resumes"):
+            found = find_best_target(
+                source,
+                rates,
+                options,
+                objective,
+                run=run or Path("runs") / f"{source_name(source)}-target",
+                overrides=overrides,
+                examples=examples,
+            )
     except StageUnfinishedError as error:
         return [f"{error}; the same command resumes"]
     use = shell_command("train", source, "--set", f"control=Auto({found.target:.4g})")
