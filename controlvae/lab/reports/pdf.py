@@ -49,7 +49,8 @@ def print_pdf(page: Path) -> Path:
         options.append(
             "--no-sandbox"
         )  # its sandbox does not start as root; the page has no scripts
-    with tempfile.TemporaryDirectory(prefix="controlvae-") as folder:
+    # Next to the page: a browser in a container of its own, such as a snap, does not see /tmp.
+    with tempfile.TemporaryDirectory(prefix="controlvae-", dir=page.resolve().parent) as folder:
         made = Path(folder) / "report.pdf"
         options += [f"--user-data-dir={folder}/profile", f"--print-to-pdf={made}"]
         try:

@@ -3,6 +3,7 @@
 import html.parser
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from command import within
 from logged_runs import LATENTS, METRICS, logged_run
 from PIL import Image
 
-from controlvae.errors import UserError
+from controlvae.errors import RunError, UserError
 from controlvae.lab.reports import pdf
 from controlvae.lab.reports.page import write_report
 from controlvae.lab.runs.folder import find_runs
@@ -151,3 +152,15 @@ def test_report_command_without_a_browser_says_so_first(tmp_path, monkeypatch):
     monkeypatch.setattr(pdf.shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="needs Chromium"):
         pdf.print_pdf(tmp_path / "report.html")
+
+
+def test_a_browser_that_fails_is_named(tmp_path, monkeypatch):
+    broken = tmp_path / "bin" / "chromium"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 7\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(broken.parent), prepend=os.pathsep)
+    (tmp_path / "report.html").write_text("<p>page</p>")
+    with pytest.raises(RunError, match="could not print .* status 7"):
+        pdf.print_pdf(tmp_path / "report.html")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "report.html"]
