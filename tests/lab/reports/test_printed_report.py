@@ -161,6 +161,6 @@ def test_a_browser_that_fails_is_named(tmp_path, monkeypatch):
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", str(broken.parent), prepend=os.pathsep)
     (tmp_path / "report.html").write_text("<p>page</p>")
-    with pytest.raises(RunError, match="could not print .* status 7"):
+    with pytest.raises(RunError, match=r"could not print .* status 7"):
         pdf.print_pdf(tmp_path / "report.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "report.html"]
