@@ -200,9 +200,10 @@ def main() -> int:
     weights = {name: targets.TARGETS[name].weight for name in names}
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     slowest = dict.fromkeys(names, (0.0, 0.0))
-    seeds, began, total, found = dict.fromkeys(names, args.first), time.monotonic(), 0, 0
+    seeds, total, found = dict.fromkeys(names, args.first), 0, 0
     with tempfile.TemporaryDirectory(prefix="fuzz-runs-") as folder:
         prepared = prepare_runs(Path(folder)) if {"run", "command"} & set(names) else Path(folder)
+        began = time.monotonic()
         while total < args.count and time.monotonic() - began < 60 * args.minutes:
             # The target that is furthest behind its share.
             name = min(names, key=lambda each: (seeds[each] - args.first) / weights[each])
