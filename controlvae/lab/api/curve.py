@@ -146,6 +146,8 @@ def curve_of_preset(
         if not find_runs(Path(path)):
             raise UserError(f"{path} holds no run to compare with")
     resolve_rates(rates, points)
+    if fid == 1 or fid < 0:
+        raise UserError(f"fid takes 2 images or more, or 0 for none, got {fid}")
     with naming_the_command(options, "resumes and measures the curve"):
         result = train_curve(source, rates, options, **training)
         return measure_run_curve(

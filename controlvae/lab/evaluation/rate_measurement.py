@@ -186,6 +186,8 @@ def measure_fid(run: LoadedRun, images: int) -> float:
         images: Number of images of each kind.
     """
     found = image_metrics(run, 0.0, 0, images, selection=Selection(frozenset({"fid"})))
+    if "samples" not in found["fid"]:
+        raise UserError(f"FID cannot be measured: {found['fid'].get('skipped', 'no samples')}")
     return float(found["fid"]["samples"]["score"])
 
 

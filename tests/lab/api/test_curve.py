@@ -193,3 +193,9 @@ def test_network_for_all_rates_is_not_exported_as_a_program(measured, tmp_path):
         lab.export(measured.run, tmp_path / "programs", ["torch", "hub"])
     files = lab.export(measured.run, tmp_path / "hub", "hub")
     assert {file.path.name for file in files} >= {"model.safetensors", "config.json"}
+
+
+def test_fid_of_one_image_is_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match="2 images or more, or 0 for none, got 1"):
+        lab.curve("shapes2d-quick", rates=(2.0, 8.0), run=tmp_path / "run", fid=1)
+    assert not (tmp_path / "run").exists()
