@@ -1,7 +1,6 @@
 """Weights of DINOv2, read from a file that the user has. Nothing is downloaded."""
 
 import hashlib
-import pickle
 import warnings
 from pathlib import Path
 
@@ -50,6 +49,8 @@ def load_dinov2(weights: Path | None = None, root: Path | None = None) -> DINOv2
         return DINOv2(tensors, f"DINOv2, class token, from {file.name}, SHA-256 {digest[:8]}")
     except Exception as error:  # whatever a reader makes of the bytes of another file
         reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
+        if "weights_only" in str(error):  # advice on an option of torch's
+            reason = "it holds something else than tensors"
         raise UserError(f"{file} does not hold published weights of DINOv2: {reason}") from None
 
 
@@ -59,8 +60,5 @@ def _read(file: Path) -> dict[str, Tensor]:
     # weights_only accepts tensors and rejects anything else.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about pickles that are refused right after
-        try:
-            stored: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:  # whose message is about an option of torch's
-            raise ValueError("it holds something else than tensors") from None
+        stored: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
     return stored
