@@ -57,7 +57,7 @@ def read_targets(target: float | Sequence[float] | Tensor, laws: Sequence[Law]) 
         is_wrong = target.is_complex() or target.dtype == torch.bool
     if is_wrong:
         raise TypeError(
-            f"target must be a number, got {target!r}; pass a schedule to the law instead"
+            f"target must be a number, got {target!r:.80}; pass a schedule to the law instead"
         )
     try:
         values = torch.as_tensor(target, dtype=torch.float64, device="cpu")
@@ -84,6 +84,7 @@ def read_number(measured: Any) -> float:
         TypeError: If it is not a real number. Text, booleans and complex numbers are none.
     """
     kind = getattr(getattr(measured, "dtype", None), "kind", "f")  # of a NumPy or JAX number
+    kind = "masked" if bool(getattr(measured, "mask", False)) else kind  # it has no value
     is_wrong = isinstance(measured, str | bytes | bytearray | bool | complex)
     if not (is_wrong or kind not in "fiuV"):  # V: bfloat16 of JAX
         try:

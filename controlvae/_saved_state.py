@@ -1,6 +1,5 @@
 """Reading of saved controller states, also of those that earlier versions wrote."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
@@ -24,6 +23,10 @@ _FIRST_VALUES: dict[str, float | str] = {
 }
 _OPTIONAL_FIELDS = {"last_measurement", "relative_variance", *AutoState._fields[12:]}
 _COUNTS = {"step", "measured_count", "pending_count"}
+_VARIANCES = {"relative_variance", "second_moment"}
+_LARGEST_COUNT = 1e15  # a float64 counts in steps of one up to 9e15
+# Far beyond what training reaches: bounds end at 1e100. The square of it is still a float.
+_LARGEST_VALUE = 1e150
 _KNOWN_FIELDS = {*LEGACY_FIELDS.values(), *PENDING_FIELDS, "law"}
 
 
@@ -92,11 +95,31 @@ def read_values(name: str, value: Any, shape: tuple[int, ...], *, is_count: bool
         name: Name of the field, for error messages.
         value: Value that was saved.
         shape: Expected shape.
-        is_count: The value must not be negative.
+        is_count: The value must be a whole number, zero or more.
 
     Raises:
-        ValueError: If the value is not a number, or a tensor of this shape, or is not finite.
+        ValueError: If the value is not a number, or a tensor of this shape, or is not finite, or is
+            larger than a state can be.
     """
+    value = _as_numbers(name, value, shape)
+    numbers = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach().reshape(-1)
+    if not bool(torch.isfinite(numbers).all()):
+        raise ValueError(
+            f"saved {name!r} must be finite, got {value!r:.80}: the state was damaged or comes "
+            "from a training that had diverged; load an earlier one"
+        )
+    largest = _LARGEST_COUNT if is_count else _LARGEST_VALUE
+    if bool((numbers.abs() > largest).any()):
+        raise ValueError(f"saved {name!r} must not exceed {largest:g}, got {value!r:.80}")
+    if name in _VARIANCES and bool((numbers < 0).any()):
+        raise ValueError(f"saved {name!r} must not be negative, got {value!r:.80}")
+    if is_count and bool(((numbers < 0) | (numbers != numbers.floor())).any()):
+        raise ValueError(f"saved {name!r} must be a whole number, zero or more, got {value!r:.80}")
+    return value
+
+
+def _as_numbers(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """Return a saved value as a float, or as a tensor of real numbers of the expected shape."""
     received = tuple(getattr(value, "shape", ()))
     if received != shape or isinstance(value, list | tuple):
         got = f"a {type(value).__name__}" if isinstance(value, list | tuple) else received
@@ -110,24 +133,13 @@ def read_values(name: str, value: Any, shape: tuple[int, ...], *, is_count: bool
         if value.is_meta or value.is_complex() or value.dtype == torch.bool:
             kind = "a meta tensor" if value.is_meta else str(value.dtype)
             raise ValueError(f"saved {name!r} must hold real numbers, got {kind}")
-        numbers = value.detach().double().cpu().reshape(-1)
-        is_finite, lowest = bool(torch.isfinite(numbers).all()), float(numbers.amin())
-    else:
-        if isinstance(value, str | bytes | bool | complex) or not hasattr(value, "__float__"):
-            raise ValueError(f"saved {name!r} must be a number, got {value!r:.80}")
-        try:
-            value = lowest = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"saved {name!r} must be a finite number, got {value!r:.80}") from None
-        is_finite = math.isfinite(value)
-    if not is_finite:
-        raise ValueError(
-            f"saved {name!r} must be finite, got {value!r:.80}: the state was damaged or comes "
-            "from a training that had diverged; load an earlier one"
-        )
-    if is_count and lowest < 0:
-        raise ValueError(f"saved {name!r} must not be negative, got {value!r:.80}")
-    return value
+        return value
+    if isinstance(value, str | bytes | bool | complex) or not hasattr(value, "__float__"):
+        raise ValueError(f"saved {name!r} must be a number, got {value!r:.80}")
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"saved {name!r} must be a finite number, got {value!r:.80}") from None
 
 
 def _first_value(values: Mapping[str, Any], name: str) -> Any:

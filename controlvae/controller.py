@@ -137,7 +137,7 @@ class Controller(StateStore):
                 return self._step_tensor(measured, last)
         if self.models is not None:
             raise TypeError(
-                f"measured must be a tensor of shape ({self.models},), got {measured!r}: "
+                f"measured must be a tensor of shape ({self.models},), got {measured!r:.80}: "
                 f"the controller was built for {self.models} models"
             )
         number = measured if type(measured) is float else read_number(measured)

@@ -22,7 +22,18 @@ def step_through(control, trace):
         control.step(measured)
 
 
-NOT_NUMBERS = ["8", b"8", bytearray(b"8"), 1j, np.complex64(1), True, np.True_, np.array("8"), None]
+NOT_NUMBERS = [
+    "8",
+    b"8",
+    bytearray(b"8"),
+    1j,
+    np.complex64(1),
+    True,
+    np.True_,
+    np.array("8"),
+    None,
+    np.ma.masked,
+]
 
 
 @pytest.mark.parametrize("wrong", NOT_NUMBERS, ids=repr)

@@ -1,6 +1,8 @@
 """Tests of `state_dict` and of saved states that version 0.1 wrote."""
 
+import itertools
 import math
+import warnings
 
 import pytest
 import torch
@@ -289,6 +291,36 @@ def test_damaged_states_are_refused_by_name(kind, wrong):
         with pytest.raises(ValueError, match=f"'{name}'"):
             control.load_state_dict({**saved, name: wrong})
     assert {name: float(value) for name, value in control.state_dict().items()} == before
+
+
+WRONG_NUMBERS = [-1.0, 0.5, 17.0, 1e14, 1e150, -1e150, 1e308, -1e308, 1e-300, -1e-300]
+
+
+@pytest.mark.parametrize("law", [cv.PI(18.0), cv.Auto(18.0), cv.LogLagrange(18.0)], ids=repr)
+@pytest.mark.parametrize("kind", [float, lambda x: torch.tensor(x, dtype=torch.float64)])
+def test_altered_numbers_are_refused_by_name_or_trained_with(law, kind):
+    control = cv.Controller(law)
+    for measured in (4.0, 30.0, 7.0) * 20:
+        control.step(kind(measured))
+    saved = control.state_dict()
+    refused, trained = [], 0
+    for name, wrong in itertools.product(saved, WRONG_NUMBERS):
+        altered = cv.Controller(law)
+        try:
+            altered.load_state_dict({**saved, name: wrong})
+        except ValueError as error:
+            refused.append((name, str(error)))
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cv.ControlWarning)
+            for measured in (18.0, 17.9, 0.0, 5.0) * 8:
+                assert law.bounds[0] <= float(altered.step(kind(measured))) <= law.bounds[1]
+            altered.certificate()
+        assert all(math.isfinite(value) for value in altered.state_dict().values())
+        trained += 1
+    assert trained > 0
+    assert refused
+    assert all(f"'{name}'" in message for name, message in refused if name != "law")
 
 
 def test_a_damaged_state_of_one_of_several_models_is_refused_by_name():

@@ -9,6 +9,11 @@ from controlvae._saved_state import MONITOR_PREFIX, PENDING_FIELDS, read_values
 
 _SUM_NAMES = tuple(MONITOR_PREFIX + name for name in BlockSums._fields)
 _STATE_NAMES = tuple(MONITOR_PREFIX + name for name in MONITOR_FIELDS)
+_COUNTS = {
+    *(MONITOR_PREFIX + name for name in ("block_steps", "block_usable", "skipped", "blocks")),
+    *(MONITOR_PREFIX + name for name in ("in_band", "since", "base_step", "ref_step")),
+    *(MONITOR_PREFIX + name for name in ("mean_length", "mean_count", "part_count")),
+}
 
 
 class BlockRows(NamedTuple):
@@ -55,5 +60,7 @@ def read_saved_monitor(saved: Mapping[str, Any], law_values: Mapping[str, Any]) 
     names = (*_SUM_NAMES, *_STATE_NAMES)
     shape = tuple(getattr(law_values["beta"], "shape", ()))
     if all(name in saved for name in names):
-        return {name: read_values(name, saved[name], shape) for name in names}
+        return {
+            name: read_values(name, saved[name], shape, is_count=name in _COUNTS) for name in names
+        }
     return initial_monitor_values(law_values)

@@ -23,7 +23,8 @@ def mauve(features_a: Any, features_b: Any, *, buckets: int | None = None, seed:
     r"""Compute MAUVE between two sets of features of texts.
 
     .. math:: \mathrm{area}\big\{ (e^{-c \, \mathrm{KL}(Q \| R_\lambda)},
-              e^{-c \, \mathrm{KL}(P \| R_\lambda)}) : R_\lambda = \lambda P + (1 - \lambda) Q \big\}
+              e^{-c \, \mathrm{KL}(P \| R_\lambda)}) :
+              R_\lambda = \lambda P + (1 - \lambda) Q \big\}
 
     P and Q are the shares of both sets in clusters of their features, c = 5 (Pillutla et al.,
     *MAUVE: measuring the gap between neural text and human text using divergence frontiers*, 2021).

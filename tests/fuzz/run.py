@@ -26,8 +26,10 @@ HERE = Path(__file__).parent
 CASES = HERE / "cases"
 MAX_SECONDS, MAX_MB = 20.0, 1_000.0
 _MAX_WAIT = 120.0  # of the clock: a process that waits takes no time of its own
+_LEAST_USE = 0.1  # seconds of a processor in that time, of a process that does not wait
 _MAX_CASE_BYTES = 1 << 18
-_BATCH = 500  # inputs of one process, so that a leak shows and memory is told apart
+# Inputs of one process: many, because it takes seconds to start, and not all, so that a leak shows.
+_BATCH, _LEAST_BATCH = 500, 100
 
 
 class Result(NamedTuple):
@@ -104,11 +106,10 @@ def feed_seeds(name: str, first: int, count: int, prepared: Path) -> list[Result
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _search_path()},
         )
         assert process.stdout is not None
-        limit, before = 120.0, len(results)  # the imports take long
+        before = len(results)
         while True:
-            ready, _, _ = select.select([process.stdout], [], [], limit)
+            ready = _wait_for_line(process)
             text = process.stdout.readline() if ready else ""
-            limit = _MAX_WAIT
             if not text:
                 break
             result = Result(*json.loads(text))
@@ -126,6 +127,31 @@ def feed_seeds(name: str, first: int, count: int, prepared: Path) -> list[Result
             results.append(Result(name, seed, kind, f"status {status}", MAX_SECONDS, 0.0))
             seed += 1
     return results
+
+
+def _wait_for_line(process: subprocess.Popen[str]) -> bool:
+    """Wait for the next line of a worker. Return False if it hangs.
+
+    On a machine with many busy processes an input may take minutes of the clock. A worker that wants
+    to compute is given time until it has used more than an input may take, imports included.
+    """
+    assert process.stdout is not None
+    began, seen = _processor_seconds(process.pid), 0.0
+    while True:
+        ready, _, _ = select.select([process.stdout], [], [], _MAX_WAIT)
+        used = _processor_seconds(process.pid) - began
+        if ready or used - seen < _LEAST_USE or used > 2 * MAX_SECONDS:
+            return bool(ready)
+        seen = used
+
+
+def _processor_seconds(pid: int) -> float:
+    """Return the processor time of a process; zero where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _search_path() -> str:
@@ -174,13 +200,14 @@ def main() -> int:
     weights = {name: targets.TARGETS[name].weight for name in names}
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     slowest = dict.fromkeys(names, (0.0, 0.0))
-    seeds, began, total, found = dict.fromkeys(names, args.first), time.monotonic(), 0, 0
+    seeds, total, found = dict.fromkeys(names, args.first), 0, 0
     with tempfile.TemporaryDirectory(prefix="fuzz-runs-") as folder:
         prepared = prepare_runs(Path(folder)) if {"run", "command"} & set(names) else Path(folder)
+        began = time.monotonic()
         while total < args.count and time.monotonic() - began < 60 * args.minutes:
             # The target that is furthest behind its share.
             name = min(names, key=lambda each: (seeds[each] - args.first) / weights[each])
-            size = min(_BATCH, 8 * weights[name], args.count - total)
+            size = min(_BATCH, max(_LEAST_BATCH, 8 * weights[name]), args.count - total)
             results = feed_seeds(name, seeds[name], size, prepared)
             seeds[name] += size
             total += len(results)

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import pickle
 import random
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import commands
 import numpy as np
 from mutation import STRANGE_TEXTS, dump_json, mutate_bytes, mutate_json, strange_value
 
@@ -496,18 +498,40 @@ def prepare(folder: Path) -> None:
     text = {"training.steps": 10, "training.batch": 4, "training.log_every": 5, "model.width": 16}
     text |= {"model.inner": 16, "model.heads": 2, "model.latents": 2}
     lab.train("text-quick", run=folder / "text", overrides=text, **options)
+    short = {**small, "training.steps": 4, "training.log_every": 2}
+    lab.curve(
+        "shapes2d-quick", rates=(2.0, 6.0), bins=2, points=2, examples=8, run=folder / "curve",
+        overrides=short, **options,
+    )  # fmt: skip
     for name in ("images", "text"):
         (folder / name / "request.json").write_text('{"target": 5.0}\n')
 
 
 PREPARED = Path()  # set by the runner
 _COMMANDS = [
-    ["report", "run"],
-    ["report", "run", "--out", "page.html"],
+    ["report", "run", "--out", "page.html", "--device", "cpu", "--examples", "16"],
     ["resume", "run", "--device", "cpu", "--time-limit", "1s"],
-    ["evaluate", "run", "--device", "cpu", "--examples", "16"],
-    ["simulate", "run"],
-    ["branch", "run", "child", "--device", "cpu", "--time-limit", "1s"],
+    ["evaluate", "run", "--device", "cpu", "--examples", "16", "--metrics", "rmig"],
+    ["sample", "run", "--device", "cpu", "--rate", "3", "--out", "samples.png"],
+    ["reconstruct", "run", "--device", "cpu", "--out", "reconstruction.png"],
+    ["status", "."],
+    [
+        *(
+            "curve",
+            "shapes2d-quick",
+            "--rates",
+            "2,6",
+            "--points",
+            "2",
+            "--bins",
+            "2",
+            "--examples",
+        ),
+        *("8", "--run", "run", "--device", "cpu", "--time-limit", "1s", "--threads", "1"),
+        *commands.SMALL,
+    ],
+    ["simulate", "run", "--law", "PI(3)"],
+    ["branch", "run", "child", "--set", "training.steps=33"],
     ["sample", "run", "--device", "cpu", "--out", "samples.png"],
     ["traverse", "run", "--device", "cpu", "--out", "traversal.png"],
     ["steer", "run", "3"],
@@ -521,15 +545,18 @@ _COMMANDS = [
         "replayed",
         "--set",
         "training.steps=3",
+        *("--set", "data.images=16", "--set", "model.channels=(4,4,4)", "--device", "cpu"),
+        *("--threads", "1"),
     ],
 ]
 
 
 def make_run(draw: random.Random) -> Case:
-    source = PREPARED / draw.choice(["images", "images", "text"])
+    source = PREPARED / draw.choice(["images", "images", "text", "curve"])
     names = [
         "experiment.json", "log.jsonl", "log.jsonl", "events.jsonl", "events.jsonl", "metrics.json",
         "request.json", "words.json", "validation.jsonl", "state.json", "tensors.safetensors",
+        "curve.json", "pictures.json",
     ]  # fmt: skip
     files = {}
     for name in draw.sample(names, draw.choice([1, 1, 2])):
@@ -576,6 +603,10 @@ def feed_run(case: Case, folder: Path) -> None:
     run_command(case.values["command"], folder)
 
 
+def _refuse_processes(*_: Any) -> None:
+    raise AssertionError("a fuzzed command started processes")
+
+
 def run_command(words: list[str], folder: Path) -> None:
     """Run a command in this process, and raise what it did not expect."""
     from controlvae.lab.cli.commands import app
@@ -587,6 +618,12 @@ def run_command(words: list[str], folder: Path) -> None:
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
         mock.patch.object(sys, "argv", ["controlvae", *words]),
+        mock.patch.object(sys, "stdin", io.StringIO("how are you\n")),
+        mock.patch("uvicorn.Server.run", return_value=None),  # it would serve for ever
+        mock.patch("controlvae.lab.ranks.launch._launch", _refuse_processes),
+        mock.patch(
+            "controlvae.lab.bench.training_speed._Runner", side_effect=UserError("not measured")
+        ),
     ):
         try:
             app(args=words, standalone_mode=False)
@@ -596,35 +633,6 @@ def run_command(words: list[str], folder: Path) -> None:
 
 
 def make_command(draw: random.Random) -> Case:
-    odd = draw.choice(
-        ["", "0", "-1", "nan", "1e400", "nonsense", "/dev/null", "a\nb", "é", "9" * 400]
-    )
-    train = ["train", "shapes2d-quick", "--run", "new", "--set", "training.steps=3", "--set",
-             "data.images=16", "--set", "model.channels=(4,4,4)", "--threads", "1"]  # fmt: skip
-    lines = [
-        [
-            "new",
-            draw.choice([odd, "class", "os", "my vae", "x/y", "my_vae", "my_vae.py", "a" * 300]),
-        ],
-        ["train", draw.choice(["broken.py", "broken.py:x", "broken.py:", "missing.py", ":", odd])],
-        [*train, "--time-limit", odd],
-        [*train, "--seeds", odd],
-        [*train, "--device", odd],
-        [*train, "--threads", odd],
-        [*train, "--logger", odd],
-        ["presets", odd],
-        ["report", odd],
-        ["score", odd],
-        ["sample", "run", "--out", odd],
-        ["export", "run", "--format", odd],
-        ["target", "shapes2d-quick", "--device", odd],
-        ["steer", "run", odd],
-        ["simulate", "run", "--set", odd],
-        ["reconstruct", "run", "--image", odd],
-        ["interpolate", "run", "--from", odd],
-        ["bench", "--models", odd],
-        ["data", odd],
-    ]
     code = draw.choice(
         [
             "", "import", "1/0", "raise SystemExit(3)", "experiment = 5", "model = None\ndataset = 0",
@@ -636,11 +644,25 @@ def make_command(draw: random.Random) -> Case:
         ]
     )  # fmt: skip
     data = mutate_bytes(draw, code.encode()) if draw.random() < 0.3 else code.encode()
-    return Case("command", {"command": draw.choice(lines)}, {"broken.py": data})
+    weights = draw.choice([b"", b"x", pickle.dumps({"a": 1}), b"PK\x03\x04" + bytes(100)])
+    codes = _npz(draw, {"means": np.random.default_rng(0).normal(size=(40, 3))})
+    files = {"broken.py": data, "weights.pth": weights, "codes.npz": codes, "file.txt": b"a,b\n1"}
+    words = [word.encode(errors="replace").decode() for word in commands.draw_command(draw)]
+    return Case("command", {"command": words, "runs": ["images", "text", "curve"]}, files)
+
+
+_NAMES_OF_RUNS = {"images": "run"}
 
 
 def feed_command(case: Case, folder: Path) -> None:
-    (folder / "run").symlink_to(PREPARED / "images")
+    for name in case.values.get("runs", ["images"]):
+        shown = _NAMES_OF_RUNS.get(name, name)
+        if any(word == "." or shown in word for word in case.values["command"]):
+            shutil.copytree(PREPARED / name, folder / shown)
+    (folder / "empty").mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "zero").symlink_to("/dev/zero")
+    (folder / "dangling").symlink_to("nowhere")
     case.write_files(folder)
     run_command(case.values["command"], folder)
 

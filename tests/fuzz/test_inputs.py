@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import commands
 import pytest
 import run
 import targets
@@ -43,14 +44,16 @@ def test_inputs_that_failed_once_are_refused_or_taken(path, request, monkeypatch
 
 def test_random_inputs_are_refused_or_taken(tmp_path):
     names = ["settings", "experiment", "images", "arrays", "factors", "text", "dialogs", "codes"]
+    names += ["fit", "command"]
     seed = random.SystemRandom().randrange(1 << 40)  # other inputs every time; a finding is printed
+    random.Random(seed).shuffle(names)  # a slow machine does not get to the last ones
     line = [sys.executable, run.__file__, "--minutes", "0.4", "--no-keep", "--first", str(seed)]
     done = subprocess.run(
         [*line, *(word for name in names for word in ("--target", name))],
         capture_output=True,
         text=True,
         check=False,
-        timeout=400,
+        timeout=600,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": run._search_path()},
     )
     assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
@@ -185,3 +188,17 @@ def test_small_files_do_not_fill_the_memory(tmp_path, target, values, write):
     message, megabytes = done.stdout.strip().splitlines()
     assert "million" in message or "MB" in message
     assert int(megabytes) < 600
+
+
+def test_every_option_of_every_command_is_fuzzed():
+    assert set(commands.read_options()) == set(commands.BASES)
+    drawn = [commands.draw_command(random.Random(seed)) for seed in range(6_000)]
+    missing = {
+        (name, option)
+        for name, options in commands.read_options().items()
+        for option, _ in options
+        if not any(words[0] == name and option in words for words in drawn)
+    }
+    # These would wait for jobs, measure for minutes, open a browser, or train a paper's table.
+    kept_out = {"--wait", "--thorough", "--open", "--train"}
+    assert {option for _, option in missing} <= kept_out

@@ -8,8 +8,9 @@ skip() {
   exit 1
 }
 
+# pdftotext and pdftoppm read what the browser has printed.
 for name in chromium chromium-browser google-chrome google-chrome-stable; do
-  if command -v "$name" >/dev/null; then
+  if command -v "$name" >/dev/null && command -v pdftotext >/dev/null; then
     echo "browser for the tests: $(command -v "$name")"
     exit 0
   fi
@@ -18,7 +19,7 @@ done
 command -v apt-get >/dev/null || skip "this machine has no apt-get; install Chromium by its own means"
 root=
 if [ "$(id -u)" != 0 ]; then
-  sudo -n true 2>/dev/null || skip "only root may install it: sudo apt-get install chromium"
+  sudo -n true 2>/dev/null || skip "only root may install it: sudo apt-get install chromium poppler-utils"
   root="sudo -n"
 fi
 
@@ -27,7 +28,7 @@ apt="$root env DEBIAN_FRONTEND=noninteractive timeout 180 apt-get -q -y"
 apt="$apt -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=60"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if $apt update >"$log" 2>&1 && $apt install --no-install-recommends chromium >>"$log" 2>&1; then
+if $apt update >"$log" 2>&1 && $apt install --no-install-recommends chromium poppler-utils >>"$log" 2>&1; then
   echo "browser for the tests: installed Chromium"
 else
   skip "apt-get could not install it ($(grep -E '^(E|W|Err)' "$log" | tail -n 1))"

@@ -1,9 +1,10 @@
 """Kill commands at random moments, start them again, and compare with runs that were never killed.
 
 `python tests/kill/campaign.py --kills 200` kills `train` with one seed and with several, `branch`,
-`sweep` and `reproduce` with SIGKILL. Every killed command must be able to go on, and must end with
-the same logs and the same weights, byte for byte. Commands run in children of one process that has
-imported everything, so that kills land in their work and not in their imports.
+`sweep`, `reproduce` and `curve`, with and without `--find`, with SIGKILL. Every killed command must
+be able to go on, and must end with the same logs and the same weights, byte for byte. Commands run
+in children of one process that has imported everything, so that kills land in their work and not in
+their imports.
 """
 
 import argparse
@@ -70,6 +71,22 @@ SUBJECTS = {
         ],
         [],
         "swept",
+    ),
+    "curve": Subject(
+        [
+            *("curve", "shapes2d-quick", "--rates", "2,8", "--bins", "2", "--points", "2"),
+            *("--examples", "8", "--run", "curved", *SMALL, *FAST),
+        ],
+        [],
+        "curved",
+    ),
+    "find": Subject(
+        [
+            *("curve", "shapes2d-quick", "--rates", "2,8", "--bins", "2", "--find", "elbo"),
+            *("--examples", "8", "--run", "found", *SMALL, *FAST),
+        ],
+        [],
+        "found",
     ),
     "reproduce": Subject(
         [
@@ -151,7 +168,7 @@ class Campaign:
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.folder, self.draw = folder, random.Random(seed)
         self.kills: Counter[str] = Counter()
-        self.seconds: dict[str, float] = {}  # of each command without a kill
+        self.seconds: dict[tuple[str, str], float] = {}  # of each command without a kill
         self.problems: list[str] = []
 
     def prepare(self, names: list[str]) -> None:
@@ -165,7 +182,7 @@ class Campaign:
             for words in filter(None, (SUBJECTS[name].start, SUBJECTS[name].again)):
                 began = time.monotonic()
                 self._run_whole(words, straight)
-                self.seconds[words[0]] = time.monotonic() - began
+                self.seconds[name, words[0]] = time.monotonic() - began
 
     def _run_whole(self, words: list[str], folder: Path) -> None:
         status, _ = run_child(words, folder, None)
@@ -184,7 +201,7 @@ class Campaign:
             attempts += 1
             words = words_to_go_on(subject, folder)
             # Early moments are as likely as late ones: files are made at the beginning.
-            scale = self.seconds[words[0]] * self.draw.choice([0.05, 0.3, 1.0])
+            scale = self.seconds[name, words[0]] * self.draw.choice([0.05, 0.3, 1.0])
             after = self.draw.uniform(0, scale) if remaining > 0 else None
             status, was_killed = run_child(words, folder, after)
             if was_killed:
@@ -255,11 +272,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--only", action="append", choices=SUBJECTS, help="only these commands")
+    parser.add_argument("--per-run", type=int, default=5, help="kills of a command until it ends")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         began = time.monotonic()
-        campaign = run_campaign(Path(name), args.kills, args.only, seed=args.seed)
+        campaign = run_campaign(Path(name), args.kills, args.only, args.per_run, args.seed)
         seconds = time.monotonic() - began
     for problem in campaign.problems:
         print(problem)

@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).with_name("campaign.py")
 def test_killed_commands_go_on_and_end_with_the_same_runs():
     # In a process of its own, because it forks.
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--kills", "25"],
+        [sys.executable, SCRIPT, "--kills", "28", "--per-run", "4"],
         capture_output=True,
         text=True,
         check=False,
@@ -19,6 +19,6 @@ def test_killed_commands_go_on_and_end_with_the_same_runs():
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[2])},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "25 kills" in done.stdout
-    for name in ("train", "seeds", "branch", "sweep", "reproduce"):
+    assert "28 kills" in done.stdout
+    for name in ("train", "seeds", "branch", "sweep", "curve", "find", "reproduce"):
         assert f"'{name}'" in done.stdout

@@ -1,6 +1,7 @@
 """Rate-distortion curve of one network: training with all set points, and measurement."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,13 +157,31 @@ def curve_of_preset(
         if not find_runs(Path(path)):
             raise UserError(f"{path} holds no run to compare with")
     wanted = resolve_rates(rates, points)
+    if fid == 1 or fid < 0:
+        raise UserError(f"fid takes 2 images or more, or 0 for none, got {fid}")
     measuring: dict[str, Any] = {"compare": compare, "examples": examples, "fid": fid}
-    if separate:
-        folders = train_networks(source, wanted, options, **training)
-        path = folders[0].path.parent.parent
-        return measure_network_curve(folders, path, wanted, options, **measuring)
-    result = train_curve(source, rates, options, **training)
-    return measure_run_curve(result.folders[0], options, points=points, **measuring)
+    with naming_the_command(options, "resumes and measures the curve"):
+        if separate:
+            folders = train_networks(source, wanted, options, **training)
+            path = folders[0].path.parent.parent
+            return measure_network_curve(folders, path, wanted, options, **measuring)
+        result = train_curve(source, rates, options, **training)
+        return measure_run_curve(result.folders[0], options, points=points, **measuring)
+
+
+@contextmanager
+def naming_the_command(options: RunOptions, does: str) -> Iterator[None]:
+    """After Ctrl-C, say that the same command resumes; `resume` would only train.
+
+    Args:
+        options: Options with the display.
+        does: What the command does when it is repeated.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        options.display.note(f"the same command {does}")
+        raise
 
 
 def define_source(
@@ -173,7 +192,16 @@ def define_source(
     steps: int | None,
     settings: dict[str, Any],
 ) -> str | Experiment | Definition:
-    """Return what to train: a preset or an experiment as it is, a module with its settings."""
+    """Return what to train: a preset or an experiment as it is, a module with its settings.
+
+    Args:
+        model: Name of a preset, an experiment, a definition or a module.
+        dataset: Data of a module, None otherwise.
+        rates: Range of rates.
+        law: Law of every set point's weight, or None for `Auto`.
+        steps: Number of optimiser steps of a module.
+        settings: Further arguments of `define` for a module.
+    """
     if isinstance(model, str | Experiment | Definition):
         if settings or dataset is not None:
             name = next(iter(settings), "dataset")
@@ -248,7 +276,10 @@ def _rate_experiment(
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    return override(experiment, as_assignments(overrides))
+    experiment = override(experiment, as_assignments(overrides))
+    if experiment.rates is None:
+        raise UserError("a curve needs a range of rates; leave out rates=none")
+    return experiment
 
 
 def _train_new(

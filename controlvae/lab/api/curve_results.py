@@ -80,7 +80,7 @@ def measure_run_curve(
     loaded = (
         run if isinstance(run, LoadedRun) else load_run(as_folder(run), root=root, device=device)
     )
-    separate = _load_all([folder for path in compare for folder in find_runs(Path(path))], options)
+    separate = _load_comparable(loaded, compare, options)
     with options.display.bar("measuring the curve") as report:
         found = measure_curve(
             loaded, points, separate=separate, examples=examples, fid=fid, progress=report
@@ -116,7 +116,7 @@ def measure_network_curve(
         fid: Number of images for FID at every rate.
     """
     networks = _load_all(folders, options)
-    separate = _load_all([folder for path in compare for folder in find_runs(Path(path))], options)
+    separate = _load_comparable(networks[0], compare, options)
     with options.display.bar("measuring the curve") as report:
         found = measure_networks(
             networks, rates, separate=separate, examples=examples, fid=fid, progress=report
@@ -125,6 +125,34 @@ def measure_network_curve(
     files = _write(RunFolder(path), found, lambda point: on_unseen_examples(by_label[point.label]))
     best = by_label[found.best.label]
     return CurveResult(best, found, tuple(files), tuple(networks))
+
+
+def _load_comparable(
+    run: LoadedRun, compare: Sequence[str | Path], options: RunOptions
+) -> list[LoadedRun]:
+    """Load the runs to compare with, and name those whose nats mean something else.
+
+    Args:
+        run: Run that they are compared with.
+        compare: Run folders, or folders of runs.
+        options: Device, data folder and display.
+    """
+    found = _load_all([folder for path in compare for folder in find_runs(Path(path))], options)
+    for other in found:
+        if not _is_comparable(run, other):
+            options.display.note(
+                f"{other.folder.path} has other data or another likelihood; it is not compared"
+            )
+    return [other for other in found if _is_comparable(run, other)]
+
+
+def _is_comparable(run: LoadedRun, other: LoadedRun) -> bool:
+    """Return whether the nats of two runs mean the same."""
+    return (
+        type(run.experiment.data) is type(other.experiment.data)
+        and run.shape == other.shape
+        and run.experiment.objective.likelihood == other.experiment.objective.likelihood
+    )
 
 
 def _load_all(folders: Sequence[RunFolder], options: RunOptions) -> list[LoadedRun]:

@@ -13,6 +13,7 @@ from controlvae.lab.exports.parts import ExportParts, export_parts
 from controlvae.lab.exports.programs import require_onnx, trace, write_onnx, write_torch
 from controlvae.lab.exports.weights import write_weights
 from controlvae.lab.io import PART, write_json, write_text
+from controlvae.lab.models.rate_conditioning import find_conditioning
 from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, as_folder, load_run
 
@@ -69,6 +70,11 @@ def export(
     if not isinstance(run, LoadedRun):
         root = None if data_root is None else Path(data_root)
         run = load_run(as_folder(run), root=root, trust_code=trust_code)
+    if find_conditioning(run.model) is not None and chosen != ["hub"]:
+        raise UserError(
+            f"{run.folder.path} is one network for all rates, which cannot be exported as a "
+            "program; format hub writes its weights"
+        )
     parts = export_parts(run)
     if not parts.networks and chosen != ["hub"]:
         raise UserError(

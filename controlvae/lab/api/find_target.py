@@ -7,8 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from controlvae.errors import shell_command
-from controlvae.lab.api.curve import DEFAULT_BINS, define_source, parse_rates, train_curve
+from controlvae.errors import RunError, UserError, shell_command
+from controlvae.lab.api.curve import (
+    DEFAULT_BINS,
+    define_source,
+    naming_the_command,
+    parse_rates,
+    train_curve,
+)
 from controlvae.lab.api.fit import source_name
 from controlvae.lab.config import Experiment, RateRange, override, preset
 from controlvae.lab.custom.definition import Definition, Model
@@ -31,7 +37,7 @@ from controlvae.lab.runs.folder import RunFolder
 from controlvae.lab.runs.loaded import LoadedRun, load_run
 from controlvae.lab.runs.user_code import is_code, load_definition
 from controlvae.lab.training.resolve import Overrides, as_assignments
-from controlvae.lab.training.runner import RunOptions, resume_runs
+from controlvae.lab.training.runner import RunOptions, TrainingResult, resume_runs
 from controlvae.laws import Law
 
 # Share of the steps after which a stage ends, and the factor around the best rate so far that the
@@ -78,6 +84,10 @@ class FoundTarget:
     stages: tuple[StageResult, ...]
     reason: str
     files: tuple[Path, ...]
+
+
+class StageUnfinishedError(RunError):
+    """A stage was stopped by its time limit. The same call resumes."""
 
 
 def find_target(
@@ -175,15 +185,19 @@ def find_for_command(
         overrides: Settings to change. `training.steps` is that of all stages together.
         examples: Number of examples of a measurement.
     """
-    found = find_best_target(
-        source,
-        rates,
-        options,
-        objective,
-        run=run or Path("runs") / f"{source_name(source)}-target",
-        overrides=overrides,
-        examples=examples,
-    )
+    try:
+        with naming_the_command(options, "resumes"):
+            found = find_best_target(
+                source,
+                rates,
+                options,
+                objective,
+                run=run or Path("runs") / f"{source_name(source)}-target",
+                overrides=overrides,
+                examples=examples,
+            )
+    except StageUnfinishedError as error:
+        return [f"{error}; the same command resumes"]
     use = shell_command("train", source, "--set", f"control=Auto({found.target:.4g})")
     return [found.reason, *map(str, found.files), f"train one model there with: {use}"]
 
@@ -237,8 +251,13 @@ def find_best_target(
     stage = _stage_folder(folder, 1)
     steps = steps or steps_of(source, overrides)
     others = [each for each in as_assignments(overrides) if not each.startswith(_STEPS)]
-    first = [*others, f"{_STEPS}{round(_STAGES[0][0] * steps)}"]
-    train_curve(source, rates, options, law=law, run=stage.path, overrides=first, command=command)
+    ends = _stage_ends(steps)
+    first = [*others, f"{_STEPS}{ends[0]}"]
+    _require_finished(
+        train_curve(
+            source, rates, options, law=law, run=stage.path, overrides=first, command=command
+        )
+    )
     for number, (share, factor) in enumerate(_STAGES, start=1):
         loaded = load_run(stage, root=options.data_root, device=options.device)
         title = f"measuring {name_objective(objective)} at {_RATES_PER_STAGE} rates"
@@ -248,14 +267,21 @@ def find_best_target(
             break
         focus = _neighbourhood(stages[-1].best, factor, rates)
         following = _stage_folder(folder, number + 1)
-        until = round(_STAGES[number][0] * steps)
-        _train_stage(stage, following, focus, until, options)
+        _train_stage(stage, following, focus, ends[number], options)
         stage = following
         options.display.note(
             f"after {share:.0%} of the steps the best rate is {stages[-1].best:.3g} nats; "
             f"continuing with {focus[0]:.3g} to {focus[1]:.3g}"
         )
     return _finish(loaded, folder, name_objective(objective), stages, rates)
+
+
+def _stage_ends(steps: int) -> list[int]:
+    """Return the last step of each stage, or raise UserError if one has none of its own."""
+    ends = [round(share * steps) for share, _ in _STAGES]
+    if not 0 < ends[0] < ends[1] < ends[2]:
+        raise UserError(f"finding a target takes three stages, so 4 steps or more, got {steps}")
+    return ends
 
 
 def _measure_stage(
@@ -299,7 +325,15 @@ def _train_stage(
         branch_runs([before], before.path, stage.path, settings, command, options.display.note)
     if (task := recall_task(before.path)) is not None:
         remember_task(stage.path, task)
-    resume_runs([stage], options)
+    _require_finished(resume_runs([stage], options))
+
+
+def _require_finished(result: TrainingResult | None) -> None:
+    """Raise StageUnfinishedError if a time limit stopped a stage."""
+    if result is not None and not result.finished:
+        raise StageUnfinishedError(
+            f"{result.folders[0].path} was stopped at step {result.step:,} of {result.steps:,}"
+        )
 
 
 def _finish(

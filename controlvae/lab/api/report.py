@@ -11,6 +11,7 @@ from controlvae.lab.api.evaluate import evaluate_run, has_figures
 from controlvae.lab.engines.device import pick_device
 from controlvae.lab.evaluation.cache import DEFAULT_EXAMPLES, select_pending
 from controlvae.lab.reports.page import write_report
+from controlvae.lab.reports.pdf import print_pdf, require_browser
 from controlvae.lab.reports.report_run import read_runs
 from controlvae.lab.runs.checkpoint import latest_step
 from controlvae.lab.runs.folder import RunFolder, find_runs
@@ -28,6 +29,7 @@ def report(
     *,
     examples: int = DEFAULT_EXAMPLES,
     fid: int | None = None,
+    pdf: bool = False,
     device: str = "auto",
     data_root: str | Path | None = None,
     progress: bool | Callable[[float], None] = True,
@@ -42,21 +44,25 @@ def report(
         out: HTML file to write. The default is `report.html` in the folder of the runs.
         examples: Number of examples to measure.
         fid: Number of images for FID and KID. The default is 10,000 on a GPU and none on a CPU.
+        pdf: Print the report as a PDF with the same name too, by Chromium or Chrome.
         device: `auto`, `cpu`, `cuda` or `cuda:1`.
         data_root: Data folder that is searched first.
         progress: True prints progress, False is silent, a function receives the done fraction.
 
     Returns:
-        The path of the report.
+        The path of the HTML report.
 
     Raises:
-        UserError: If no run can be read, or the data of a single run is missing.
+        UserError: If no run can be read, the data of a single run is missing, or `pdf` finds no
+            browser.
     """
     sources = [runs] if isinstance(runs, LoadedRun | RunFolder | str | Path) else list(runs)
     if not sources:
         raise UserError("a report needs at least one run, got none")
     if out is not None:
         _check_html_path(Path(out))
+    if pdf:
+        require_browser()  # before anything is measured
     paths = [as_folder(source).path for source in sources]
     folders = list(dict.fromkeys(folder for path in paths for folder in _find_runs(path)))
     display, chosen = make_display(progress), pick_device(device)
@@ -69,24 +75,43 @@ def report(
         display.note(line)
     readable = [run.folder for run in runs_to_show]
     pending = _select_pending(readable, chosen, examples, fid, display)
+    _evaluate_pending(
+        pending, chosen, root, display, examples=examples, fid=fid, is_single=len(readable) == 1
+    )
+    path = _default_path(paths, folders) if out is None else Path(out)
+    with display.bar("writing the report") as show:
+        write_report(folders, path, progress=lambda fraction, _: show(fraction))
+    if pdf:
+        print_pdf(path)
+    return path
+
+
+def _evaluate_pending(
+    pending: Sequence[RunFolder],
+    device: torch.device,
+    root: Path | None,
+    display: Display,
+    *,
+    examples: int,
+    fid: int | None,
+    is_single: bool,
+) -> None:
+    """Evaluate runs, and name those that cannot be. The only run of a report must succeed."""
     failures = []
     for number, folder in enumerate(pending, start=1):
         position = f"{number} of {len(pending)}" if len(pending) > 1 else ""
         try:
             evaluate_run(
-                folder, chosen, root, display, examples=examples, fid=fid, position=position
+                folder, device, root, display, examples=examples, fid=fid, position=position
             )
         except UserError as error:
-            if len(readable) == 1 and not isinstance(error, UntrustedCodeError):
+            if is_single and not isinstance(error, UntrustedCodeError):
                 raise
             failures.append(f"{folder.path} is not evaluated: {error}")
     for line in failures[:_MAX_FAILURES]:
         display.note(line)
     if len(failures) > _MAX_FAILURES:
         display.note(f"{len(failures) - _MAX_FAILURES} more runs are not evaluated")
-    path = _default_path(paths, folders) if out is None else Path(out)
-    with display.bar("writing the report") as show:
-        return write_report(folders, path, progress=lambda fraction, _: show(fraction))
 
 
 def _find_runs(path: Path) -> list[RunFolder]:

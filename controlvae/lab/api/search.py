@@ -35,6 +35,7 @@ from controlvae.lab.training.resolve import Overrides, as_assignments, resolve_e
 from controlvae.lab.training.runner import RunOptions
 
 _VALIDATION_SHARE, _VALIDATIONS = 0.1, 20  # of a trial, if the experiment has no validation
+_MAX_WORKERS = 1_024  # of one machine; a typing error must not fill its process table
 _PRUNE = ("auto", "none", *CURVES)
 
 
@@ -201,6 +202,8 @@ def _check_counts(chosen: SearchOptions) -> None:
     for name, value in (("trials", chosen.trials), ("workers", chosen.workers)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UserError(f"{name} must be a whole number of at least 1, got {value!r}")
+    if chosen.workers > _MAX_WORKERS:
+        raise UserError(f"workers must be at most {_MAX_WORKERS:,}, got {chosen.workers}")
     if chosen.prune not in _PRUNE:
         raise unknown_name_error("column to prune by", chosen.prune, _PRUNE)
 

@@ -1,5 +1,6 @@
 """Entry point of `controlvae`: runs a command. Errors are one line and an exit status."""
 
+import errno
 import os
 import signal
 import sys
@@ -8,8 +9,14 @@ from functools import cache
 from typing import Any, NoReturn
 
 from controlvae.errors import RunError, UserError, is_out_of_memory
+from controlvae.lab.reading import shorten
 
 _LAB_PACKAGES = ("typer", "click", "rich", "safetensors", "matplotlib", "PIL", "jinja2")
+# Of a path that the user named and no file of ours can be at.
+_PATH_ERRORS = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EISDIR, errno.ENOTDIR, errno.ENXIO, errno.ENODEV),
+}
 
 
 def main() -> None:
@@ -67,8 +74,8 @@ def _describe_error(error: Exception) -> tuple[int, str] | None:
     package = str(getattr(error, "name", "")).partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and package in _LAB_PACKAGES:
         return 2, f"the command line needs {package}: pip install 'controlvae[lab]'"
-    if isinstance(error, PermissionError):
-        return 2, f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in _PATH_ERRORS:
+        return 2, f"{shorten(error.filename)}: {error.strerror}"
     if is_out_of_memory(error):
         return 1, "out of memory; try a smaller training.batch, or data.longest for text"
     if type(error).__name__ == "Abort":  # typer's own, after Ctrl-C in a prompt

@@ -46,7 +46,11 @@ _SYNONYMS = {
 _PARTS = {"law": "control", "controller": "control", "dataset": "data", "network": "model"}
 _PARTS |= {"optimizer": "optimiser", "loss": "objective", "trainer": "training"}
 # Names of options of commands, which are no settings.
-_OPTIONS = ("device", "seeds", "threads", "run", "logger", "time_limit", "checkpoint_every")
+_OPTIONS = (
+    *("device", "devices", "seeds", "threads", "run", "logger", "time_limit", "checkpoint_every"),
+    *("data_root", "cluster"),
+)
+_FLAGS = ("tensorboard", "wait", "dry_run")
 
 
 def iter_settings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -152,9 +156,10 @@ def _unknown_field(value: Any, change: _Change, hint: Any) -> UserError:
     name, kind = change.path[0], settings_name(type(value))
     names = [f.name for f in fields(value)]
     part = change.full_path.removesuffix(".".join(change.path)).rstrip(".")
-    if not part and name in _OPTIONS:
+    if not part and name in (*_OPTIONS, *_FLAGS):
         option = f"--{name.replace('_', '-')}"
-        return UserError(f"{name} is an option and no setting; write {option} {change.text}")
+        words = option if name in _FLAGS else f"{option} {change.text}"
+        return UserError(f"{name} is an option and no setting; write {words}")
     if not part and name in _PARTS:
         meant = ".".join([_PARTS[name], *(_SYNONYMS.get(each, each) for each in change.path[1:])])
         return UserError(f"no field of {kind} {name!r}; did you mean {meant}?")

@@ -1,5 +1,6 @@
 """Conversion of JSON data to typed settings. Errors name the path of the wrong setting."""
 
+import math
 import types
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
@@ -47,8 +48,9 @@ def parse_value(hint: Any, data: Any, path: str) -> Any:
     if isinstance(data, str):
         _check_constructor(data, classes, path)
     hint_text = ""
-    if "Auto" in classes and _parse_float(data)[0] and path == "control":
-        hint_text = f"; for another target write control.target={data:g}"
+    is_number, number = _parse_float(data)
+    if "Auto" in classes and path == "control" and is_number and math.isfinite(number):
+        hint_text = f"; for another target write control.target={number:g}"
     raise UserError(
         f"{path or 'experiment'} must be {_describe_options(options, classes)}, "
         f"got {_format_data(data)}{hint_text}"

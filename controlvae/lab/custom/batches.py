@@ -22,6 +22,8 @@ _INPUT_KEYS = (
     "data",
 )
 
+_MAX_DESCRIBED = 6  # levels of a structure in a message
+
 
 def map_tensors(batch: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """Return the batch with `function` applied to each tensor. Other values stay as they are.
@@ -139,20 +141,23 @@ def select_input(batch: Any, chosen: Any = None) -> Any:
     return batch
 
 
-def describe(value: Any) -> str:
-    """Return the structure of a batch or of a model's output in words."""
+def describe(value: Any, depth: int = 0) -> str:
+    """Return the structure of a batch or of a model's output in words, up to a depth."""
+    if depth > _MAX_DESCRIBED:
+        return "..."
     if isinstance(value, Tensor):
         return f"a {str(value.dtype).removeprefix('torch.')} tensor {tuple(value.shape)}"
     if isinstance(value, np.ndarray):
         return f"a {value.dtype} array {value.shape}"
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key!r}: {describe(entry)}" for key, entry in list(value.items())[:6])
+        inner = ", ".join(
+            f"{key!r}: {describe(entry, depth + 1)}" for key, entry in list(value.items())[:6]
+        )
         return f"{{{inner}}}"
     if isinstance(value, list | tuple):
-        return f"({', '.join(describe(entry) for entry in value[:6])})"
-    if isinstance(value, int | float | str | bool) or value is None:
-        return repr(value)
-    return f"a {type(value).__name__}"
+        return f"({', '.join(describe(entry, depth + 1) for entry in value[:6])})"
+    is_plain = isinstance(value, int | float | str | bool) or value is None
+    return repr(value) if is_plain else f"a {type(value).__name__}"
 
 
 def cast_batch(batch: Any, dtype: torch.dtype) -> Any:

@@ -1,5 +1,6 @@
 """Definitions: a user-supplied model, its data and all settings of its training, as one value."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from controlvae.lab.config.experiment import Training
 from controlvae.lab.custom.arguments import check_factories, real_number, whole_number
 from controlvae.lab.custom.recognise_model import AnyLikelihood
 from controlvae.lab.custom.task import CustomTask, make_task
+from controlvae.lab.reading import shorten
 from controlvae.laws import Law
 
 Model = nn.Module | Callable[[], nn.Module]
@@ -191,9 +193,9 @@ def _read_validation(validation: Any) -> tuple[int | float, Any]:
     if validation is None:
         return 0, None
     if isinstance(validation, bool) or (
-        isinstance(validation, str | Path) and not Path(validation).exists()
+        isinstance(validation, str | Path) and not os.path.exists(validation)
     ):
-        raise UserError(f"{wanted}, got {validation!r}; try validation=0.1")
+        raise UserError(f"{wanted}, got {shorten(repr(validation))}; try validation=0.1")
     if not isinstance(validation, int | float):
         return 1, validation
     if not (0 <= validation < 1 or (validation > 0 and validation % 1 == 0)):

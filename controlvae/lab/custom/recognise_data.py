@@ -32,6 +32,7 @@ from controlvae.lab.data.dataset import Dataset, ImageDataset
 from controlvae.lab.data.registry import load_dataset
 
 DEFAULT_BATCH = 64
+_MAX_NESTING = 100  # of dictionaries and tuples of arrays
 _ACCEPTED = (
     "arrays, tensors, a torch Dataset or DataLoader, a Hugging Face dataset, "
     "or the path of a folder of images"
@@ -109,13 +110,15 @@ def _recognise_arrays(data: Any) -> ArrayData | None:
     return None
 
 
-def _are_arrays(data: Any) -> bool:
+def _are_arrays(data: Any, depth: int = 0) -> bool:
+    if depth > _MAX_NESTING:
+        return False
     if isinstance(data, Tensor | np.ndarray):
         return True
     values = data.values() if isinstance(data, Mapping) else data
     if not isinstance(data, Mapping | tuple) or not len(data):  # a list holds examples
         return False
-    return all(_are_arrays(value) for value in values)
+    return all(_are_arrays(value, depth + 1) for value in values)
 
 
 def _read_numeric_columns(data: Any) -> ArrayData | None:

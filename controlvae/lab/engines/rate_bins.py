@@ -42,7 +42,7 @@ class RateBins:
         self.bounds = (low, high)
 
     def average(self, values: Tensor) -> Tensor:
-        """Return the mean of each set point's examples, (set points, ...), of values per example."""
+        """Return the mean over the examples of each set point, (set points, ...)."""
         return values.view(self.repeats, self.count, *values.shape[1:]).mean(0)
 
     def weigh(self, reconstruction: Tensor, kl: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +143,13 @@ class HostControllers:
 def make_controllers(
     laws: Sequence[Law], delayed: bool, device: torch.device
 ) -> Controller | HostControllers:
-    """Return the faster kind of controllers of several set points on a device."""
+    """Return the faster kind of controllers of several set points on a device.
+
+    Args:
+        laws: Law of each set point.
+        delayed: Return the weight of the step before.
+        device: Device that the measurements are on.
+    """
     if device.type == "cpu":
         return HostControllers(laws, delayed)
     control = Controller(list(laws), sync_ranks=False, delayed=delayed, monitor=False)

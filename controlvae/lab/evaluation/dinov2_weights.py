@@ -1,6 +1,7 @@
 """Weights of DINOv2, read from a file that the user has. Nothing is downloaded."""
 
 import hashlib
+import warnings
 from pathlib import Path
 
 import torch
@@ -48,6 +49,8 @@ def load_dinov2(weights: Path | None = None, root: Path | None = None) -> DINOv2
         return DINOv2(tensors, f"DINOv2, class token, from {file.name}, SHA-256 {digest[:8]}")
     except Exception as error:  # whatever a reader makes of the bytes of another file
         reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
+        if "weights_only" in str(error):  # advice on an option of torch's
+            reason = "it holds something else than tensors"
         raise UserError(f"{file} does not hold published weights of DINOv2: {reason}") from None
 
 
@@ -55,5 +58,7 @@ def _read(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         return load_file(file)
     # weights_only accepts tensors and rejects anything else.
-    stored: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about pickles that are refused right after
+        stored: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
     return stored

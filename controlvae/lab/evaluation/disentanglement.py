@@ -203,7 +203,13 @@ def _compute_or_explain(
 def encode(
     run: LoadedRun, indices: Tensor, progress: Progress = lambda share: None
 ) -> tuple[Tensor, Tensor]:
-    """Return means and log-variances of q(z|x), (examples, latents) each, on the device."""
+    """Return means and log-variances of q(z|x), (examples, latents) each, on the device.
+
+    Args:
+        run: Run to encode with.
+        indices: Indices of the examples.
+        progress: Called with the share that is done.
+    """
     means, log_variances = [], []
     for chosen in indices.split(_BATCH):
         posterior = run.vae.encode(run.examples.batch(chosen))

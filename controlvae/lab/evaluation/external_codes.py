@@ -149,7 +149,11 @@ def _sha256(path: Path) -> str:
         with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        reason = f"no file {path}" if not path.exists() else f"cannot read {path}: {error.strerror}"
+        reason = (
+            f"no file {path}"
+            if not path.exists()
+            else f"cannot read {path}: {error.strerror or error}"
+        )
         raise UserError(reason) from None
 
 
@@ -161,7 +165,8 @@ def read_codes(path: Path) -> dict[str, np.ndarray]:
         arrays = load_array_file(path)
     except READ_ERRORS as error:
         raise UserError(
-            f"{path} is not an .npz file of plain arrays ({describe_error(error)}); write it with numpy.savez: {ARRAYS_HELP}"
+            f"{path} is not an .npz file of plain arrays ({describe_error(error)}); "
+            f"write it with numpy.savez: {ARRAYS_HELP}"
         ) from None
     if "means" not in arrays:
         raise UserError(

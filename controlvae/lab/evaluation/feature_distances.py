@@ -1,4 +1,4 @@
-"""Distances between features of images: FID, KID, FD-DINOv2, precision, recall, density, coverage."""
+"""Distances between features of images: FID, KID, FD-DINOv2, precision, recall and so on."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

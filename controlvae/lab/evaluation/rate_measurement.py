@@ -136,7 +136,8 @@ def resolve_rates(within: RateRange, rates: Sequence[float] | int) -> tuple[floa
     for rate in rates:
         if not low <= rate <= high:
             raise UserError(
-                f"rates must lie in {low:g}..{high:g} nats, which the model has learnt, got {rate:g}"
+                f"rates must lie in {low:g}..{high:g} nats, which the model has learnt, "
+                f"got {rate:g}"
             )
     return tuple(sorted(float(rate) for rate in rates))
 
@@ -225,6 +226,8 @@ def measure_fid(run: LoadedRun, images: int) -> float:
         images: Number of images of each kind.
     """
     found = image_metrics(run, 0.0, 0, images, selection=Selection(frozenset({"fid"})))
+    if "samples" not in found["fid"]:
+        raise UserError(f"FID cannot be measured: {found['fid'].get('skipped', 'no samples')}")
     return float(found["fid"]["samples"]["score"])
 
 

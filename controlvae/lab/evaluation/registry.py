@@ -1,8 +1,8 @@
 """Registry of metrics: the one place that says what `evaluate` computes and how it is shown.
 
 `evaluate`, the command line, reports and paper tables take names, units and directions from here.
-A new disentanglement score needs a function in `controlvae.metrics` and one entry in `scores.py`. Any
-other metric needs an entry in the group that computes it.
+A new disentanglement score needs a function in `controlvae.metrics` and one entry in `scores.py`.
+Any other metric needs an entry in the group that computes it.
 """
 
 from collections.abc import Mapping

@@ -7,8 +7,8 @@ from controlvae.lab.evaluation.metric import OPTIONAL, Selection
 from controlvae.lab.evaluation.registry import GROUPS
 from controlvae.lab.evaluation.scores import DISENTANGLEMENT_SCORES
 
-#: Names that `--metrics` takes.
-SELECTABLE = tuple(dict.fromkeys([*(key for group in GROUPS for key in group.keys), "udr"]))
+#: Names that `--metrics` takes. The ELBO is measured in any case.
+SELECTABLE = tuple(dict.fromkeys(["elbo", *(key for group in GROUPS for key in group.keys), "udr"]))
 #: Of these, the ones that need no more than codes.
 CODE_METRICS = (*(score.key for score in DISENTANGLEMENT_SCORES), "udr")
 

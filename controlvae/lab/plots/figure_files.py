@@ -1,5 +1,9 @@
 """Figure and image files: writing them, and the training step recorded in them."""
 
+import contextlib
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from controlvae.errors import UserError
 from controlvae.lab.io import writing
 
 _STEP_PREFIX = "controlvae step "  # start of the comment in an image file
+_MAX_LABEL = 48  # letters of a name in a legend
 _FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -35,11 +40,10 @@ def save_figure(figure: Figure, path: Path | str, *, step: int | None = None) ->
             f"cannot write {path}: expected a name that ends in {', '.join(_FIGURE_SUFFIXES)}, "
             f"e.g. {name}.png"
         )
-    disable_math_text(figure)
     # Type 42 embeds whole TrueType fonts in a PDF, which journals ask for. A fixed salt makes the
     # element ids of an SVG reproducible.
     options = mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "controlvae"})
-    with writing(path) as temporary, options:
+    with writing(path) as temporary, options, plain_text(figure):
         figure.savefig(
             temporary,
             dpi=300,
@@ -99,7 +103,29 @@ def read_step(path: Path) -> int | None:
     return int(number) if number != comment and number.isdecimal() else None
 
 
-def disable_math_text(figure: Figure) -> None:
-    """Show dollar signs in the names of runs and factors as they are, not as formulas."""
+@contextlib.contextmanager
+def plain_text(figure: Figure) -> Iterator[None]:
+    """Draw the names of runs and factors as they are.
+
+    Dollar signs make no formulas. A letter that the font lacks is drawn as a box, without a warning
+    of matplotlib's.
+    """
     for text in figure.findobj(Text):
         text.set_parse_math(False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def label_runs(names: Sequence[str]) -> list[str]:
+    """Return names that fit into a legend: on one line, at most 48 letters, and distinct."""
+    printable = ["".join(c if c.isprintable() else " " for c in name).strip() for name in names]
+    half = _MAX_LABEL // 2 - 1
+    labels = [
+        name if len(name) <= _MAX_LABEL else f"{name[:half]}…{name[-half:]}" for name in printable
+    ]
+    counts = Counter(labels)
+    return [
+        label if counts[label] == 1 else f"{label} ({place})"
+        for place, label in enumerate(labels, start=1)
+    ]

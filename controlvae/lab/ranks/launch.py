@@ -15,6 +15,7 @@ from typing import Any
 from controlvae.errors import Interrupted, RunError, UserError
 from controlvae.lab.ranks.group import LAUNCHED_VARIABLE, UNKNOWN_LOSS, under_torchrun
 
+_MAX_PROCESSES = 1_024  # of one machine; a typing error must not fill its process table
 _RESUME = "resume.txt"  # command that continues the run, in the folder of the failures
 
 
@@ -31,6 +32,8 @@ def should_launch(devices: int | None) -> bool:
         return False
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise UserError(f"devices must be a whole number of at least 1, got {devices!r}")
+    if devices > _MAX_PROCESSES:
+        raise UserError(f"devices must be at most {_MAX_PROCESSES:,}, got {devices}")
     if under_torchrun():
         size = int(os.environ["WORLD_SIZE"])
         if devices != size:

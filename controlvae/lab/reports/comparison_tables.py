@@ -72,7 +72,9 @@ def number_table(runs: Sequence[ReportRun]) -> TableView:
         cells += [_final_mean(run.trace, column) or "–" for column in logged.values()]
         rows.append([run.name, *cells])
     averaged = {metric.name: metric for metric in map(find_metric, _AVERAGED)}
-    rows += _seed_statistics(runs, [averaged.get(head) for head in heads[1:]])
+    columns = [averaged.get(head) for head in heads[1:]]
+    best = _best_cells(runs, columns)
+    rows += _seed_statistics(runs, columns)
     evaluated = _evaluated(runs)
     notes = [_NUMBERS_NOTE] if evaluated else []
     notes += [_LOGGED_NOTE] if logged else []
@@ -82,7 +84,7 @@ def number_table(runs: Sequence[ReportRun]) -> TableView:
     notes += merge_notes(
         [(run.name, note) for run in evaluated for note in number_notes(run.metrics)]
     )
-    return TableView("Numbers", heads, rows, notes)
+    return TableView("Numbers", heads, rows, notes, best)
 
 
 def score_table(runs: Sequence[ReportRun]) -> TableView | None:
@@ -130,7 +132,33 @@ def _metric_table(
         values = [(metric, look_up(run.metrics, metric.path)) for metric in metrics]
         rows.append([run.name, *("–" if v is None else metric.format(v) for metric, v in values)])
     rows += _seed_statistics(runs, metrics)
-    return TableView(title, ["run", *(metric.name for metric in metrics)], rows, notes)
+    heads = ["run", *(metric.name for metric in metrics)]
+    return TableView(title, heads, rows, notes, _best_cells(evaluated, metrics))
+
+
+def _best_cells(
+    runs: Sequence[ReportRun], columns: Sequence[Metric | None]
+) -> frozenset[tuple[int, int]]:
+    """Return row and column of the best values, as they are rounded for the table.
+
+    A column has none if its metric has no better direction or if all its values are equal.
+
+    Args:
+        runs: The runs of the table.
+        columns: Metric of each column but the first, or None.
+    """
+    best = set()
+    for place, metric in enumerate(columns, start=1):
+        if metric is None or metric.better is None:
+            continue
+        values = {row: look_up(run.metrics, metric.path) for row, run in enumerate(runs)}
+        numbers = {row: value for row, value in values.items() if value is not None}
+        if len({metric.format(value) for value in numbers.values()}) < 2:
+            continue
+        target = (max if metric.better == "higher" else min)(numbers.values())
+        shown = metric.format(target)
+        best |= {(row, place) for row, value in numbers.items() if metric.format(value) == shown}
+    return frozenset(best)
 
 
 def _has_metric(runs: Sequence[ReportRun], metric: Metric) -> bool:

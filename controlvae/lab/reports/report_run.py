@@ -7,6 +7,7 @@ from typing import Any
 from controlvae.errors import UserError
 from controlvae.lab.config import Experiment, method_differences
 from controlvae.lab.plots.curves import RunTrace
+from controlvae.lab.plots.figure_files import label_runs
 from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.folder import RunFolder
 
@@ -43,7 +44,8 @@ def read_runs(folders: Sequence[RunFolder]) -> tuple[list[ReportRun], list[str]]
         except (LookupError, TypeError, ValueError, OSError) as error:
             skipped.append(f"skipped {folder.path}: unreadable ({error!r})")
     names = name_runs([run.folder for run in runs])
-    return [_rename(run, name) for run, name in zip(runs, names, strict=True)], skipped
+    named = zip(runs, names, label_runs(names), strict=True)
+    return [_rename(run, name, label) for run, name, label in named], skipped
 
 
 def _read_run(folder: RunFolder) -> ReportRun:
@@ -52,8 +54,9 @@ def _read_run(folder: RunFolder) -> ReportRun:
     return ReportRun(experiment.name, folder, experiment, trace, metrics, run_warnings(folder))
 
 
-def _rename(run: ReportRun, name: str) -> ReportRun:
-    return replace(run, name=name, trace=replace(run.trace, name=name))
+def _rename(run: ReportRun, name: str, label: str) -> ReportRun:
+    """Return a run with its name, and the label that it has in figures."""
+    return replace(run, name=name, trace=replace(run.trace, name=label))
 
 
 def name_runs(folders: Sequence[RunFolder]) -> list[str]:

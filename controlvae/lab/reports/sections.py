@@ -1,10 +1,11 @@
 """Sections of a report: curves of all runs, compared images, and details of each run."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from controlvae.lab.config import PRESETS, to_dict
+from controlvae.lab.config import PRESETS, Experiment, to_dict
 from controlvae.lab.config.experiment import QUANTITY_LABELS
 from controlvae.lab.plots.curves import (
     RunTrace,
@@ -36,8 +37,8 @@ from controlvae.lab.reports.views import (
 )
 from controlvae.laws.log_domain import LogDomainFeedback
 
-# A page of more runs shows what they share, so that it opens at once.
-MAX_DETAILED_RUNS = 24
+# A page of more runs shows what they share, so that it opens at once: a run takes up to 0.4 MB.
+MAX_DETAILED_RUNS = 16
 _SAMPLES_CAPTION = "Decoded from the prior N(0, I)."
 _RECONSTRUCTIONS_CAPTION = "Data above, reconstructions from the posterior mean below."
 # Images that a run folder may have, by the names of their files.
@@ -169,7 +170,7 @@ def _compared_reconstructions(runs: Sequence[ReportRun]) -> list[FigureView] | N
     """
     with_images = [run for run in runs if (run.folder.figures / "reconstruction.png").is_file()]
     files = {
-        run.name: reconstruction_pixels_file(run.folder.figures / "reconstruction.png")
+        run.trace.name: reconstruction_pixels_file(run.folder.figures / "reconstruction.png")
         for run in with_images
     }
     if len(files) < 2 or not all(path.is_file() for path in files.values()):
@@ -228,9 +229,15 @@ def _run_section(
         figures,
         folded,
         dialog_view(run.metrics["dialog"]) if "dialog" in run.metrics else None,
-        json.dumps(to_dict(run.experiment), indent=2, ensure_ascii=False),
+        _format_settings(run.experiment),
         ", ".join(f"{name} {number}" for name, number in manifest.get("versions", {}).items()),
     )
+
+
+def _format_settings(experiment: Experiment) -> str:
+    """Return settings as JSON with lists of numbers or names on one line."""
+    text = json.dumps(to_dict(experiment), indent=2, ensure_ascii=False)
+    return re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text)
 
 
 def _describe_run(run: ReportRun) -> str:

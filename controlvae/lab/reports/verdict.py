@@ -32,7 +32,7 @@ class Outcome:
 
     @cached_property
     def target_error(self) -> TargetError | None:
-        """How far the run ends from its target, or None without a log or a target."""
+        """Distance of the end from the target, or None without a log or a target."""
         return measure_target_error(self.records, self.controlled)
 
 

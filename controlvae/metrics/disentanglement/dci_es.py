@@ -63,8 +63,8 @@ def dci_es(
 
     Probes are random Fourier features, one of the paper's three families: a ridge regression on the
     standardised codes and on cosines of random directions, `widths` of them. Capacity is the
-    logarithm of the number of its inputs. The authors train theirs by gradient descent, so E depends
-    on the family and on `widths`: compare it at equal settings.
+    logarithm of the number of its inputs. The authors train theirs by gradient descent, so E
+    depends on the family and on `widths`: compare it at equal settings.
 
     Args:
         codes: Codes, (examples, latents).

@@ -1,4 +1,4 @@
-"""InfoMEC: modularity, explicitness and compactness of a code, all three in units of information."""
+"""InfoMEC: modularity, explicitness and compactness of a code, measured by information."""
 
 import math
 from collections.abc import Sequence
@@ -59,10 +59,10 @@ def infomec(
     (Hsu et al., *Disentanglement via Latent Quantization*, 2023, and their released code).
 
     The information of a continuous latent is the nearest-neighbour estimate of Ross, *Mutual
-    information between discrete and continuous data sets*, 2014, which scikit-learn computes too.
-    A discrete latent is counted. Where the released code divides zero by zero, because a latent
-    tells nothing or only one is active, the ratio is the least possible (1/K or 1/A), or compactness
-    is 1 for factors that the only active latent tells about.
+    information between discrete and continuous data sets*, 2014, which scikit-learn computes too. A
+    discrete latent is counted. Where the released code divides zero by zero, because a latent tells
+    nothing or only one is active, the ratio is the least possible (1/K or 1/A), or compactness is 1
+    for factors that the only active latent tells about.
 
     Args:
         codes: Codes, (examples, latents).

@@ -41,10 +41,10 @@ def udr(
 
     :math:`R_{ab}` says how latent a of model i predicts latent b of model j: the coefficients of a
     lasso with weight 0.1 on standardised codes, or Spearman's rank correlation. :math:`r` is the
-    largest of a row or column. Two models that agree up to the order and sign of latents score 1, or
-    0.9 with the lasso, which shrinks. Entangled models find different rotations and score low (Duan
-    et al., *Unsupervised model selection for variational disentangled representation learning*,
-    2020; disentanglement_lib). Latents whose KL is at most `min_kl` are left out.
+    largest of a row or column. Two models that agree up to the order and sign of latents score 1,
+    or 0.9 with the lasso, which shrinks. Entangled models find different rotations and score low
+    (Duan et al., *Unsupervised model selection for variational disentangled representation
+    learning*, 2020; disentanglement_lib). Latents whose KL is at most `min_kl` are left out.
 
     Compare models with each other, not with those of another set: the score depends on its company.
     Collapsed models agree too, so look at their KL.

@@ -1,4 +1,4 @@
-"""Learned perceptual image patch similarity (LPIPS) of pairs of images, computed by torchmetrics."""
+"""Learned perceptual image patch similarity (LPIPS) of pairs of images, by torchmetrics."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -26,15 +26,17 @@ _SMALLEST = 32  # AlexNet pools smaller images away
 def lpips(images_a: Any, images_b: Any, *, network: Network = "alex") -> Tensor:
     r"""Compute the perceptual distance of each pair of images.
 
-    .. math:: \sum_l \frac1{H_l W_l} \sum_{hw} \big\| w_l \odot (\hat y_{hw}^l - \hat y'^l_{hw}) \big\|^2
+    .. math::
+        \sum_l \frac1{H_l W_l} \sum_{hw}
+        \big\| w_l \odot (\hat y_{hw}^l - \hat y'^l_{hw}) \big\|^2
 
-    :math:`\hat y^l` are activations of layer l of a classifier, scaled to unit length over channels;
-    :math:`w_l` was fitted to people's judgements (Zhang et al., *The unreasonable effectiveness of
-    deep features as a perceptual metric*, 2018). 0 for equal images, lower is better. The networks
-    give different values: papers use AlexNet for evaluation.
+    :math:`\hat y^l` are activations of layer l of a classifier, scaled to unit length over
+    channels; :math:`w_l` was fitted to people's judgements (Zhang et al., *The unreasonable
+    effectiveness of deep features as a perceptual metric*, 2018). 0 for equal images, lower is
+    better. The networks give different values: papers use AlexNet for evaluation.
 
-    Needs `torchmetrics` and `torchvision`, and the classifier's weights in torch's cache. Nothing is
-    downloaded: an error names the file and its address.
+    Needs `torchmetrics` and `torchvision`, and the classifier's weights in torch's cache. Nothing
+    is downloaded: an error names the file and its address.
 
     Args:
         images_a: Images in [0, 1], (n, 1 or 3 channels, height, width), at least 32 x 32.

@@ -32,11 +32,12 @@ def prdc(features_real: Any, features_generated: Any, *, neighbours: int = 5) ->
         \mathrm{density} = \frac1{k M} \sum_{m, n} \mathbf 1[y_m \in B(x_n)], \qquad
         \mathrm{coverage} = \frac1N \sum_n \mathbf 1[\exists m: y_m \in B(x_n)]
 
-    :math:`B(x_n)` is the ball around a real feature up to its k-th nearest real neighbour; recall is
-    precision with real and generated exchanged (Kynkäänniemi et al., *Improved precision and recall
-    metric for assessing generative models*, 2019, with k = 3; Naeem et al., *Reliable fidelity and
-    diversity metrics for generative models*, 2020, with k = 5). FID mixes quality and variety.
-    These tell which of the two is lost. Density and coverage are less sensitive to outliers.
+    :math:`B(x_n)` is the ball around a real feature up to its k-th nearest real neighbour; recall
+    is precision with real and generated exchanged (Kynkäänniemi et al., *Improved precision and
+    recall metric for assessing generative models*, 2019, with k = 3; Naeem et al., *Reliable
+    fidelity and diversity metrics for generative models*, 2020, with k = 5). FID mixes quality and
+    variety. These tell which of the two is lost. Density and coverage are less sensitive to
+    outliers.
 
     All four depend on k and on the number of features, so compare them at equal counts; the papers
     use 10,000 to 50,000. Distances are computed in blocks of 128 MiB, or 1 GiB on a GPU, so the

@@ -13,8 +13,10 @@ from tiny import sets
 from controlvae import lab
 from controlvae.distributions import gaussian_kl
 from controlvae.errors import UserError
+from controlvae.lab.api.curve_results import measure_run_curve
 from controlvae.lab.evaluation.rate_curve import Calibration, RateCurve, run_at_rate
 from controlvae.lab.runs.requests import parse_target
+from controlvae.lab.training.runner import RunOptions
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +175,34 @@ def test_command_prints_a_table_and_refuses_wrong_rates(tmp_path):
     refused = within(*words, "--rates", "8", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.strip().count("\n") == 0
+
+
+def test_settings_without_a_range_are_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match="leave out rates=none"):
+        lab.curve(
+            "shapes2d-quick", rates=(2.0, 8.0), run=tmp_path / "run", overrides={"rates": None}
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_runs_of_other_data_are_not_compared(measured, tmp_path, capsys):
+    small = {"training.steps": 2, "training.batch": 4, "model.width": 16, "model.inner": 16}
+    lab.train("text-quick", run=tmp_path / "text", overrides=small, device="cpu", progress=False)
+    result = measure_run_curve(
+        measured.run, RunOptions.parse("cpu"), points=2, examples=8, compare=[tmp_path / "text"]
+    )
+    assert result.curve.separate == ()
+    assert "it is not compared" in capsys.readouterr().err
+
+
+def test_network_for_all_rates_is_not_exported_as_a_program(measured, tmp_path):
+    with pytest.raises(UserError, match="format hub"):
+        lab.export(measured.run, tmp_path / "programs", ["torch", "hub"])
+    files = lab.export(measured.run, tmp_path / "hub", "hub")
+    assert {file.path.name for file in files} >= {"model.safetensors", "config.json"}
+
+
+def test_fid_of_one_image_is_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match="2 images or more, or 0 for none, got 1"):
+        lab.curve("shapes2d-quick", rates=(2.0, 8.0), run=tmp_path / "run", fid=1)
+    assert not (tmp_path / "run").exists()

@@ -96,3 +96,22 @@ def test_command_finds_a_target(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "ELBO on validation examples is best at" in done.stdout
     assert "controlvae train shapes2d-quick --set" in done.stdout
+
+
+def test_stages_need_steps_of_their_own(tmp_path):
+    with pytest.raises(UserError, match="4 steps or more, got 3"):
+        lab.find_target("shapes2d-quick", rates=(2.0, 8.0), steps=3, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_time_limit_stops_the_search_between_checkpoints_and_it_resumes(tmp_path):
+    line = ["curve", "shapes2d-quick", "--rates", "2,8", "--bins", "2", "--find", "elbo"]
+    line += sets("data.images=64", "model.channels=(4,4,4)", "model.hidden=8", "training.batch=8")
+    line += ["--run", tmp_path / "run", "--device", "cpu", "--examples", "8"]
+    first = within(*line, "--set", "training.steps=8", "--time-limit", "0s", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "of 4; the same command resumes" in first.stdout
+    assert not (tmp_path / "run" / "stage-2").exists()
+    second = within(*line, "--set", "training.steps=8", cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert "best at" in second.stdout

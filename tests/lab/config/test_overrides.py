@@ -140,6 +140,8 @@ def test_biased_estimate_needs_an_open_loop_weight():
         ("control=18", "write control.target=18"),
         ("beta=4", "write --set 'control=Constant(4)'"),
         ("device=cpu", "write --device cpu"),
+        ("tensorboard=true", "write --tensorboard"),
+        ("devices=2", "write --devices 2"),
         ("time_limit=3m", "write --time-limit 3m"),
     ],
 )

@@ -363,3 +363,11 @@ def test_run_folders_that_are_taken(tmp_path):
 
 def test_whole_floats_are_steps(tmp_path):
     assert fit(PlainVAE, X, tmp_path / "run", steps=2e1, batch=np.int64(16)).step == 20
+
+
+@pytest.mark.parametrize("where", ["data", "validation"])
+def test_data_nested_a_thousand_deep_is_refused_in_one_line(tmp_path, where):
+    nested = 0.0
+    for _ in range(1_000):
+        nested = {"a": nested}
+    assert "'a': ..." in refused(tmp_path, **{where: nested})

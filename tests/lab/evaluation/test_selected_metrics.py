@@ -99,6 +99,11 @@ def test_unknown_names_are_refused(names, weights, message):
         select_metrics(names, weights)
 
 
+def test_the_elbo_may_be_named_although_it_is_always_measured():
+    selected = select_metrics("elbo")
+    assert [key for key in SELECTABLE if selected.wants(key)] == ["elbo"]
+
+
 def test_every_selectable_entry_is_shown_by_a_metric_or_is_text():
     shown = {metric.path.partition(".")[0] for group in GROUPS for metric in group.metrics}
     assert set(SELECTABLE) <= shown

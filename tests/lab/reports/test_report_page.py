@@ -1,6 +1,7 @@
 """The HTML report: names, tables, figures, skipped runs, and its layout in a browser."""
 
 import datetime
+import html
 import html.parser
 import json
 import shutil
@@ -14,7 +15,7 @@ from logged_runs import LATENTS, METRICS, logged_run
 from controlvae.errors import UserError
 from controlvae.lab.config import override, preset
 from controlvae.lab.evaluation.elbo import measure_step_response
-from controlvae.lab.plots.figure_files import save_pixels
+from controlvae.lab.plots.figure_files import label_runs, save_pixels
 from controlvae.lab.plots.image_grid import reconstruction_pixels_file, tile_images
 from controlvae.lab.reports.comparison_tables import image_table, number_table, score_table
 from controlvae.lab.reports.page import write_report
@@ -178,6 +179,31 @@ def test_names_are_escaped(tmp_path):
     page = report([folder], tmp_path / "report.html")
     assert "<script" not in page
     assert "&lt;script&gt;" in page
+
+
+NAMES = ["x" * 200, "x" * 100 + "y" + "x" * 99, "tab\tname", "line\nbreak", r"$\frac{1", "日本語"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_odd_names_of_runs_are_drawn_without_warnings(tmp_path):
+    run = logged_run(tmp_path, "shapes2d-quick", 1, 2_000, p=0.1, i=0.2, saturated=0.0)
+    run.metrics_file.write_text(json.dumps({**MEASURED, **METRICS}))
+    for name in NAMES:
+        shutil.copytree(run.path, tmp_path / "odd" / name)
+        image = tmp_path / "odd" / name / "figures" / "reconstruction.png"
+        image.parent.mkdir()
+        for path in (image, reconstruction_pixels_file(image)):
+            save_pixels(tile_images(np.zeros((2, 4, 8, 8, 1))).astype(np.uint8), path)
+    page = report(find_runs(tmp_path / "odd"), tmp_path / "report.html")
+    assert all(html.escape(name) in page for name in NAMES)
+    assert Structure(page).open == []
+
+
+def test_labels_of_figures_are_short_and_distinct():
+    labels = label_runs([*NAMES, "plain"])
+    assert len(set(labels)) == len(labels)
+    assert all(label.isprintable() and len(label) < 60 for label in labels)
+    assert labels[-1] == "plain"
 
 
 def test_unreadable_run_is_skipped_and_named(tmp_path):

@@ -16,13 +16,18 @@ def _report(
     ] = None,
     examples: cli.Examples = 10_000,
     fid: cli.Fid = None,
+    pdf: Annotated[bool, cli.flag("--pdf", "Print it as a PDF too. Needs Chromium.")] = False,
     device: cli.Device = "auto",
     data_root: cli.DataRoot = None,
 ) -> None:
     """Write an HTML report: curves, images, numbers, and the commands that repeat the runs."""
     from controlvae.lab.api.report import report
 
-    typer.echo(report(runs, out, examples=examples, fid=fid, device=device, data_root=data_root))
+    measured: dict[str, Any] = {"examples": examples, "fid": fid}
+    path = report(runs, out, **measured, pdf=pdf, device=device, data_root=data_root)
+    typer.echo(path)
+    if pdf:
+        typer.echo(path.with_suffix(".pdf"))
 
 
 @cli.command("evaluate", cli.LOOK)
@@ -74,7 +79,7 @@ def _score(
 
     A file holds `means`, (examples, latents), and may hold `log_variances`. It
     also holds `factors`, (examples, factors), as whole numbers or words, and
-    `factor_names`. cli.Factors in `unordered` are categories. A CSV file with a
+    `factor_names`. Factors in `unordered` are categories. A CSV file with a
     header can hold the factors instead: `--factors table.csv`. Codes of all
     737,280 images of 2D Shapes, in their order, need no factors. Without
     factors only KL, mutual information and active units are measured.

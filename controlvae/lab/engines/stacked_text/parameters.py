@@ -1,4 +1,4 @@
-"""Weights of many models of one shape, stacked along a first axis, and the Adam that trains them."""
+"""Weights of many models of one shape, stacked along a first axis, and their Adam."""
 
 import copy
 from collections.abc import Sequence

@@ -30,7 +30,19 @@ def lstm_step_kernel(
     W,
     BLOCK: tl.constexpr,
 ):
-    """Compute one step of an LSTM for `size` values of (rows, W)."""
+    """Compute one step of an LSTM for `size` values of (rows, W).
+
+    Args:
+        from_input: Products of the inputs, (rows, 4 W) in the order of torch's gates.
+        from_hidden: Products of the hidden states, (rows, 4 W).
+        cell: Cell states before the step, (rows, W).
+        new_hidden: Receives the hidden states, (rows, W).
+        new_cell: Receives the cell states, (rows, W).
+        activations: Receives the gates for the gradient, (rows, 4 W).
+        size: Number of values, rows times W.
+        W: Width of a state.
+        BLOCK: Values of one program.
+    """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     used = place < size
     gate = place // W * 4 * W + place % W
@@ -60,7 +72,20 @@ def lstm_gradient_kernel(
     W,
     BLOCK: tl.constexpr,
 ):
-    """Compute the gradient of one step of an LSTM for `size` values of (rows, W)."""
+    """Compute the gradient of one step of an LSTM for `size` values of (rows, W).
+
+    Args:
+        activations: Gates that the step has kept, (rows, 4 W).
+        cell: Cell states before the step, (rows, W).
+        new_cell: Cell states after it.
+        d_hidden: Gradient of the hidden states after it.
+        d_cell: Gradient of the cell states after it.
+        d_gates: Receives the gradient of the products, (rows, 4 W).
+        d_before: Receives the gradient of the cell states before the step.
+        size: Number of values, rows times W.
+        W: Width of a state.
+        BLOCK: Values of one program.
+    """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     used = place < size
     gate = place // W * 4 * W + place % W
@@ -84,7 +109,18 @@ def lstm_gradient_kernel(
 def gru_step_kernel(
     from_input, from_hidden, hidden, new_hidden, activations, size, W, BLOCK: tl.constexpr
 ):
-    """Compute one step of a GRU for `size` values of (rows, W)."""
+    """Compute one step of a GRU for `size` values of (rows, W).
+
+    Args:
+        from_input: Products of the inputs, (rows, 3 W) in the order of torch's gates.
+        from_hidden: Products of the hidden states, (rows, 3 W).
+        hidden: Hidden states before the step, (rows, W).
+        new_hidden: Receives the hidden states, (rows, W).
+        activations: Receives what the gradient needs, (rows, 4 W).
+        size: Number of values, rows times W.
+        W: Width of a state.
+        BLOCK: Values of one program.
+    """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     used = place < size
     product = place // W * 3 * W + place % W
@@ -114,7 +150,19 @@ def gru_gradient_kernel(
     W,
     BLOCK: tl.constexpr,
 ):
-    """Compute the gradient of one step of a GRU for `size` values of (rows, W)."""
+    """Compute the gradient of one step of a GRU for `size` values of (rows, W).
+
+    Args:
+        activations: Values that the step has kept, (rows, 4 W).
+        hidden: Hidden states before the step, (rows, W).
+        d_hidden: Gradient of the hidden states after it.
+        d_input: Receives the gradient of the products of the inputs, (rows, 3 W).
+        d_from_hidden: Receives that of the products of the hidden states, (rows, 3 W).
+        d_before: Receives that of the hidden states before the step.
+        size: Number of values, rows times W.
+        W: Width of a state.
+        BLOCK: Values of one program.
+    """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     used = place < size
     kept = place // W * 4 * W + place % W
