@@ -5,9 +5,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from controlvae.lab.runs.records import parse_record
+
+T = TypeVar("T", bound=Mapping[str, Any])
 
 _NOT_CURVES = {"step", "kl_per_latent", "saturated"}
 _MAX_NUMBERS = 100_000  # of a long log when a page opens it; later records are all sent
@@ -59,15 +61,25 @@ class LogTail:
         return records
 
 
+def max_points(record: Mapping[str, Any]) -> int:
+    """Return how many records of a log are shown at most, given one of them."""
+    width = len(record) + len(record.get("kl_per_latent") or ())
+    return max(_MIN_POINTS, _MAX_NUMBERS // width)
+
+
+def thin(records: Sequence[T]) -> Sequence[T]:
+    """Return every n-th record of a long log."""
+    every = math.ceil(len(records) / max_points(records[0])) if records else 1
+    return records[::-every][::-1]  # counted from the end, so that the last record is kept
+
+
 def to_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Convert records to columns, thinned if the log is long.
 
     Returns:
         {"step": [...], "kl": [...], ..., "latents": [[...], ...]}, the KL of each latent last.
     """
-    width = len(records[0]) + len(records[0].get("kl_per_latent") or ())
-    every = math.ceil(len(records) / max(_MIN_POINTS, _MAX_NUMBERS // width))
-    records = records[::-every][::-1]  # counted from the end, so that the last record is kept
+    records = thin(records)
     names = [name for name in records[0] if name not in _NOT_CURVES]
     table: dict[str, Any] = {"step": [record["step"] for record in records]}
     table |= {name: [_round(record.get(name)) for record in records] for name in names}

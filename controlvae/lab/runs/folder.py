@@ -295,7 +295,7 @@ def find_runs(path: Path) -> list[RunFolder]:
         UserError: If there is no run.
     """
     if path.is_dir() and not (path / "experiment.json").is_file():
-        inner = sorted(_find_run_paths(path), key=_natural_order)
+        inner = sorted(find_run_paths(path), key=_natural_order)
         if inner:
             return [RunFolder(folder) for folder in inner]
     run = RunFolder(path)
@@ -309,7 +309,7 @@ def _natural_order(path: Path) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else 0, part) for part in parts]
 
 
-def _find_run_paths(path: Path) -> Iterator[Path]:
+def find_run_paths(path: Path) -> Iterator[Path]:
     """Yield each run folder below a path once, also if it is linked to more than once."""
     seen = set()
     for folder, inner, files in os.walk(path, followlinks=True):

@@ -17,6 +17,7 @@ def _dashboard(
     host: Annotated[str, cli.option(_HOST_HELP)] = "127.0.0.1",
     port: Annotated[int, cli.option("Port. 0 takes a free one.", 0, max=65_535)] = 8_000,
     show: Annotated[bool, cli.flag("--open/--no-open", "Open the page in a browser.")] = True,
+    read_only: Annotated[bool, cli.flag("--read-only", "Move no targets.")] = False,
     device: Annotated[str, cli.option("Device that makes images.")] = "cpu",
     data_root: cli.DataRoot = None,
 ) -> None:
@@ -40,4 +41,4 @@ def _dashboard(
         if show:
             webbrowser.open(address)
 
-    server.serve_dashboard(runs, data_root, pick_device(device), host, port, announce)
+    server.serve_dashboard(runs, data_root, pick_device(device), host, port, announce, read_only)
