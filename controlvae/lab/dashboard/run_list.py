@@ -134,6 +134,12 @@ class RunList:
             self._add_warnings(name)
         return self.summaries()
 
+    def refresh_some(self, names: Collection[str]) -> None:
+        """Read what has changed in these runs alone."""
+        for name in names:
+            if (entry := self._entries.get(name)) is not None:
+                self._update(name, entry.folder)
+
     def folder(self, name: str) -> RunFolder | None:
         """Return the folder of a listed run, or None."""
         entry = self._entries.get(name)

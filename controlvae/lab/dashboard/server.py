@@ -1,8 +1,9 @@
 """Web server of the dashboard: requests of the page, and a stream of changes in run folders.
 
 A run is named by its path below the folder, `.` for the folder itself. Errors are
-`{"error": "one line"}` with status 400 (bad input), 403 (read-only, no token), 404 (no such run),
-413, 415, 421 (wrong host name), 429 or 503 (too many streams), 500.
+`{"error": "one line"}` with status 400 (bad input), 403 (another site, wrong host name, no token,
+read-only), 404 (no such run), 413, 415, 503 (too many streams or requests) or 500. Styles and scripts
+inside of markup are blocked by the content security policy of every response.
 
 `GET /events?run=A&run=B&version=V` streams server-sent events. V is the version of the list that the
 page has, if any. Events in the order in which they come:
@@ -45,18 +46,15 @@ Views of a model. All take `rate=` in nats for a rate-conditioned run, and those
 
 import contextlib
 import json
-import socket
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -64,6 +62,8 @@ from starlette.staticfiles import StaticFiles
 
 from controlvae.errors import UserError
 from controlvae.lab.dashboard import model_views as views
+from controlvae.lab.dashboard.access import Access
+from controlvae.lab.dashboard.guard import MAX_BODY_BYTES, Guard
 from controlvae.lab.dashboard.tables import compare_metrics, compare_settings
 from controlvae.lab.dashboard.watcher import Watcher
 from controlvae.lab.reading import parse_json, shorten
@@ -72,15 +72,7 @@ from controlvae.lab.runs.requests import request_target
 
 _PAGE = Path(__file__).parent / "page"
 _KEEP_ALIVE_SECONDS = 10.0  # without a change, after which a keep-alive comment is sent
-_MAX_BODY_BYTES = 1_000  # of a request to move a target
-LOCAL = ("127.0.0.1", "localhost", "::1")
-# Everything is loaded from this server, and no other page can embed this one.
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; "
-    "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+_log = logging.getLogger(__name__)
 
 
 class Dashboard:
@@ -101,15 +93,13 @@ class Dashboard:
 
     async def page(self, request: Request) -> Response:
         """Serve the page."""
-        return FileResponse(_PAGE / "index.html", headers=_HEADERS)
+        return FileResponse(_PAGE / "index.html")
 
     async def events(self, request: Request) -> Response:
         """Stream the list of runs, and the logs and marks of the named runs."""
         names = list(dict.fromkeys(request.query_params.getlist("run")))
         version = request.query_params.get("version", "")
-        return StreamingResponse(
-            self._stream(names, version), media_type="text/event-stream", headers=_HEADERS
-        )
+        return StreamingResponse(self._stream(names, version), media_type="text/event-stream")
 
     async def _stream(self, names: Sequence[str], version: str) -> AsyncIterator[str]:
         quiet_since = time.monotonic()
@@ -139,7 +129,7 @@ class Dashboard:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
         folders = [await self.folder(name) for name in names]
         rows = await run_in_threadpool(compare, folders)
-        return JSONResponse({"runs": names, kind: rows}, headers=_HEADERS)
+        return JSONResponse({"runs": names, kind: rows})
 
     async def latents(self, request: Request) -> Response:
         """Return the latents of largest KL and a code to start from."""
@@ -198,12 +188,12 @@ class Dashboard:
         target = content.get("target") if isinstance(content, dict) else None
         note = await run_in_threadpool(request_target, folder, target)
         answer = {"target": target, "state": "asked", "note": note}
-        return JSONResponse(answer, headers=_HEADERS)
+        return JSONResponse(answer)
 
     async def _json_view(
         self, request: Request, view: Callable[..., Any], *args: Any
     ) -> JSONResponse:
-        return JSONResponse(await self._view(request, view, *args), headers=_HEADERS)
+        return JSONResponse(await self._view(request, view, *args))
 
     async def _view(self, request: Request, view: Callable[..., Any], *args: Any) -> Any:
         """Call a view with the model of a run, in a thread, so that the stream is not blocked."""
@@ -213,23 +203,21 @@ class Dashboard:
 
 def make_app(
     root: Path,
-    data_root: Path | None,
-    device: torch.device,
-    host: str,
+    models: views.ModelCache,
+    access: Access,
     stopping: Callable[[], bool] = lambda: False,
     read_only: bool = False,
-) -> Starlette:
+) -> Guard:
     """Create the application.
 
     Args:
         root: Folder whose runs are shown.
-        data_root: Folder in which data files are searched first.
-        device: Device of the models.
-        host: Interface the server binds to. A local one accepts only local host names.
+        models: Models of the runs.
+        access: Who may use the dashboard.
         stopping: Function that returns True when event streams must end.
         read_only: Refuse to move targets.
     """
-    dashboard = Dashboard(root, views.ModelCache(data_root, device), stopping, read_only)
+    dashboard = Dashboard(root, models, stopping, read_only)
     routes: list[Route | Mount] = [Route("/", dashboard.page)]
     for handler in (
         dashboard.events,
@@ -247,71 +235,12 @@ def make_app(
         routes.append(Route(f"/{handler.__name__}", handler))
     routes.append(Route("/target", dashboard.target, methods=["POST"]))
     routes.append(Mount("/page", StaticFiles(directory=_PAGE)))
-    # Foreign host names that resolve to this machine (DNS rebinding) are rejected.
-    hosts = [*LOCAL, "[::1]"] if host in LOCAL else ["*"]
-    return Starlette(
+    report = _report_failure if access.token is None else _hide_failure
+    app = Starlette(
         routes=routes,
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
-        exception_handlers={
-            UserError: _refuse,
-            HTTPException: _refuse,
-            Exception: _report_failure,
-        },
+        exception_handlers={UserError: _refuse, HTTPException: _refuse, Exception: report},
     )
-
-
-def serve_dashboard(
-    root: Path,
-    data_root: Path | None,
-    device: torch.device,
-    host: str,
-    port: int,
-    ready: Callable[[str], None],
-    read_only: bool = False,
-) -> None:
-    """Serve the dashboard until Ctrl-C.
-
-    Args:
-        root: Folder whose runs are shown.
-        data_root: Folder in which data files are searched first.
-        device: Device of the models.
-        host: Interface to bind to.
-        port: Port to bind to; 0 picks a free one.
-        ready: Called with the address once the page can be opened.
-        read_only: Refuse to move targets.
-
-    Raises:
-        UserError: The folder does not exist, or the port is in use.
-        KeyboardInterrupt: The server was stopped by Ctrl-C.
-    """
-    import uvicorn
-
-    if not root.is_dir():
-        raise UserError(f"no folder {root}; train a run first: controlvae train shapes2d-quick")
-    app = make_app(root, data_root, device, host, lambda: server.should_exit, read_only)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2))
-    with contextlib.closing(_bind(host, port)) as listening:
-        bound_port = listening.getsockname()[1]
-        ready(f"http://{f'[{host}]' if ':' in host else host}:{bound_port}/")
-        server.run(sockets=[listening])
-    if server.should_exit:  # uvicorn raises KeyboardInterrupt itself in most cases
-        raise KeyboardInterrupt
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Bind the socket before anything else, so that a port in use gives a one-line error."""
-    try:
-        kind = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(kind[0], socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(kind[4])
-        listening.listen()
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror}; "
-            f"choose another --port, or 0 for a free one"
-        ) from None
-    return listening
+    return Guard(app, access)
 
 
 def _format_event(kind: str, content: Any) -> str:
@@ -322,8 +251,8 @@ async def _read_body(request: Request) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _MAX_BODY_BYTES:
-            raise HTTPException(413, f"expected at most {_MAX_BODY_BYTES:,} bytes")
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"expected at most {MAX_BODY_BYTES:,} bytes")
     return body
 
 
@@ -359,16 +288,22 @@ def _parse_int(request: Request, name: str) -> int:
 
 
 def _png(content: bytes) -> Response:
-    return Response(content, media_type="image/png", headers=_HEADERS)
+    return Response(content, media_type="image/png")
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
     status, message = (
         (error.status_code, error.detail) if isinstance(error, HTTPException) else (400, str(error))
     )
-    return JSONResponse({"error": message}, status, headers=_HEADERS)
+    return JSONResponse({"error": message}, status)
 
 
 async def _report_failure(request: Request, error: Exception) -> Response:
     """Show an unexpected error on the page."""
-    return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500, headers=_HEADERS)
+    return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500)
+
+
+async def _hide_failure(request: Request, error: Exception) -> Response:
+    """Log an unexpected error here. A page on another machine only hears that there was one."""
+    _log.error("%s: %s: %s", request.url.path, type(error).__name__, error)
+    return JSONResponse({"error": "internal error; the terminal of the dashboard tells more"}, 500)

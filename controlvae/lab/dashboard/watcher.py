@@ -19,7 +19,7 @@ from controlvae.lab.dashboard.run_list import RunList
 from controlvae.lab.runs.folder import RunFolder
 
 _POLL_SECONDS = 0.5  # between checks of the logs that are shown
-_LIST_SHARE = 0.1  # of the time that may go into checks of the list
+_LIST_SHARE = 0.05  # of the time that may go into checks of the list
 _WARNING_SECONDS = 0.5  # of one check of the list
 _KEEP_SECONDS = 60.0  # that a log stays in memory after its last reader
 KINDS = ("log", "validation", "marks")
@@ -202,6 +202,9 @@ class Watcher:
         while self._followed and not self.stopping():
             if time.monotonic() >= self._next_list:
                 await self._refresh()
+            else:
+                async with self._reading:
+                    await run_in_threadpool(self.runs.refresh_some, self._chosen())
             old = time.monotonic() - _KEEP_SECONDS
             self._logs = {key: log for key, log in self._logs.items() if log.last_used > old}
             logs = list(self._logs.values())
@@ -210,11 +213,14 @@ class Watcher:
             changed.set()
             await asyncio.sleep(_POLL_SECONDS)
 
+    def _chosen(self) -> set[str]:
+        """Return the names of the runs that any page shows."""
+        return {name for names in self._followed.values() for name in names}
+
     async def _refresh(self) -> None:
         """Read the list. A long list is read less often."""
         async with self._reading:
             began = time.monotonic()
-            first = {name for names in self._followed.values() for name in names}
-            await run_in_threadpool(self.runs.refresh, _WARNING_SECONDS, first)
+            await run_in_threadpool(self.runs.refresh, _WARNING_SECONDS, self._chosen())
             took = time.monotonic() - began
             self._next_list = time.monotonic() + took * (1 / _LIST_SHARE - 1)

@@ -38,6 +38,7 @@ from controlvae.lab.runs.records import (
 
 # Format of experiment.json. Earlier formats are read, later ones are refused with a message.
 FORMAT = 1
+_OWN_FOLDERS = ("best", "checkpoint", "claims", "figures")  # of a run; they hold no runs
 _TAIL_BYTES = 1 << 16  # longer than nearly every line of a log
 
 
@@ -319,6 +320,7 @@ def find_run_paths(path: Path) -> Iterator[Path]:
         seen.add(real)
         inner[:] = sorted(name for name in inner if not name.startswith(PART))  # of `branch`
         if "experiment.json" in files:
+            inner[:] = [name for name in inner if name not in _OWN_FOLDERS]
             yield Path(folder)
 
 

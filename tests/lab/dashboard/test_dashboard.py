@@ -227,7 +227,7 @@ def test_foreign_and_invalid_requests_are_refused(trained, page, tmp_path):
         return urllib.request.Request(address, data=body, headers=headers)
 
     json_kind = {"Content-Type": "application/json"}
-    assert status(urllib.request.Request(page, headers={"Host": "elsewhere.example"})) == 400
+    assert status(urllib.request.Request(page, headers={"Host": "elsewhere.example"})) == 403
     assert status(post("some/stopped", b'{"target": 9}', **{"Content-Type": "text/plain"})) == 415
     for target in (b"-9", b'"9"', b"NaN", b"true", b"1" + b"0" * 400):
         assert status(post("some/stopped", b'{"target": ' + target + b"}", **json_kind)) == 400
