@@ -1,0 +1,103 @@
+// Everything the server has sent: summaries of all runs, logs of the selected ones, and settings.
+
+import { getJson } from "./dom.js";
+import { natural } from "./format.js";
+
+export const store = {
+  root: "",
+  version: null, // of the list, so that a new stream need not send it again
+  readOnly: false,
+  isLoaded: false, // false until the list has arrived
+  summaries: [], // in natural order of their names
+  logs: new Map(), // run -> {log, validation, marks, revision}
+  settings: new Map(), // run -> {name: value}
+};
+const byName = new Map();
+
+export const summaryOf = (run) => byName.get(run);
+
+export function receiveList({ root, version, read_only: readOnly, runs }) {
+  Object.assign(store, { root, version: version ?? null, readOnly: Boolean(readOnly) });
+  byName.clear();
+  for (const summary of runs) byName.set(summary.run, summary);
+  sort();
+}
+
+export function receiveChanges({ version, runs, removed }) {
+  store.version = version ?? null;
+  for (const run of removed) {
+    byName.delete(run);
+    store.logs.delete(run);
+  }
+  for (const summary of runs) byName.set(summary.run, summary);
+  sort();
+}
+
+function sort() {
+  store.isLoaded = true;
+  store.summaries = [...byName.values()].sort((one, other) => natural(one.run, other.run));
+}
+
+export function logOf(run) {
+  if (!store.logs.has(run)) store.logs.set(run, { marks: null, revision: 0 });
+  return store.logs.get(run);
+}
+
+// kind: "log" or "validation". reset: earlier columns are void, as after a resume from before.
+export function receiveColumns(kind, run, reset, columns) {
+  const held = logOf(run), before = reset ? null : held[kind];
+  held.revision++;
+  if (!before) {
+    held[kind] = columns ?? undefined;
+    return;
+  }
+  if (columns) append(before, columns);
+}
+
+// Appends the records that are later than those held.
+function append(held, columns) {
+  const { length } = held.step, last = held.step.at(-1) ?? -Infinity;
+  const first = columns.step.findIndex((step) => step > last);
+  if (first < 0) return;
+  for (const [name, values] of Object.entries(columns)) {
+    if (name !== "latents") pad((held[name] ??= []), length).push(...values.slice(first));
+    else values.forEach((more, latent) => held.latents?.[latent]?.push(...more.slice(first)));
+  }
+}
+
+// A column may begin after the first line of a log.
+function pad(values, length) {
+  while (values.length < length) values.push(null);
+  return values;
+}
+
+export function receiveMarks(run, reset, marks) {
+  const held = logOf(run);
+  held.marks = [...(reset ? [] : held.marks ?? []), ...marks];
+  held.revision++;
+}
+
+// True if nothing more is expected of a run: its whole log is here and nobody trains it.
+export function isComplete(run) {
+  const summary = summaryOf(run), steps = store.logs.get(run)?.log?.step;
+  return Boolean(summary && steps && summary.state !== "training" && steps.at(-1) === summary.step);
+}
+
+// Loads the settings of these runs, where they are missing. Returns true if there were any.
+export async function loadSettings(runs) {
+  const missing = runs.filter((run) => !store.settings.has(run));
+  for (let at = 0; at < missing.length; at += 50) {
+    const some = missing.slice(at, at + 50);
+    some.forEach((run) => store.settings.set(run, {})); // asked once
+    const answer = await getJson("/settings", some.map((run) => ["run", run]));
+    if (answer.error) {
+      if (answer.unreachable) some.forEach((run) => store.settings.delete(run));
+      continue;
+    }
+    answer.runs.forEach((run, place) => {
+      const values = answer.settings.map(({ name, values }) => [name, values[place]]);
+      store.settings.set(run, Object.fromEntries(values.filter(([, value]) => value != null)));
+    });
+  }
+  return missing.length > 0;
+}
