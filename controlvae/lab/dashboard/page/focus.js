@@ -66,11 +66,11 @@ function drawWarnings(place, lines) {
   if (place.dataset.text === text) return;
   place.dataset.text = text;
   const [first, ...others] = lines;
-  if (!first) place.replaceChildren();
-  else if (!others.length) place.replaceChildren(make("p", { class: "warning" }, first));
-  else {
-    place.replaceChildren(make("details", { class: "warning" },
-      make("summary", {}, `${first} `, make("b", {}, `+ ${others.length} more`)),
-      ...others.map((line) => make("p", {}, line))));
+  if (!first) {
+    place.replaceChildren();
+    return;
   }
+  const more = others.length ? [make("span", { class: "more" }, `${lines.length} notes. `)] : [];
+  place.replaceChildren(make("details", { class: "warning" }, make("summary", {}, ...more, first),
+    ...others.map((line) => make("p", {}, line))));
 }

@@ -31,11 +31,10 @@ export function setUp(callback) {
 
 // Target that the user has set but not sent, or null.
 export const draftTarget = (run) =>
-  (shown && shown.run === run && shown.isDraft ? Number(find("#steer-slider").value) : null);
+  (shown && shown.run === run && shown.isDraft ? Number(find("#steer-field").value) : null);
 
 function draft() {
-  shown.isDraft = true;
-  shown.error = "";
+  Object.assign(shown, { isDraft: true, error: "", note: "" });
   setSliderText();
   onDraft();
 }
@@ -52,8 +51,7 @@ export function draw(focus, isReadOnly) {
   if (shown?.run !== summary.run) shown = { run: summary.run, isDraft: false, error: "", note: "" };
   const moved = shown.target !== target;
   Object.assign(shown, { target, summary });
-  const isEdited = shown.isDraft || document.activeElement === find("#steer-field");
-  if (moved && !isEdited) showTarget();
+  if (moved && !shown.isDraft) showTarget();
   setAttribute(find("fieldset", form), "disabled", isReadOnly);
   drawOutcome(summary, isReadOnly);
 }
@@ -93,8 +91,6 @@ function setSliderText() {
 async function send(target) {
   const { run } = shown;
   shown.error = "";
-  shown.note = "sending …";
-  drawOutcome(shown.summary, false);
   const answer = await getJson("/target", { run }, { method: "POST",
     headers: { "content-type": "application/json" }, body: JSON.stringify({ target }) });
   if (shown?.run !== run) return;
@@ -103,7 +99,6 @@ async function send(target) {
   if (!answer.error) {
     shown.isDraft = false;
     shown.target = target;
-    shown.sent = target;
     onDraft();
   }
   drawOutcome(shown.summary, false);
@@ -111,16 +106,21 @@ async function send(target) {
 
 // Three stages: asked, applied, reached.
 function drawOutcome(summary, isReadOnly) {
-  const { steering } = summary, stages = stagesOf(summary);
-  const place = find("#steer-stages");
+  const stages = stagesOf(summary), place = find("#steer-stages");
   setChildren(place, stages.map(({ text, state }, at) => {
     const item = place.children[at] ?? make("li");
     setText(item, text);
     setAttribute(item, "class", state);
     return item;
   }));
-  setText(find("#steer-status"), isReadOnly ? "Targets cannot be moved: this page is read-only." : words(summary, steering));
-  setAttribute(find("#steer-status"), "class", shown.error ? "refused" : "quiet");
+  const reach = describeReach(summary.reach ?? []);
+  const text = isReadOnly ? "Targets cannot be moved: this page is read-only."
+    : shown.error || [shown.note, describeOutcome(summary), reach].filter(Boolean).join(". ");
+  setText(find("#steer-status"), text);
+  // What the stages show already need not be read twice.
+  const visible = isReadOnly || shown.error || !stages.length ? text : [shown.note, reach].filter(Boolean).join(". ");
+  setText(find("#steer-note"), visible);
+  setAttribute(find("#steer-note"), "class", shown.error ? "refused" : "quiet");
   find("#steer-undo").hidden = !shown.isDraft && !shown.error;
 }
 
@@ -132,25 +132,27 @@ function stagesOf({ steering, state }) {
   return [
     { text: `asked ${number(isPending ? asked : applied.target)}`, state: "done" },
     isPending ? { text: when, state: "now" } : { text: `applied at step ${step(applied.step)}`, state: "done" },
-    { text: outcome === "out of reach" ? "out of reach" : "reached",
+    { text: isPending ? "reached" : outcome,
       state: isPending ? "later" : outcome === "approaching" ? "now" : outcome === "reached" ? "done" : "failed" },
   ];
 }
 
-// What happened, in one sentence; a screen reader hears it when it changes.
-function words({ reach, state }, steering) {
-  if (shown.error) return shown.error;
-  if (shown.note === "sending …") return shown.note;
-  const note = shown.note ? `${shown.note}. ` : "";
-  const [low, high] = reach ?? [];
-  const range = low != null && high != null ? ` In reach: ${number(low)} to ${number(high)}.`
-    : high != null ? ` In reach: up to ${number(high)}.` : low != null ? ` In reach: ${number(low)} and more.` : "";
+// What happened, in words that a screen reader says when they change.
+function describeOutcome({ steering, state }) {
+  const wanted = steering?.applied && `${number(steering.applied.target)} nats`;
   switch (steering?.outcome) {
-    case "asked": return `${note}Asked for ${number(steering.asked)} nats; ${state === "training"
-      ? "training applies it within a second" : "applied when the run is resumed"}.`;
-    case "approaching": return `${note}Applied at step ${step(steering.applied.step)}; approaching ${number(steering.applied.target)} nats.`;
-    case "reached": return `${note}Reached ${number(steering.applied.target)} nats.${range}`;
-    case "out of reach": return `${note}${number(steering.applied?.target ?? shown.target)} nats is out of reach.${range}`;
-    default: return `${note}Training follows a new target within a second.${range}`;
+    case "asked": return `Asked for ${number(steering.asked)} nats; ${state === "training"
+      ? "training applies it within a second" : "applied when the run is resumed"}`;
+    case "approaching": return `Applied at step ${step(steering.applied.step)}; approaching ${wanted}`;
+    case "reached": return `Reached ${wanted}`;
+    case "out of reach": return `${wanted ?? "The target"} is out of reach`;
+    default: return state === "training" ? "Training follows a new target within a second"
+      : "The run takes a new target when it is resumed";
   }
+}
+
+function describeReach([low, high]) {
+  if (low != null && high != null) return `In reach: ${number(low)} to ${number(high)}`;
+  if (high != null) return `In reach: up to ${number(high)}`;
+  return low != null ? `In reach: ${number(low)} and more` : "";
 }

@@ -13,6 +13,7 @@ export const store = {
   settings: new Map(), // run -> {name: value}
 };
 const byName = new Map();
+const RUNS_PER_REQUEST = 50;
 
 export const summaryOf = (run) => byName.get(run);
 
@@ -83,21 +84,27 @@ export function isComplete(run) {
   return Boolean(summary && steps && summary.state !== "training" && steps.at(-1) === summary.step);
 }
 
+const requested = new Map(); // run -> promise of its settings
+
 // Loads the settings of these runs, where they are missing. Returns true if there were any.
 export async function loadSettings(runs) {
-  const missing = runs.filter((run) => !store.settings.has(run));
-  for (let at = 0; at < missing.length; at += 50) {
-    const some = missing.slice(at, at + 50);
-    some.forEach((run) => store.settings.set(run, {})); // asked once
-    const answer = await getJson("/settings", some.map((run) => ["run", run]));
-    if (answer.error) {
-      if (answer.unreachable) some.forEach((run) => store.settings.delete(run));
-      continue;
-    }
-    answer.runs.forEach((run, place) => {
-      const values = answer.settings.map(({ name, values }) => [name, values[place]]);
-      store.settings.set(run, Object.fromEntries(values.filter(([, value]) => value != null)));
-    });
+  const missing = runs.filter((run) => !requested.has(run));
+  for (let at = 0; at < missing.length; at += RUNS_PER_REQUEST) {
+    const some = missing.slice(at, at + RUNS_PER_REQUEST), answer = requestSettings(some);
+    some.forEach((run) => requested.set(run, answer));
   }
+  await Promise.all(runs.map((run) => requested.get(run)));
   return missing.length > 0;
+}
+
+async function requestSettings(runs) {
+  const answer = await getJson("/settings", runs.map((run) => ["run", run]));
+  if (answer.error) {
+    if (answer.unreachable) runs.forEach((run) => requested.delete(run)); // asked again later
+    return;
+  }
+  answer.runs.forEach((run, place) => {
+    const values = answer.settings.map(({ name, values }) => [name, values[place]]);
+    store.settings.set(run, Object.fromEntries(values.filter(([, value]) => value != null)));
+  });
 }

@@ -40,7 +40,7 @@ async function drawMetrics(runs) {
 
 function metricRow({ label, unit, better, decimals, values }) {
   const numbers = values.filter((value) => value != null);
-  const best = numbers.length < 2 || !better ? null
+  const best = !better || new Set(numbers).size < 2 ? null
     : better === "higher" ? Math.max(...numbers) : Math.min(...numbers);
   const hint = better ? ` (${better === "higher" ? "↑" : "↓"})` : "";
   const cells = values.map((value) => {
@@ -54,11 +54,13 @@ function metricRow({ label, unit, better, decimals, values }) {
   return make("tr", {}, make("th", { scope: "row", title }, `${label}${unit && !label.endsWith(unit) ? `, ${unit}` : ""}${hint}`), ...cells);
 }
 
-let settingsOf = "";
+let settingsOf = "", settingsWanted = "";
 
 async function drawSettings(runs) {
   const names = runs.map(({ summary }) => summary.run);
+  settingsWanted = JSON.stringify(names);
   await loadSettings(names);
+  if (JSON.stringify(names) !== settingsWanted) return; // other runs were selected meanwhile
   const all = find("#all-settings").checked, key = JSON.stringify([names, all]);
   if (key === settingsOf) return;
   settingsOf = key;
