@@ -60,7 +60,8 @@ class Access:
         """
         hosts = headers.get("host", [])
         name = _host_name(hosts[0]) if len(hosts) == 1 else ""
-        if name not in self.hosts and not (self.own_address and name == address.lower()):
+        is_own = self.own_address and name == address.lower()
+        if not name or not (name in self.hosts or is_own):
             raise AccessError(
                 403, "this host name is not served; add it with controlvae dashboard --allow-host"
             )

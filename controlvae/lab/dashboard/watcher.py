@@ -156,10 +156,9 @@ class Watcher:
                 known = now
                 for kind, content in await self._new_records(names, cursors):
                     yield kind, content
-                try:
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), 2 * _POLL_SECONDS)
-                except TimeoutError:
-                    yield "", None
+                yield "", None
 
     def _parse_version(self, version: str) -> int | None:
         """Return the number of a version of this server's list, or None."""
