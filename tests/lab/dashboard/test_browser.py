@@ -133,7 +133,9 @@ def test_filter_by_name_number_and_setting(tab, page):
 
 def test_group_is_selected_by_one_tick_and_drawn_as_mean_and_spread(tab, page, runs):
     opened(tab, page, *names(1, 2), group="seeds")
-    tab.wait("[...document.querySelectorAll('.group .name')].some((e) => e.innerText === 'shapes2d-beta')")
+    tab.wait(
+        "[...document.querySelectorAll('.group .name')].some((e) => e.innerText === 'shapes2d-beta')"
+    )
     tab.run(
         "[...document.querySelectorAll('.group')].find((g) => g.innerText.startsWith('shapes2d-beta'))"
         ".querySelector('input').click()"
@@ -169,7 +171,7 @@ def test_permalink_restores_the_view(tab, chromium, page):
         "document.querySelector('#stage .u-over').getBoundingClientRect())"
     )
     drag(tab, box)
-    tab.wait("location.hash.includes('zoom=')")
+    tab.wait("location.hash.includes('zoom=') && !document.querySelector('#reset-zoom').hidden")
     state = """JSON.stringify([document.querySelector('#smooth').value, document.querySelector('#focus-name').innerText,
       [...document.querySelectorAll('.chart [aria-pressed]')].map((b) => b.title + b.ariaPressed),
       document.querySelectorAll('.run .tick:checked').length, document.querySelector('#reset-zoom').hidden])"""
@@ -182,6 +184,7 @@ def test_permalink_restores_the_view(tab, chromium, page):
         assert not other.run("document.querySelector('#reset-zoom').hidden")
         assert "smooth=0.6" in address
         assert "seed-3" in other.run("document.title")
+        assert tab.complaints == other.complaints == []
 
 
 def drag(tab, box):
@@ -253,7 +256,11 @@ def test_tables_mark_the_best_and_show_differences_only(tab, page):
     opened(tab, page, *chosen)
     tab.wait("document.querySelectorAll('#metrics-table tbody tr').length > 0")
     rmig = "[...document.querySelectorAll('#metrics-table tr')].find((e) => e.innerText.includes('RMIG'))"
-    assert tab.run(f"[...{rmig}.querySelectorAll('td')].map((e) => e.className)") == ["", "best", ""]
+    assert tab.run(f"[...{rmig}.querySelectorAll('td')].map((e) => e.className)") == [
+        "",
+        "best",
+        "",
+    ]
     rows = "[...document.querySelectorAll('#settings-table tbody th')].map((th) => th.innerText)"
     tab.wait(f"{rows}.includes('training.seed')")
     assert "training.batch" not in tab.run(rows)
@@ -281,7 +288,9 @@ def test_marks_tell_their_event_on_focus(tab, page):
     opened(tab, page, f"deep/er/<b>bold/{PRESETS[0]}/seed-1")
     tab.wait("document.querySelector('#stage .mark.target') !== null")
     tab.run("document.querySelector('#stage .mark.target').focus()")
-    assert "target moved to 7 nats" in tab.run("document.querySelector('.tip:not([hidden])').innerText")
+    assert "target moved to 7 nats" in tab.run(
+        "document.querySelector('.tip:not([hidden])').innerText"
+    )
     assert "step 10,000" in tab.run("document.querySelector('#stage .mark.target').ariaLabel")
 
 

@@ -42,10 +42,10 @@ export class Chart {
     Object.assign(this, { spec, isLog, hidden, zoomed: zoom, reach: options.reach });
     this.clock = clockOf(marks);
     this.drawTitle();
-    const style = JSON.stringify([isLog, ink("--ink"), spec.lines.map(({ key, label, slot, dash, width, low }) =>
-      [key, label, slot, dash, width, Boolean(low)])]);
-    const data = join(expand(spec.lines));
-    if (isLog) for (const row of data.slice(1)) row.forEach((value, at) => { if (value <= 0) row[at] = null; });
+    const style = JSON.stringify([isLog, ink("--ink"), spec.lines.map(({ key, slot, dash, width, dots, ghost, low }) =>
+      [key, slot, dash, width, dots, Boolean(ghost), Boolean(low)])]);
+    const [x, ...rows] = join(expand(spec.lines));
+    const data = [x, ...(isLog ? rows.map((row) => row.map((value) => (value > 0 ? value : null))) : rows)];
     this.data = data;
     if (style === this.style) this.plot.setData(data, false);
     else this.rebuild(style, data);

@@ -29,7 +29,8 @@ export function setText(node, text) {
 }
 
 export function setAttribute(node, name, value) {
-  const text = value === true ? "" : value === false || value == null ? null : String(value);
+  const isState = name.startsWith("aria-"); // "true" and "false" are words there
+  const text = value == null ? null : isState || typeof value !== "boolean" ? String(value) : value ? "" : null;
   if (node.getAttribute(name) === text) return;
   if (text === null) node.removeAttribute(name);
   else node.setAttribute(name, text);

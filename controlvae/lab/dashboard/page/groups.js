@@ -36,7 +36,7 @@ function keyOf(summary, by, settings) {
   if (by === "") return folderOf(summary.run);
   if (by !== "seeds") return JSON.stringify(settings[by] ?? null);
   const { [SEED]: seed, ...others } = settings;
-  return JSON.stringify(Object.entries(others).filter(([name]) => !NAMING.has(name)));
+  return JSON.stringify(Object.entries(others).filter(([name]) => !NAMING.has(name)).sort());
 }
 
 function labelOf(key, runs, by) {
