@@ -60,8 +60,9 @@ class _Entry:
 class RunList:
     """Summaries of the runs below a folder. A run with unchanged files is not read again.
 
-    The list has a version, which grows with every change, so that a page can ask for the changes
-    since the version it has. Warnings need the whole log, so they are filled in after the rest.
+    The list has a version, which grows when it changes, so that a page can ask for the changes
+    since the version it has. Others may read the list while it is refreshed: a new version is set
+    once all of its changes are there. Warnings need the whole log, so they are added after the rest.
     """
 
     root: Path
@@ -71,27 +72,16 @@ class RunList:
     _jobs: dict[Path, JobState] = field(default_factory=dict)
     _jobs_read: float = -math.inf
 
-    def refresh(
-        self, budget: float = math.inf, first: Collection[str] = ()
-    ) -> list[dict[str, Any]]:
-        """Read what has changed, and return the summary of every run.
-
-        Args:
-            budget: Seconds for warnings. Those that do not fit wait for the next call.
-            first: Names of the runs whose warnings come first.
-        """
+    def refresh(self) -> list[dict[str, Any]]:
+        """Read what has changed, and return the summary of every run."""
         runs = find_runs_below(self.root)
         now = time.monotonic()
         if now - self._jobs_read > _SECONDS_BETWEEN_QUEUES:  # Slurm is not asked at every refresh
             self._jobs, self._jobs_read = jobs_by_run(self.root), now
-        self._remove(self._entries.keys() - runs.keys())
-        entries = {name: self._update(name, folder) for name, folder in runs.items()}
-        self._entries = entries
-        due = [name for name in entries if not entries[name].has_warnings]
-        for name in sorted(due, key=lambda name: name not in first):
-            if time.monotonic() - now > budget:
-                break
-            self._add_warnings(name)
+        removed = self._entries.keys() - runs.keys()
+        self._entries = {name: self._update(name, folder) for name, folder in runs.items()}
+        self._removed += [(self.version + 1, name) for name in sorted(removed)]
+        self._publish(is_changed=bool(removed))
         return self.summaries()
 
     def refresh_some(self, names: Collection[str]) -> None:
@@ -99,6 +89,22 @@ class RunList:
         for name in names:
             if (entry := self._entries.get(name)) is not None:
                 self._update(name, entry.folder)
+        self._publish()
+
+    def add_warnings(self, budget: float = math.inf, first: Collection[str] = ()) -> None:
+        """Add the warnings that are missing to the summaries.
+
+        Args:
+            budget: Seconds after which the rest waits for the next call.
+            first: Names of the runs that come first.
+        """
+        began = time.monotonic()
+        due = [name for name, entry in self._entries.items() if not entry.has_warnings]
+        for name in sorted(due, key=lambda name: name not in first):
+            self._add_warnings(name)
+            if time.monotonic() - began > budget:
+                break
+        self._publish()
 
     def folder(self, name: str) -> RunFolder | None:
         """Return the folder of a listed run, or None."""
@@ -115,10 +121,10 @@ class RunList:
         removed = {name for then, name in self._removed if then > version}
         return changed, sorted(removed - self._entries.keys())
 
-    def _remove(self, names: Collection[str]) -> None:
-        if names:
+    def _publish(self, is_changed: bool = False) -> None:
+        """Set the next version if anything has changed."""
+        if is_changed or any(entry.version > self.version for entry in self._entries.values()):
             self.version += 1
-            self._removed += [(self.version, name) for name in sorted(names)]
 
     def _update(self, name: str, folder: RunFolder) -> _Entry:
         training = in_training(folder)
@@ -179,8 +185,7 @@ class RunList:
 
     def _mark_changed(self, entry: _Entry, before: Mapping[str, Any]) -> None:
         if entry.summary != before:
-            self.version += 1
-            entry.version = self.version
+            entry.version = self.version + 1
 
 
 def _experiment(entry: _Entry) -> Experiment:

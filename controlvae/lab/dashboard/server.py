@@ -72,6 +72,7 @@ from controlvae.lab.runs.requests import request_target
 
 _PAGE = Path(__file__).parent / "page"
 _KEEP_ALIVE_SECONDS = 10.0  # without a change, after which a keep-alive comment is sent
+_MAX_NAMES = 1_000  # of runs in one request
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +98,7 @@ class Dashboard:
 
     async def events(self, request: Request) -> Response:
         """Stream the list of runs, and the logs and marks of the named runs."""
-        names = list(dict.fromkeys(request.query_params.getlist("run")))
+        names = _names(request)
         version = request.query_params.get("version", "")
         return StreamingResponse(self._stream(names, version), media_type="text/event-stream")
 
@@ -126,7 +127,7 @@ class Dashboard:
     async def _table(
         self, request: Request, kind: str, compare: Callable[[Sequence[RunFolder]], Any]
     ) -> Response:
-        names = list(dict.fromkeys(request.query_params.getlist("run")))
+        names = _names(request)
         folders = [await self.folder(name) for name in names]
         rows = await run_in_threadpool(compare, folders)
         return JSONResponse({"runs": names, kind: rows})
@@ -264,6 +265,14 @@ def _parse_code(request: Request) -> list[float]:
         raise HTTPException(
             400, f"code must be numbers separated by commas, got {text!r}"
         ) from None
+
+
+def _names(request: Request) -> list[str]:
+    """Return the names of the requested runs, each once."""
+    names = list(dict.fromkeys(request.query_params.getlist("run")))
+    if len(names) > _MAX_NAMES:
+        raise HTTPException(400, f"expected at most {_MAX_NAMES:,} runs, got {len(names):,}")
+    return names
 
 
 def _example(request: Request) -> int | None:

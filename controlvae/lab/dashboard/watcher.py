@@ -2,95 +2,28 @@
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from starlette.concurrency import run_in_threadpool
 
-from controlvae.errors import UserError
-from controlvae.lab.dashboard.event_marks import make_marks
-from controlvae.lab.dashboard.log_tail import LogTail, max_points, thin, to_columns
+from controlvae.lab.dashboard.log_tail import LogTail
 from controlvae.lab.dashboard.run_list import RunList
+from controlvae.lab.dashboard.shared_log import START, Cursor, SharedLog, SharedMarks
 from controlvae.lab.runs.folder import RunFolder
 
 _POLL_SECONDS = 0.5  # between checks of the logs that are shown
 _LIST_SHARE = 0.05  # of the time that may go into checks of the list
-_WARNING_SECONDS = 0.5  # of one check of the list
+_FRESH_SECONDS = 0.2  # in which the list is not read twice
+_WARNING_SECONDS = 0.25  # of one check
 _KEEP_SECONDS = 60.0  # that a log stays in memory after its last reader
+_log = logging.getLogger(__name__)
 KINDS = ("log", "validation", "marks")
-
-
-@dataclass
-class SharedLog:
-    """Records of one log for all its readers.
-
-    A reader keeps a cursor: a generation and a position. A new generation makes every reader start
-    again. It begins when a run is resumed from an earlier step, and when the records are thinned.
-    """
-
-    path: Path
-    tail: LogTail
-    generation: int = 0
-    records: list[dict[str, Any]] = field(default_factory=list)
-    last_used: float = 0.0
-
-    def poll(self) -> None:
-        """Read the new lines."""
-        is_reset, records = self.tail.read()
-        if is_reset:
-            self.generation, self.records = self.generation + 1, []
-        self.records += records
-        if self.records and len(self.records) > 2 * max_points(self.records[0]):
-            self.generation, self.records = self.generation + 1, list(thin(self.records))
-
-    def content_since(
-        self, cursor: tuple[int, int]
-    ) -> tuple[tuple[int, int], dict[str, Any] | None]:
-        """Return the new cursor, and the records after the old one as columns, if there are any."""
-        generation, position = cursor
-        is_reset = generation != self.generation
-        records = self.records if is_reset else self.records[position:]
-        after = self.generation, len(self.records)
-        if not records and (not is_reset or generation < 0):
-            return after, None
-        return after, {"reset": is_reset, "columns": to_columns(records) if records else None}
-
-
-@dataclass
-class SharedMarks:
-    """Marks of one run for all its readers. They are sent as a whole, because there are few."""
-
-    folder: RunFolder
-    generation: int = 0
-    marks: list[dict[str, Any]] = field(default_factory=list)
-    last_used: float = 0.0
-    stamp: Any = None
-
-    def poll(self) -> None:
-        """Read the events again if they have changed."""
-        try:
-            stat = self.folder.events_file.stat()
-            stamp = stat.st_mtime_ns, stat.st_size
-            if stamp != self.stamp:
-                marks = make_marks(self.folder.events())
-                self.generation += marks != self.marks
-                self.stamp, self.marks = stamp, marks
-        except (OSError, UserError):  # no events yet, or a corrupt file, which the list reports
-            return
-
-    def content_since(
-        self, cursor: tuple[int, int]
-    ) -> tuple[tuple[int, int], dict[str, Any] | None]:
-        """Return the new cursor, and all marks if they have changed."""
-        after = self.generation, 0
-        if cursor == after or (cursor[0] < 0 and not self.marks):
-            return after, None
-        return after, {"reset": True, "marks": self.marks}
 
 
 class Watcher:
@@ -104,13 +37,9 @@ class Watcher:
         self._followed: dict[object, Collection[str]] = {}
         self._changed = asyncio.Event()
         self._reading = asyncio.Lock()
-        self._next_list = -math.inf
+        self._last_list = self._next_list = -math.inf
+        self._is_read = False
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def version(self) -> str:
-        """Version of the list. A page that has it needs no list."""
-        return f"{self.started}-{self.runs.version}"
 
     async def find(self, name: str) -> RunFolder | None:
         """Return the folder of a run, or None. The list is read again for an unknown name."""
@@ -140,19 +69,20 @@ class Watcher:
             version: Version of the list that it has, or an empty text.
         """
         with self.follow(names):
-            if not self.runs.version:
+            if not self._is_read:
                 await self._refresh()
             known: int | None = self._parse_version(version)
-            cursors: dict[tuple[str, str], tuple[int, int]] = {}
+            cursors: dict[tuple[str, str], Cursor] = {}
             while not self.stopping():
                 changed = self._changed
-                now = self.runs.version
+                now = self.runs.version  # before the list is read, which may be newer
+                version = f"{self.started}-{now}"
                 if known is None:
                     runs = self.runs.summaries()
-                    yield "runs", {"root": str(self.root), "version": self.version, "runs": runs}
+                    yield "runs", {"root": str(self.root), "version": version, "runs": runs}
                 elif known != now:
                     runs, removed = self.runs.changes_since(known)
-                    yield "changes", {"version": self.version, "runs": runs, "removed": removed}
+                    yield "changes", {"version": version, "runs": runs, "removed": removed}
                 known = now
                 for kind, content in await self._new_records(names, cursors):
                     yield kind, content
@@ -167,20 +97,11 @@ class Watcher:
         return int(number) if is_known and int(number) <= self.runs.version else None
 
     async def _new_records(
-        self, names: Collection[str], cursors: dict[tuple[str, str], tuple[int, int]]
+        self, names: Collection[str], cursors: dict[tuple[str, str], Cursor]
     ) -> list[tuple[str, Any]]:
         """Return the events with the records after the cursors, and move these."""
-        logs = [log for name in names for log in self._shared_logs(name)]
-        if new := [log for key, log in logs if key not in cursors and not log.last_used]:
-            await run_in_threadpool(lambda: [log.poll() for log in new])
-        events = []
-        for (kind, name), log in logs:
-            log.last_used = time.monotonic()
-            cursor = cursors.get((kind, name), (-1, 0))
-            cursors[kind, name], content = log.content_since(cursor)
-            if content is not None:
-                events.append((kind, {"run": name, **content}))
-        return events
+        logs = dict(pair for name in names for pair in self._shared_logs(name))
+        return await run_in_threadpool(_read_new, logs, cursors)
 
     def _shared_logs(self, name: str) -> Iterable[tuple[tuple[str, str], SharedLog | SharedMarks]]:
         folder = self.runs.folder(name)
@@ -190,36 +111,64 @@ class Watcher:
         for kind in KINDS:
             if (kind, name) not in self._logs:
                 self._logs[kind, name] = (
-                    SharedLog(files[kind], LogTail(files[kind]))
-                    if kind in files
-                    else SharedMarks(folder)
+                    SharedLog(LogTail(files[kind])) if kind in files else SharedMarks(folder)
                 )
             yield (kind, name), self._logs[kind, name]
 
     async def _poll(self) -> None:
         """Read what has changed until the last client has left."""
         while self._followed and not self.stopping():
-            if time.monotonic() >= self._next_list:
-                await self._refresh()
-            else:
-                async with self._reading:
-                    await run_in_threadpool(self.runs.refresh_some, self._chosen())
-            old = time.monotonic() - _KEEP_SECONDS
-            self._logs = {key: log for key, log in self._logs.items() if log.last_used > old}
-            logs = list(self._logs.values())
-            await run_in_threadpool(lambda: [log.poll() for log in logs])  # noqa: B023
+            try:
+                await self._read_once()
+            except (
+                Exception
+            ) as error:  # a folder that moved, a full disk: the next time may be better
+                _log.error("%s: %s: %s", self.root, type(error).__name__, error)
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _chosen(self) -> set[str]:
-        """Return the names of the runs that any page shows."""
-        return {name for names in self._followed.values() for name in names}
+    async def _read_once(self) -> None:
+        old = time.monotonic() - _KEEP_SECONDS
+        self._logs = {key: log for key, log in self._logs.items() if log.last_used > old}
+        logs = list(self._logs.values())
+        await run_in_threadpool(lambda: [log.poll() for log in logs])
+        if time.monotonic() >= self._next_list:
+            await self._refresh()
+        async with self._reading:
+            chosen = {name for names in self._followed.values() for name in names}
+            await run_in_threadpool(self.runs.refresh_some, chosen)
+            await run_in_threadpool(self.runs.add_warnings, _WARNING_SECONDS, chosen)
 
     async def _refresh(self) -> None:
-        """Read the list. A long list is read less often."""
+        """Read the list, unless another client just did. A long list is read less often."""
+        asked = time.monotonic()
         async with self._reading:
             began = time.monotonic()
-            await run_in_threadpool(self.runs.refresh, _WARNING_SECONDS, self._chosen())
+            if self._last_list > asked - _FRESH_SECONDS:
+                return
+            await run_in_threadpool(self.runs.refresh)
+            if not self._is_read:  # the first list of a small folder is complete
+                await run_in_threadpool(self.runs.add_warnings, _WARNING_SECONDS)
+            self._is_read = True
             took = time.monotonic() - began
-            self._next_list = time.monotonic() + took * (1 / _LIST_SHARE - 1)
+            self._last_list = time.monotonic()
+            self._next_list = self._last_list + took * (1 / _LIST_SHARE - 1)
+
+
+def _read_new(
+    logs: Mapping[tuple[str, str], SharedLog | SharedMarks], cursors: dict[tuple[str, str], Cursor]
+) -> list[tuple[str, Any]]:
+    """Return the events with the content of logs after the cursors, and move these.
+
+    A log that no page has shown lately is read first.
+    """
+    events = []
+    for (kind, name), log in logs.items():
+        if not log.last_used:
+            log.poll()
+        log.last_used = time.monotonic()
+        cursors[kind, name], content = log.content_since(cursors.get((kind, name), START))
+        if content is not None:
+            events.append((kind, {"run": name, **content}))
+    return events

@@ -154,7 +154,10 @@ def test_corrupt_folder_does_not_hide_the_others(trained, tmp_path):
         json.dumps({**last, "kl": float("inf"), "target": None}) + "\n"
     )
     run_list = RunList(tmp_path)
-    content = json.loads(json.dumps(run_list.refresh(), allow_nan=False))  # as a browser reads it
+    run_list.refresh()
+    run_list.add_warnings()
+    # As a browser reads it.
+    content = json.loads(json.dumps(run_list.summaries(), allow_nan=False))
     seen = {run["run"]: run for run in content}
     assert {name for name, run in seen.items() if "error" in run} == {"torn", "odd", "strange"}
     assert seen["good"]["latest"]["kl"] == last["kl"]
@@ -213,7 +216,10 @@ def test_long_law_is_abbreviated_and_corrupt_metrics_reported(tmp_path):
     played = cv.Points(tuple(range(100)), tuple(range(5, 105)))
     folder.create(replace(preset("shapes2d-quick"), control=played), "")
     folder.metrics_file.write_text("{")  # torn
-    (shown,) = RunList(tmp_path).refresh()
+    run_list = RunList(tmp_path)
+    run_list.refresh()
+    run_list.add_warnings()
+    (shown,) = run_list.summaries()
     assert (
         shown["law"]
         == "Points(steps=(0, ... 100 numbers ..., 99), values=(5, ... 100 numbers ..., 104))"
