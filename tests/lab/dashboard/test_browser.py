@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 import json
 import statistics
 import xml.etree.ElementTree as ElementTree
@@ -385,7 +386,7 @@ def test_screen_readers_find_names_and_headings(tab, page):
         ".map((h) => Number(h.tagName[1]))"
     )
     assert levels[:2] == [1, 2]
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     assert tab.run(
         "[...document.querySelectorAll('button, input, select, progress')].filter((e) => "
         "e.checkVisibility()).every((e) => e.labels?.length || e.ariaLabel || e.innerText || e.title)"

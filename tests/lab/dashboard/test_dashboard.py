@@ -1,4 +1,4 @@
-"""The dashboard: its server, its page in a real browser, and target requests during training."""
+"""The dashboard: its server, and target requests during training."""
 
 import contextlib
 import io
@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from browser import CHROMIUM, browser
 from command import ONE_THREAD, command, controlvae, ended_after, within
 from PIL import Image
 
@@ -263,66 +262,6 @@ def test_port_in_use_is_a_one_line_error(trained, page):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "--port" in done.stderr
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_browser_keeps_elements_while_a_log_grows(trained, page, tmp_path):
-    growing = trained / "growing"
-    shutil.copytree(trained / "some" / "ended", growing)
-    try:
-        with browser(tmp_path / "profile") as tab:
-            tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["growing"])))
-            tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
-            tab.run("window.kept = [...document.querySelectorAll('.run, .chart canvas')]; 0")
-            last = RunFolder(growing).last_record()
-            last |= {
-                "step": last["step"] + 5,
-                "kl": 123.0,
-                "kl_per_latent": last["kl_per_latent"][::-1],
-            }
-            with (growing / "log.jsonl").open("a") as log:
-                log.write(json.dumps(last) + "\n")
-            tab.wait("document.querySelector('#runs').innerText.includes('KL 123 / 18')")
-            tab.wait(
-                "new Promise((done) => "
-                "requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-            )
-            assert tab.run("window.kept.every((each) => each.isConnected)")
-            assert tab.complaints == []
-    finally:
-        shutil.rmtree(growing)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_browser_moves_a_latent_and_requests_a_target(trained, page, tmp_path):
-    with browser(tmp_path / "profile") as tab:
-        tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["some/stopped", "some/ended"])))
-        tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
-        last = RunFolder(trained / "some" / "stopped").last_record()
-        assert f"KL {last['kl']:.4g} / 18" in tab.run(
-            "document.querySelector('#runs').innerText"
-        ).replace("\n", " ")
-        tab.wait("document.querySelector('img.whole')?.naturalWidth > 0")
-        before = tab.run("document.querySelector('img.whole').src")
-        tab.run(
-            "(() => { const s = document.querySelector('.latent input'); s.value = 2.5;"
-            " s.dispatchEvent(new Event('input')); })()"
-        )
-        tab.wait(
-            "document.querySelector('img.whole').complete && "
-            f"document.querySelector('img.whole').src !== {before!r}"
-        )
-        tab.run(
-            "document.querySelector('.steer input[type=number]').value = 7;"
-            "document.querySelector('.steer button').click()"
-        )
-        tab.wait(
-            "document.querySelector('.steer output').innerText.includes('when the run is resumed')"
-        )
-        assert tab.complaints == []
-    request_file = trained / "some" / "stopped" / "request.json"
-    assert json.loads(request_file.read_text()) == {"target": 7}
-    request_file.unlink()
 
 
 def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):
