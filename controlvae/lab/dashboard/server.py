@@ -181,13 +181,15 @@ class Dashboard:
         content_type = request.headers.get("content-type", "").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             raise HTTPException(415, f"expected application/json, got {content_type!r}")
-        folder = await self.folder(request.query_params.get("run", ""))
+        name = request.query_params.get("run", "")
+        folder = await self.folder(name)
         try:
             content = parse_json(await _read_body(request))
         except ValueError:
             raise HTTPException(400, "the body is not JSON") from None
         target = content.get("target") if isinstance(content, dict) else None
         note = await run_in_threadpool(request_target, folder, target)
+        await self.watcher.note_change(name)
         answer = {"target": target, "state": "asked", "note": note}
         return JSONResponse(answer)
 

@@ -47,6 +47,12 @@ class Watcher:
             await self._refresh()
         return self.runs.folder(name)
 
+    async def note_change(self, name: str) -> None:
+        """Read a run that was just changed, and tell all pages at once."""
+        async with self._reading:
+            await run_in_threadpool(self.runs.refresh_some, [name])
+        self._tell_pages()
+
     @contextlib.contextmanager
     def follow(self, names: Collection[str]) -> Any:
         """Read the logs of these runs inside a `with` block."""
@@ -124,9 +130,12 @@ class Watcher:
                 Exception
             ) as error:  # a folder that moved, a full disk: the next time may be better
                 _log.error("%s: %s: %s", self.root, type(error).__name__, error)
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
+            self._tell_pages()
             await asyncio.sleep(_POLL_SECONDS)
+
+    def _tell_pages(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _read_once(self) -> None:
         old = time.monotonic() - _KEEP_SECONDS
