@@ -5,6 +5,8 @@ import { find, setChildren } from "./dom.js";
 
 const charts = new Map(); // id -> Chart
 const drawn = new Map(); // id -> text that tells whether anything of it has changed
+const waiting = new Map(); // id -> function that draws it, for charts off the screen
+const MARGIN = 150; // pixels around the screen
 
 // specs: of describeCharts; options: {view, marks, reach, revision}; actions: see Chart.
 // revision is a text that changes with the numbers of the selected runs.
@@ -14,6 +16,7 @@ export function draw(specs, options, actions) {
     chart.destroy();
     charts.delete(id);
     drawn.delete(id);
+    waiting.delete(id);
   }
   const places = { stage: find("#stage"), grid: find("#grid"), more: find("#more-charts") };
   const more = find("#more");
@@ -29,14 +32,39 @@ export function draw(specs, options, actions) {
   }
 }
 
+// A chart on the screen is drawn at once; others when they come into view, or when nothing else is to do.
 function update(spec, { view, marks, reach, revision }) {
   const own = { isLog: view.log.includes(spec.id), zoom: view.zoom, hidden: view.hidden,
     reach: spec.isControlled ? reach : null };
   const text = JSON.stringify([revision, own]);
   if (drawn.get(spec.id) === text) return;
   drawn.set(spec.id, text);
-  charts.get(spec.id).update(spec, marks, own);
+  waiting.set(spec.id, () => charts.get(spec.id)?.update(spec, marks, own));
+  if (isNear(charts.get(spec.id).box)) flush(spec.id);
+  else requestIdleCallback(flushNext);
 }
+
+function flush(id) {
+  const draw = waiting.get(id);
+  waiting.delete(id);
+  draw?.();
+}
+
+function flushNext() {
+  const [next] = waiting.keys();
+  if (next === undefined) return;
+  flush(next);
+  if (waiting.size) requestIdleCallback(flushNext);
+}
+
+function isNear(box) {
+  const { top, bottom } = box.getBoundingClientRect();
+  return bottom > -MARGIN && top < innerHeight + MARGIN;
+}
+
+addEventListener("scroll", () => {
+  for (const id of [...waiting.keys()]) if (isNear(charts.get(id).box)) flush(id);
+}, { passive: true });
 
 // Draws the canvases again, as after a change of the theme.
 export function redrawAll() {

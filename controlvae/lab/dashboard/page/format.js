@@ -1,18 +1,21 @@
 // Numbers, steps and times as text.
 
+const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 8 });
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
 // Four significant digits, as far as they are needed: 18.02, 0.0912, 1,240.
 export function number(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   const text = size !== 0 && (size < 1e-4 || size >= 1e7) ? value.toExponential(2)
-    : Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 8 });
+    : decimal.format(Number(value.toPrecision(4)));
   return text.replaceAll("-", "−");
 }
 
 // The same without separators, as a number field takes it.
 export const plain = (value) => String(Number(value.toPrecision(4)));
 
-export const step = (value) => Math.round(value).toLocaleString("en");
+export const step = (value) => whole.format(value);
 
 // A step at an axis: 1.5M, 20k, 500.
 export function shortStep(value) {

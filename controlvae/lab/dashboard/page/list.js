@@ -3,6 +3,7 @@
 import { colourOf, dashOf } from "./colours.js";
 import { make, makeSvg, setAttribute, setChildren, setText } from "./dom.js";
 import { duration, number, pace, shortNames, step } from "./format.js";
+import { isDark } from "./theme.js";
 
 const entries = new Map(); // run -> its elements
 const headings = new Map(); // group -> its elements
@@ -56,7 +57,10 @@ function heading(group, { selected, slots, byGroup }, { select }) {
 function entry(summary, name, { selected, slots, focus, byGroup }, { select, focus: onFocus }) {
   const { run } = summary;
   if (!entries.has(run)) entries.set(run, makeEntry(run));
-  const { box, tick, title, state, detail, bar, swatch } = entries.get(run);
+  const parts = entries.get(run), { box, tick, title, state, detail, bar, swatch } = parts;
+  const shown = [summary, name, selected.has(run), byGroup ? undefined : slots.get(run), run === focus, isDark()];
+  if (shown.every((each, at) => each === parts.shown?.[at])) return box;
+  parts.shown = shown;
   tick.checked = selected.has(run);
   tick.disabled = Boolean(summary.error);
   tick.onchange = () => select([run], tick.checked);
