@@ -24,9 +24,10 @@ export function rangeOf(rows, x, shown, spec, isLog, levels = []) {
     const factor = low === high ? 2 : (high / low) ** ROOM;
     return [low / factor, high * factor];
   }
-  if (spec.fromZero) low = Math.min(0, low);
+  const isFromZero = spec.fromZero && !shown;
+  if (isFromZero) low = Math.min(0, low);
   const room = ROOM * (high - low || Math.abs(high) || 1);
-  return [spec.fromZero && low === 0 ? 0 : low - room, high + room];
+  return [isFromZero && low === 0 ? 0 : low - room, high + room];
 }
 
 // First index within a range of steps, and the one after the last.

@@ -13,18 +13,19 @@ import { extent, join, valueAt } from "./series.js";
 import { ink } from "./theme.js";
 
 const SYNC = "curves"; // charts that share a cursor
+const MAX_DESCRIBED = 12; // curves in the words for a chart
 
 export class Chart {
-  // actions: {zoom(range or null), toggle(key), setLog(id, isLog)}
+  // actions: {zoom(range or null), toggle(key), setLog(id)}
   constructor(spec, actions) {
     this.spec = spec;
     this.actions = actions;
     const title = `chart-${spec.id}`;
     this.title = make("h3", { id: title });
     this.position = make("span", { class: "position", "aria-hidden": "true" });
-    this.log = make("button", { type: "button", class: "small", "aria-pressed": "false", title: "Logarithmic axis",
-      onclick: () => actions.setLog(spec.id, !this.isLog) }, "log");
-    this.log.setAttribute("aria-label", `Logarithmic axis of ${spec.title}`);
+    this.log = make("button", { type: "button", class: "small", "aria-pressed": "false",
+      title: "Logarithmic axis", "aria-label": `Logarithmic axis of ${spec.title}`,
+      onclick: () => actions.setLog(spec.id) }, "log");
     this.plotBox = make("div", { class: "plot" });
     this.note = make("p", { class: "note", hidden: true });
     this.legend = new Legend((key) => actions.toggle(key), (key) => this.highlight(key));
@@ -36,14 +37,13 @@ export class Chart {
     this.resized.observe(this.plotBox);
   }
 
-  // marks: [{step, event, text, slot}] of the selected runs; options: {isLog, zoom, hidden, reach, draft}
+  // marks: those of the focused run; options: {isLog, zoom, hidden, reach}
   update(spec, marks, options) {
     const { isLog, zoom, hidden } = options;
     Object.assign(this, { spec, isLog, hidden, zoomed: zoom, reach: options.reach });
     this.clock = clockOf(marks);
     this.drawTitle();
-    const style = JSON.stringify([isLog, ink("--ink"), spec.lines.map(({ key, slot, dash, width, dots, ghost, low }) =>
-      [key, slot, dash, width, dots, Boolean(ghost), Boolean(low)])]);
+    const style = JSON.stringify([isLog, ink("--ink"), spec.lines.map(styleKey)]);
     const [x, ...rows] = join(expand(spec.lines));
     const data = [x, ...(isLog ? rows.map((row) => row.map((value) => (value > 0 ? value : null))) : rows)];
     this.data = data;
@@ -83,14 +83,19 @@ export class Chart {
       padding: [8, 20, 0, 0],
       legend: { show: false },
       focus: { alpha: 0.25 },
-      scales: { x: { time: false, range: (plot, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
-        y: { distr: this.isLog ? 3 : 1, range: () => chart.range() } },
+      scales: {
+        x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
+        y: { distr: this.isLog ? 3 : 1, range: () => chart.range() },
+      },
       axes: [xAxis(), yAxis(this.isLog)],
       series: [{}, ...seriesOf(this.spec.lines)],
       bands: bandsOf(this.spec.lines),
       cursor: {
-        sync: { key: SYNC, setSeries: false, scales: ["x", null], filters: { pub: (kind) => kind === "mousemove" || kind === "mouseleave" } },
-        drag: { x: true, y: false, dist: 5 }, points: { size: 6 },
+        sync: { key: SYNC, setSeries: false, scales: ["x", null],
+          filters: { pub: (kind) => kind === "mousemove" || kind === "mouseleave" } },
+        y: false,
+        drag: { x: true, y: false, dist: 5 },
+        points: { size: 6 },
         bind: { dblclick: () => () => { chart.actions.zoom(null); } },
       },
       hooks: {
@@ -98,13 +103,15 @@ export class Chart {
         setCursor: [(plot) => chart.moved(plot)],
         drawClear: [(plot) => drawReach(plot, chart.reach)],
         draw: [(plot) => drawClipped(plot, chart)],
-        setSize: [() => chart.marks.place()], setScale: [(plot, name) => { if (name === "x") chart.marks.place(); }],
+        setSize: [() => chart.marks.place()],
+        setScale: [(_, name) => { if (name === "x") chart.marks.place(); }],
       },
     };
   }
 
   size() {
-    return { width: Math.max(200, this.plotBox.clientWidth), height: this.plotBox.clientHeight || 190 };
+    const { clientWidth, clientHeight } = this.plotBox;
+    return { width: Math.max(200, clientWidth), height: clientHeight || 176 };
   }
 
   fit() {
@@ -185,7 +192,8 @@ export class Chart {
   // Describes the chart in words, for those who do not see it.
   describe() {
     const { spec } = this, [x] = this.data;
-    const shown = spec.lines.filter((line) => !this.hidden.includes(line.key) && !line.isUnnamed).slice(0, 12);
+    const isShown = ({ key, isUnnamed }) => !this.hidden.includes(key) && !isUnnamed;
+    const shown = spec.lines.filter(isShown).slice(0, MAX_DESCRIBED);
     const values = shown.map((line) => {
       const [low, high] = extent(this.rowsOf([line]).slice(0, 1));
       return `${line.label}: last ${number(valueAt(line.y))}, between ${number(low)} and ${number(high)}`;
@@ -201,6 +209,10 @@ export class Chart {
     this.box.remove();
   }
 }
+
+// What of a curve needs a new plot when it changes.
+const styleKey = ({ key, slot, dash, width, dots, ghost, low }) =>
+  [key, slot, dash, width, dots, Boolean(ghost), Boolean(low)];
 
 // A smoothed curve has its raw values behind it; a mean has two rows more, for its band.
 const countRows = (line) => (line.low ? 3 : 1) + Boolean(line.ghost);

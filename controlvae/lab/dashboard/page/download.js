@@ -33,7 +33,8 @@ const visibleLines = ({ spec, hidden }) => spec.lines.filter(({ key }) => !hidde
 function toCsv(chart) {
   const rows = visibleLines(chart).flatMap((line) => {
     const [main, low, high] = chart.rowsOf([line]);
-    return [[line.label, main], ...(low ? [[`${line.label} − sd`, low], [`${line.label} + sd`, high]] : [])];
+    const spread = low ? [[`${line.label} − sd`, low], [`${line.label} + sd`, high]] : [];
+    return [[line.label, main], ...spread];
   });
   const lines = [["step", ...rows.map(([label]) => quote(label))]];
   chart.data[0].forEach((step, at) => lines.push([step, ...rows.map(([, row]) => row[at] ?? "")]));
@@ -52,7 +53,8 @@ function svgBlob(chart) {
 
 // The canvas as it is, below its title and above its legend.
 function toPng(chart) {
-  const ratio = devicePixelRatio, { canvas } = chart, lines = visibleLines(chart).filter((line) => !line.isUnnamed);
+  const ratio = devicePixelRatio, { canvas } = chart;
+  const lines = visibleLines(chart).filter((line) => !line.isUnnamed);
   const image = document.createElement("canvas"), line = 18 * ratio, margin = 8 * ratio;
   const columns = Math.max(1, Math.floor(canvas.width / (150 * ratio)));
   image.width = canvas.width + 2 * margin;

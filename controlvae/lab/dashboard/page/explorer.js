@@ -18,7 +18,7 @@ export function draw(run) {
   if (now?.run === shown?.run && now?.checkpoint === shown?.checkpoint) return;
   const isNewRun = now?.run !== shown?.run;
   if (isNewRun) state = null;
-  else if (find("#latents").matches(":has(:active)")) return; // a latent is being moved; the checkpoint waits
+  else if (find("#latents").matches(":has(:active)")) return; // a latent is moved; the checkpoint waits
   shown = now;
   if (now === null) return;
   if (checkpoint === null) say("No checkpoint yet: the latents appear with the first one.");
@@ -46,8 +46,9 @@ async function load(now, kind, isNewRun) {
   }
   // A reset asks for the posterior of the new weights; sliders that were moved stay where they are.
   const code = kept?.isMoved ? kept.code : [...view.code];
-  state = { view, code, kind, isMoved: Boolean(kept?.isMoved), rate: kept?.rate ?? null, source: kept?.source ?? "example" };
-  state.output = (kind === "images" ? imageOutput : textOutput)({ address, exampleAddress, kind });
+  const output = (kind === "images" ? imageOutput : textOutput)({ address, exampleAddress, kind });
+  state = { view, code, kind, output, isMoved: Boolean(kept?.isMoved), rate: kept?.rate ?? null,
+    source: kept?.source ?? "example" };
   show();
 }
 
@@ -96,7 +97,8 @@ function showValue({ latent, slider, value }) {
   const now = state.code[latent], { code, sd } = state.view;
   const text = signed(now);
   setText(value, text);
-  setAttribute(slider, "aria-valuetext", `${text}, posterior ${signed(code[latent])} ± ${(sd?.[latent] ?? 0).toFixed(2)}`);
+  const posterior = `posterior ${signed(code[latent])} ± ${(sd?.[latent] ?? 0).toFixed(2)}`;
+  setAttribute(slider, "aria-valuetext", `${text}, ${posterior}`);
   setAttribute(slider, "title", `posterior mean ${number(code[latent])}, sd ${number(sd?.[latent])}`);
 }
 
@@ -163,7 +165,8 @@ async function changeExample(example) {
 
 // A rate-conditioned network decodes at any rate between these.
 function rateSlider([low, high]) {
-  const slider = make("input", { type: "range", min: low, max: high, step: (high - low) / 100, "aria-label": "Rate in nats" });
+  const slider = make("input", { type: "range", min: low, max: high, step: (high - low) / 100,
+    "aria-label": "Rate in nats" });
   const value = make("output", {});
   slider.value = state.rate ?? (low + high) / 2;
   const say = () => {
@@ -191,7 +194,8 @@ function parameters(more) {
 // Address of what the present code decodes to.
 function address(what, more = {}) {
   const code = state.code.map((value) => Number(value.toFixed(3))).join(",");
-  return `/${what}?${new URLSearchParams(parameters({ code, rate: state.rate, example: state.view.example, ...more }))}`;
+  const own = { code, rate: state.rate, example: state.view.example };
+  return `/${what}?${new URLSearchParams(parameters({ ...own, ...more }))}`;
 }
 
 // Address of the example and its reconstruction.

@@ -4,6 +4,7 @@ import { find, make, setAttribute, setChildren, setText } from "./dom.js";
 import { duration, number, pace, quoted } from "./format.js";
 import { describeProgress, quantityName } from "./list.js";
 
+const MOVED = /^its target was moved by hand/; // a note on what the user did
 const RESUMABLE = ["stopped", "interrupted"];
 
 // runs: the selected runs; focus: the focused one or null; onFocus: called with the next name
@@ -28,7 +29,7 @@ export function draw(root, runs, focus, onFocus) {
   bar.hidden = summary.state !== "training";
   setAttribute(bar, "max", summary.steps);
   setAttribute(bar, "value", summary.step);
-  drawWarnings(find("#warnings"), summary.warnings);
+  drawWarnings(find("#warnings"), summary.warnings.filter((line) => !MOVED.test(line)));
 }
 
 function drawSelect(select, runs, current, onFocus) {
@@ -44,15 +45,18 @@ function drawSelect(select, runs, current, onFocus) {
 function describeState(summary) {
   const { speed, seconds_left: left } = summary;
   const progress = speed == null ? [] : [pace(speed), `${duration(left)} left`];
-  return [describeProgress(summary), ...progress, summary.preset, summary.law].filter(Boolean).join(" · ");
+  const moved = summary.warnings.filter((line) => MOVED.test(line));
+  return [describeProgress(summary), ...progress, summary.preset, summary.law, ...moved].join(" · ");
 }
 
 // The controlled quantity, its target and β, in large figures.
 function drawNumbers(place, { latest, controlled, target }) {
-  const figures = [[quantityName(controlled, latest), latest[controlled], target == null ? "" : `of ${number(target)}`],
-    ["β", latest.beta, ""], ["ELBO", latest.elbo, ""]].filter(([, value]) => value != null);
+  const figures = [
+    [quantityName(controlled, latest), latest[controlled], target == null ? "" : `of ${number(target)}`],
+    ["β", latest.beta, ""], ["ELBO", latest.elbo, ""],
+  ].filter(([, value]) => value != null);
   const items = figures.map(([name, value, aim], at) => {
-    const item = place.children[at] ?? make("div", {}, make("dt"), make("dd", {}, make("b"), " ", make("span", { class: "quiet" })));
+    const item = place.children[at] ?? makeFigure();
     setText(find("dt", item), name);
     setText(find("b", item), number(value));
     setText(find(".quiet", item), aim);
@@ -60,6 +64,9 @@ function drawNumbers(place, { latest, controlled, target }) {
   });
   setChildren(place, items);
 }
+
+const makeFigure = () => make("div", {}, make("dt"),
+  make("dd", {}, make("b"), " ", make("span", { class: "quiet" })));
 
 function drawWarnings(place, lines) {
   const text = JSON.stringify(lines);

@@ -10,16 +10,18 @@ const STRIP_PAUSE = 200; // ms after the last movement
 export function imageOutput({ address, exampleAddress }) {
   const pair = make("img", { class: "pair", alt: "an example, and next to it its reconstruction" });
   const decoded = make("img", { class: "decoded", alt: "the image that the sliders decode to" });
+  const figure = (image, ...names) =>
+    make("figure", {}, image, make("figcaption", {}, ...names.map((name) => make("span", {}, name))));
   const box = make("div", { class: "images" },
-    make("figure", {}, pair, make("figcaption", {}, make("span", {}, "original"), make("span", {}, "reconstruction"))),
-    make("figure", {}, decoded, make("figcaption", {}, make("span", {}, "sliders"))));
+    figure(pair, "original", "reconstruction"), figure(decoded, "sliders"));
   return {
     box,
     paint: painter(decoded, () => address("image")),
     showExample: () => setAttribute(pair, "src", exampleAddress()),
     makeStrip(latent, name, reach) {
       const strip = make("img", { class: "strip", alt: `${name} from −${reach} to ${reach}` });
-      return { box: strip, paint: debounce(painter(strip, () => address("strip", { latent })), STRIP_PAUSE) };
+      const load = painter(strip, () => address("strip", { latent }));
+      return { box: strip, paint: debounce(load, STRIP_PAUSE) };
     },
   };
 }

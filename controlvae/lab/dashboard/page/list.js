@@ -7,6 +7,7 @@ import { isDark } from "./theme.js";
 
 const entries = new Map(); // run -> its elements
 const headings = new Map(); // group -> its elements
+let inView = null; // run that the list was scrolled to
 const QUANTITIES = { kl: "KL", reconstruction: "rec" };
 
 // groups: [{key, label, runs}]; state: {selected: Set, slots: Map, focus, byGroup}
@@ -22,6 +23,10 @@ export function draw(place, groups, state, actions) {
   }
   setChildren(place, children);
   makeOneTabStop(place, state.focus);
+  if (state.focus !== inView && children.length) {
+    inView = state.focus;
+    entries.get(inView)?.box.scrollIntoView({ block: "nearest" });
+  }
 }
 
 // Tab enters the list once, at the focused run or the first one.
@@ -37,8 +42,9 @@ function heading(group, { selected, slots, byGroup }, { select }) {
     const tick = make("input", { type: "checkbox", class: "tick" });
     const label = make("span", { class: "name" }), count = make("span", { class: "quiet" });
     const swatch = makeSwatch();
-    headings.set(group.key, { tick, label, count, swatch,
-      box: make("div", { class: "group", role: "listitem" }, make("label", {}, tick, swatch.box, label), count) });
+    const box = make("div", { class: "group", role: "listitem" },
+      make("label", {}, tick, swatch.box, label), count);
+    headings.set(group.key, { box, tick, label, count, swatch });
   }
   const { box, tick, label, count, swatch } = headings.get(group.key);
   const names = group.runs.filter((each) => !each.error).map(({ run }) => run);
@@ -58,7 +64,8 @@ function entry(summary, name, { selected, slots, focus, byGroup }, { select, foc
   const { run } = summary;
   if (!entries.has(run)) entries.set(run, makeEntry(run));
   const parts = entries.get(run), { box, tick, title, state, detail, bar, swatch } = parts;
-  const shown = [summary, name, selected.has(run), byGroup ? undefined : slots.get(run), run === focus, isDark()];
+  const slot = byGroup ? undefined : slots.get(run);
+  const shown = [summary, name, selected.has(run), slot, run === focus, isDark()];
   if (shown.every((each, at) => each === parts.shown?.[at])) return box;
   parts.shown = shown;
   tick.checked = selected.has(run);
@@ -74,7 +81,7 @@ function entry(summary, name, { selected, slots, focus, byGroup }, { select, foc
   setAttribute(state, "class", `state ${word.replace(/\W+/g, "-")}`);
   setText(state, word);
   setText(detail, summary.error ?? describeNumbers(summary));
-  showSwatch(swatch, byGroup ? undefined : slots.get(run));
+  showSwatch(swatch, slot);
   const training = summary.state === "training";
   bar.hidden = !training;
   if (training) {
@@ -86,7 +93,8 @@ function entry(summary, name, { selected, slots, focus, byGroup }, { select, foc
 
 function makeEntry(run) {
   const id = `run-${entries.size}`;
-  const tick = make("input", { type: "checkbox", class: "tick", "data-run": run, "aria-describedby": `${id}-state ${id}-detail` });
+  const tick = make("input", { type: "checkbox", class: "tick", "data-run": run,
+    "aria-describedby": `${id}-state ${id}-detail` });
   const title = make("button", { type: "button", class: "name", tabindex: -1 });
   const state = make("span", { id: `${id}-state` }), detail = make("span", { class: "detail", id: `${id}-detail` });
   const bar = make("progress", { "aria-label": "Progress of training" }), swatch = makeSwatch();
@@ -96,7 +104,8 @@ function makeEntry(run) {
 
 function makeSwatch() {
   const line = makeSvg("line", { x1: 0, y1: 5, x2: 20, y2: 5, "stroke-width": 3 });
-  return { line, box: makeSvg("svg", { class: "swatch", width: 20, height: 10, "aria-hidden": "true" }, line) };
+  const box = makeSvg("svg", { class: "swatch", width: 20, height: 10, "aria-hidden": "true" }, line);
+  return { line, box };
 }
 
 function showSwatch({ line, box }, slot) {
@@ -110,7 +119,8 @@ export function describeNumbers({ latest, controlled, target, step: at, speed, s
   if (!at) return "";
   const progress = speed == null ? "" : ` · ${pace(speed)}, ${duration(left)} left`;
   const aim = target == null ? "" : ` / ${number(target)}`;
-  return `${quantityName(controlled, latest)} ${number(latest[controlled])}${aim} · β ${number(latest.beta)}${progress}`;
+  const measured = `${quantityName(controlled, latest)} ${number(latest[controlled])}`;
+  return `${measured}${aim} · β ${number(latest.beta)}${progress}`;
 }
 
 // Version 0.1 logged the total correlation with the bias of its batch estimate.
@@ -122,10 +132,11 @@ export function quantityName(controlled, latest) {
 // Arrow keys, Home and End move the focus; Enter shows the run.
 export function listenToKeys(place, onFocus) {
   place.addEventListener("keydown", (event) => {
-    const ticks = [...place.querySelectorAll(".tick:not(:disabled)")], at = ticks.indexOf(document.activeElement);
+    const active = document.activeElement, ticks = [...place.querySelectorAll(".tick:not(:disabled)")];
+    const at = ticks.indexOf(active);
     if (at < 0) return;
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: ticks.length - 1 }[event.key];
-    if (event.key === "Enter" && document.activeElement.dataset.run) onFocus(document.activeElement.dataset.run);
+    if (event.key === "Enter" && active.dataset.run) onFocus(active.dataset.run);
     else if (to === undefined || !ticks[to]) return;
     else {
       ticks[at].tabIndex = -1;
@@ -136,5 +147,4 @@ export function listenToKeys(place, onFocus) {
   });
 }
 
-// The entry of a run, for step numbers in words.
 export const describeProgress = ({ step: at, steps }) => `step ${step(at)} of ${step(steps)}`;

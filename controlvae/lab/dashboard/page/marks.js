@@ -58,7 +58,8 @@ export class Marks {
     this.tip.textContent = text;
     this.tip.hidden = false;
     const { width } = this.plot.over.getBoundingClientRect(), left = parseFloat(mark.style.left);
-    this.tip.style.left = `${Math.max(0, Math.min(left - this.tip.offsetWidth / 2, width - this.tip.offsetWidth))}px`;
+    const own = this.tip.offsetWidth, inside = Math.min(left - own / 2, width - own);
+    this.tip.style.left = `${Math.max(0, inside)}px`;
   }
 
   close() {
@@ -97,13 +98,14 @@ export function clockOf(marks) {
   for (const { step, kind, event, time } of marks) {
     const now = Date.parse(time ?? "");
     if (!Number.isFinite(now)) continue;
-    if (before !== null && !(kind === "state" && /started|resumed/.test(event))) elapsed += (now - before) / 1000;
+    const isStart = kind === "state" && /started|resumed/.test(event);
+    if (before !== null && !isStart) elapsed += (now - before) / 1000;
     before = now;
     if (step > (points.at(-1)?.step ?? -1)) points.push({ step, elapsed });
   }
   return (step) => {
     const after = points.findIndex((point) => point.step >= step);
-    if (after < 0 || points.length < 2) return null;
+    if (after < 0 || elapsed === 0) return null;
     if (after === 0) return points[0].step === step ? points[0].elapsed : null;
     const [from, to] = [points[after - 1], points[after]];
     return from.elapsed + ((to.elapsed - from.elapsed) * (step - from.step)) / (to.step - from.step);

@@ -36,14 +36,13 @@ export function drawReach(plot, reach) {
 export function drawClipped(plot, chart) {
   const { ctx, bbox: { left, top, width, height } } = plot, { min, max } = plot.scales.y;
   const size = 5 * devicePixelRatio, cut = [];
-  let at = 0;
-  for (const { label, stroke, show } of seriesWithLines(plot, chart)) {
-    at++;
+  for (const [place, { label, stroke, show }] of seriesWithLines(plot, chart).entries()) {
     if (!show) continue;
-    const [index, value] = farthest(plot, at, min, max);
+    const [index, value] = farthest(plot, place + 1, min, max);
     if (index < 0) continue;
     const isAbove = value > max, edge = isAbove ? top : top + height;
-    const x = Math.max(left + size, Math.min(left + width - size, plot.valToPos(plot.data[0][index], "x", true)));
+    const at = plot.valToPos(plot.data[0][index], "x", true);
+    const x = Math.max(left + size, Math.min(left + width - size, at));
     cut.push({ text: `${label} ${isAbove ? "up" : "down"} to ${number(value)}`, size: Math.abs(value) });
     ctx.save();
     ctx.fillStyle = stroke;

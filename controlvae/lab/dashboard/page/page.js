@@ -122,9 +122,12 @@ function drawCharts(groups, slots) {
   const bands = groups?.map((group) => ({ ...group, slot: slots.get(`group ${group.key}`),
     runs: shownRuns.filter(({ summary }) => selected.has(summary.run) &&
       group.runs.some(({ run }) => run === summary.run)) })).filter(({ runs }) => runs.length) ?? null;
-  const revision = JSON.stringify([shownRuns.map(({ summary, name, slot, revision: held }) =>
-    [summary.run, name, slot, held, summary.controlled]), view.group, bands?.map(({ key, runs }) => [key, runs.length]),
-  shownFocus?.summary.run, view.smooth, theme.isDark(), find("#more").open]);
+  const revision = JSON.stringify([
+    shownRuns.map(({ summary, name, slot, revision: held }) =>
+      [summary.run, name, slot, held, summary.controlled]),
+    bands?.map(({ key, runs }) => [key, runs.length]), shownFocus?.summary.run, view.smooth,
+    theme.isDark(), find("#more").open,
+  ]);
   if (revision !== specsOf) {
     specsOf = revision;
     specs = describeCharts(shownRuns, bands, shownFocus, view.smooth);
@@ -143,8 +146,8 @@ function drawEmpty() {
   if (empty.hidden) return;
   const text = !store.isLoaded ? "loading …"
     : !store.summaries.length ? "No runs here yet. Train one: controlvae train shapes2d-quick"
-      : !shownRuns.length ? "Select runs in the list."
-        : waiting.some(({ summary }) => summary.step > 0) ? "loading …" : "Nothing is logged yet.";
+    : !shownRuns.length ? "Select runs in the list."
+    : waiting.some(({ summary }) => summary.step > 0) ? "loading …" : "Nothing is logged yet.";
   setText(empty, text);
 }
 
@@ -156,7 +159,8 @@ function drawTitle() {
     return;
   }
   const measured = summary.latest[summary.controlled];
-  const value = measured == null ? "" : ` · ${list.quantityName(summary.controlled, summary.latest)} ${number(measured)}`;
+  const name = list.quantityName(summary.controlled, summary.latest);
+  const value = measured == null ? "" : ` · ${name} ${number(measured)}`;
   document.title = `${summary.state === "training" ? "● " : ""}${shownFocus.name}${value} · controlvae`;
 }
 

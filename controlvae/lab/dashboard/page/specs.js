@@ -10,8 +10,9 @@ const QUANTITIES = { kl: "KL", tc: "Total correlation", reconstruction: "Reconst
 const TERMS = /^(PI|PID|LagrangeMultiplier)\(/; // laws whose terms are on the scale of β
 const NAMED = new Set(["step", "latents", "target", "elbo", "beta", "critic_accuracy",
   ...Object.keys(QUANTITIES)]);
-const MORE_TITLES = { kl_sd: "Standard deviation of the KL over batches", saturated: "Share of steps at a bound of β",
-  p: "P term", i: "I term", d: "D term", tc_bias: "Bias of the TC estimate" };
+const MORE_TITLES = { kl_sd: "Standard deviation of the KL over batches",
+  saturated: "Share of steps at a bound of β", p: "P term", i: "I term", d: "D term",
+  tc_bias: "Bias of the TC estimate" };
 const MAX_NAMED_LATENTS = 12; // latents with a colour and a legend entry
 const MAX_GHOSTS = 4; // raw curves drawn faintly behind smoothed ones
 
@@ -53,8 +54,10 @@ function nameBias(line) {
 function weightChart(context) {
   const [run, ...others] = context.logged, lines = [];
   if (!others.length && TERMS.test(run.summary.law)) {
-    if (run.log.p) lines.push({ ...line(run, "p", context.weight), key: "P", label: "P", slot: 1, dash: [2, 3] });
-    if (run.log.i) lines.push({ ...line(run, "i", context.weight), key: "I", label: "I", slot: 5, dash: [6, 4] });
+    const term = (name, slot, dash) => ({ ...line(run, name.toLowerCase(), context.weight),
+      key: name, label: name, slot, dash });
+    if (run.log.p) lines.push(term("P", 1, [2, 3]));
+    if (run.log.i) lines.push(term("I", 5, [6, 4]));
   }
   const weights = curves(context, "beta");
   if (lines.length) weights.forEach((each) => { each.width = 2.5; }); // drawn last, on top of its terms

@@ -3,6 +3,7 @@
 import { find, getJson, make, setAttribute, setChildren, setText } from "./dom.js";
 import { number, plain, step } from "./format.js";
 
+const OUTCOMES = { approaching: "now", reached: "done", "out of reach": "failed" };
 let shown = null; // {run, target, isDraft, note, error}
 let onDraft = () => {};
 
@@ -118,7 +119,8 @@ function drawOutcome(summary, isReadOnly) {
     : shown.error || [shown.note, describeOutcome(summary), reach].filter(Boolean).join(". ");
   setText(find("#steer-status"), text);
   // What the stages show already need not be read twice.
-  const visible = isReadOnly || shown.error || !stages.length ? text : [shown.note, reach].filter(Boolean).join(". ");
+  const isShort = stages.length && !isReadOnly && !shown.error;
+  const visible = isShort ? [shown.note, reach].filter(Boolean).join(". ") : text;
   setText(find("#steer-note"), visible);
   setAttribute(find("#steer-note"), "class", shown.error ? "refused" : "quiet");
   find("#steer-undo").hidden = !shown.isDraft && !shown.error;
@@ -131,9 +133,9 @@ function stagesOf({ steering, state }) {
   const when = state === "training" ? "waiting for training" : "applied when resumed";
   return [
     { text: `asked ${number(isPending ? asked : applied.target)}`, state: "done" },
-    isPending ? { text: when, state: "now" } : { text: `applied at step ${step(applied.step)}`, state: "done" },
-    { text: isPending ? "reached" : outcome,
-      state: isPending ? "later" : outcome === "approaching" ? "now" : outcome === "reached" ? "done" : "failed" },
+    isPending ? { text: when, state: "now" }
+      : { text: `applied at step ${step(applied.step)}`, state: "done" },
+    isPending ? { text: "reached", state: "later" } : { text: outcome, state: OUTCOMES[outcome] },
   ];
 }
 

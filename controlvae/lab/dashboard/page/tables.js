@@ -1,6 +1,6 @@
 // Tables of the selected runs: their metrics, and the settings in which they differ.
 
-import { find, getJson, make } from "./dom.js";
+import { find, getJson, make, setText } from "./dom.js";
 import { differing } from "./groups.js";
 import { loadSettings, store } from "./store.js";
 
@@ -16,6 +16,8 @@ export function setUp(redraw) {
 export function draw(runs) {
   const some = runs.slice(0, MAX_RUNS);
   find("#tables").hidden = !some.length;
+  find("#tables-note").hidden = runs.length <= MAX_RUNS;
+  setText(find("#tables-note"), `The tables show the first ${MAX_RUNS} of ${runs.length} selected runs.`);
   if (find("#metrics").open) drawMetrics(some);
   if (find("#settings").open) drawSettings(some);
 }
@@ -47,11 +49,13 @@ function metricRow({ label, unit, better, decimals, values }) {
     if (value == null) return make("td", { class: "quiet" }, "–");
     const text = value.toFixed(decimals ?? 3).replace("-", "−");
     return value === best
-      ? make("td", { class: "best" }, make("b", {}, text), make("span", { class: "hidden-text" }, " best"))
+      ? make("td", { class: "best" }, make("b", {}, text),
+        make("span", { class: "hidden-text" }, " best"))
       : make("td", {}, text);
   });
   const title = better ? `${better} is better` : null;
-  return make("tr", {}, make("th", { scope: "row", title }, `${label}${unit && !label.endsWith(unit) ? `, ${unit}` : ""}${hint}`), ...cells);
+  const name = unit && !label.endsWith(unit) ? `${label}, ${unit}` : label;
+  return make("tr", {}, make("th", { scope: "row", title }, `${name}${hint}`), ...cells);
 }
 
 let settingsOf = "", settingsWanted = "";
@@ -69,7 +73,8 @@ async function drawSettings(runs) {
     ? [...new Set(names.flatMap((run) => Object.keys(store.settings.get(run) ?? {})))]
     : differing(names, store.settings);
   if (!shown.length) {
-    const text = names.length > 1 ? "These runs have the same settings." : "Select several runs to compare their settings.";
+    const text = names.length > 1 ? "These runs have the same settings."
+      : "Select several runs to compare their settings.";
     place.replaceChildren(make("p", { class: "quiet" }, text));
     return;
   }
@@ -85,5 +90,6 @@ function settingRow(name, runs) {
 
 function table(runs, rows) {
   const heads = runs.map(({ name, summary }) => make("th", { scope: "col", title: summary.run }, name));
-  return make("table", {}, make("thead", {}, make("tr", {}, make("td", {}), ...heads)), make("tbody", {}, ...rows));
+  const head = make("thead", {}, make("tr", {}, make("td", {}), ...heads));
+  return make("table", {}, head, make("tbody", {}, ...rows));
 }
