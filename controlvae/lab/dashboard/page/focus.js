@@ -45,7 +45,8 @@ function drawSelect(select, runs, current, onFocus) {
 function describeState(summary) {
   const { speed, seconds_left: left } = summary;
   const progress = speed == null ? [] : [pace(speed), `${duration(left)} left`];
-  const moved = summary.warnings.filter((line) => MOVED.test(line));
+  // The stages below tell it of a run that can still be steered.
+  const moved = summary.steerable ? [] : summary.warnings.filter((line) => MOVED.test(line));
   return [describeProgress(summary), ...progress, summary.preset, summary.law, ...moved].join(" · ");
 }
 
