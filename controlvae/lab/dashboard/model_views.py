@@ -280,7 +280,12 @@ def _to_tensor(run: LoadedRun, code: list[float]) -> torch.Tensor:
 
 
 def _encode_png(images: np.ndarray) -> bytes:
-    """Tile (rows, columns, height, width, channels) images in [0, 1] and encode them as PNG."""
+    """Tile (rows, columns, height, width, channels) images in [0, 1] and encode them as PNG.
+
+    The gaps are transparent, so that they fit a light and a dark page.
+    """
+    opaque = 1 - tile_images(np.zeros_like(images))[..., :1]
+    pixels = np.concatenate([tile_images(images), opaque], axis=-1)
     buffer = io.BytesIO()
-    Image.fromarray((tile_images(images) * 255).round().astype(np.uint8)).save(buffer, "PNG")
+    Image.fromarray((pixels * 255).round().astype(np.uint8)).save(buffer, "PNG")
     return buffer.getvalue()

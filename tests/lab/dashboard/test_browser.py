@@ -105,6 +105,15 @@ def test_quick_ticks_end_with_all_curves(tab, page):
     assert tab.complaints == []
 
 
+def test_all_runs_are_drawn_at_once(tab, page):
+    opened(tab, page, *names(1))
+    tab.run("document.querySelector('#all').click()")
+    # 299 curves and a target, of which the legend names 24.
+    tab.wait("document.querySelector('#stage .legend .quiet')?.innerText === 'and 276 more'")
+    assert "299 of 299" in tab.run("document.querySelector('#count').innerText")
+    assert tab.complaints == []
+
+
 def test_filter_by_name_number_and_setting(tab, page):
     opened(tab, page, *names(1))
 
@@ -391,3 +400,15 @@ def test_screen_readers_find_names_and_headings(tab, page):
         "[...document.querySelectorAll('button, input, select, progress')].filter((e) => "
         "e.checkVisibility()).every((e) => e.labels?.length || e.ariaLabel || e.innerText || e.title)"
     )
+
+
+def test_lost_connection_is_told_and_comes_back(tab, runs):
+    with served_page(runs) as address:
+        opened(tab, address, *names(1))
+        port = int(address.rstrip("/").rpartition(":")[2])
+    tab.wait("document.querySelector('#lost').innerText.includes('does not respond')")
+    assert tab.run("document.querySelector('#lost').role") == "alert"
+    assert tab.run("document.querySelectorAll('#stage canvas').length") > 0
+    with served_page(runs, port=port):
+        tab.wait("document.querySelector('#lost').innerText === ''")
+    assert tab.complaints == []

@@ -22,6 +22,7 @@ IMAGES = sets(
     "model.channels=(4,4,4)",
     "model.hidden=16",
 )
+RATES = (*IMAGES, *sets("rates=RateRange(3,24,bins=4)", "control=Auto(8.5)"))
 TEXTS = sets("training.steps=40", "training.batch=8", "data.sentences=200")
 STATUS = "document.querySelector('#steer-status').innerText"
 STAGES = "document.querySelector('#steer-stages').innerText.replaceAll('\\n', ' ')"
@@ -29,10 +30,11 @@ STAGES = "document.querySelector('#steer-stages').innerText.replaceAll('\\n', ' 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Train a small model of images and one of sentences."""
+    """Train small models of images, at one rate and at many, and one of sentences."""
     root = tmp_path_factory.mktemp("runs")
     for name, preset, options in (
         ("images", "shapes2d-quick", IMAGES),
+        ("rates", "shapes2d-quick", RATES),
         ("texts", "text-quick", TEXTS),
     ):
         done = within("train", preset, *options, "--device", "cpu", "--run", root / name, cwd=root)
@@ -170,6 +172,24 @@ def test_latents_of_an_image_are_moved_reset_and_drawn(tab, page):
     tab.run(f"{buttons}.find((b) => b.innerText === 'Another example').click()")
     tab.wait(f"document.querySelector('img.pair').src !== {json.dumps(source)}")
     tab.wait("document.querySelector('#code-source').innerText.startsWith('example')")
+    assert tab.complaints == []
+
+
+def test_rate_slider_decodes_at_another_rate(tab, page):
+    opened(tab, page, "rates")
+    tab.wait("document.querySelector('img.decoded')?.naturalWidth > 0")
+    assert tab.run("document.querySelector('#steer').hidden")  # it has many set points
+    slider = "document.querySelector('.rate input')"
+    ends = tab.run(f"[{slider}.min, {slider}.max].map(Number)")
+    assert ends[0] <= 3
+    assert ends[1] >= 24
+    tab.run(
+        f"{slider}.value = 20; {slider}.dispatchEvent(new Event('input'));"
+        f"{slider}.dispatchEvent(new Event('change'))"
+    )
+    tab.wait("new URL(document.querySelector('img.decoded').src).searchParams.get('rate')")
+    assert tab.run(f"{slider}.ariaValueText.endsWith('nats')")
+    tab.wait("new URL(document.querySelector('img.pair').src).searchParams.get('rate')")
     assert tab.complaints == []
 
 

@@ -68,8 +68,8 @@ function show() {
 }
 
 function makeRow({ latent, name, kl }, largest) {
-  const { view } = state, [least, most] = limits(view, latent);
-  const slider = make("input", { type: "range", min: least, max: most, step: 0.05, "aria-label": name });
+  const { view } = state;
+  const slider = make("input", { type: "range", step: 0.05, "aria-label": name });
   const value = make("output", { class: "value" }), bar = make("span", { class: "bar" }, make("i"));
   bar.firstChild.style.width = `${Math.max(1, (100 * kl) / largest)}%`;
   const strip = state.output.makeStrip?.(latent, name, view.reach);
@@ -107,6 +107,8 @@ const signed = (value) => `${value <= -0.005 ? "−" : ""}${Math.abs(value).toFi
 // Shows the code at the sliders, and decodes it.
 function refresh() {
   for (const row of state.rows) {
+    const [min, max] = limits(state.view, row.latent);
+    Object.assign(row.slider, { min, max });
     row.slider.value = state.code[row.latent];
     showValue(row);
   }
@@ -165,7 +167,7 @@ async function changeExample(example) {
 
 // A rate-conditioned network decodes at any rate between these.
 function rateSlider([low, high]) {
-  const slider = make("input", { type: "range", min: low, max: high, step: (high - low) / 100,
+  const slider = make("input", { type: "range", min: low, max: high, step: 0.1,
     "aria-label": "Rate in nats" });
   const value = make("output", {});
   slider.value = state.rate ?? (low + high) / 2;

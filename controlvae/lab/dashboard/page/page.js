@@ -24,7 +24,9 @@ const chartActions = {
   toggle: (key) => change({ hidden: toggled(view.hidden, key) }),
   setLog: (id) => change({ log: toggled(view.log, id) }),
 };
-let isDrawing = false, shownRuns = [], shownFocus = null, listed = [], specsOf = "", specs = [];
+const REST = 3; // a pause after drawing, in times that it took
+let isDrawing = false, restUntil = 0, restTimer = 0;
+let shownRuns = [], shownFocus = null, listed = [], specsOf = "", specs = [];
 
 function change(part) {
   Object.assign(view, part);
@@ -68,8 +70,20 @@ function refresh() {
   isDrawing = true;
   requestAnimationFrame(() => {
     isDrawing = false;
+    const began = performance.now();
     redraw();
+    restUntil = began + REST * (performance.now() - began);
   });
+}
+
+// Draws what has arrived, with pauses, so that a stream of many logs leaves time to read it.
+function refreshSoon() {
+  const wait = restUntil - performance.now();
+  if (wait <= 0) refresh();
+  else restTimer ||= setTimeout(() => {
+    restTimer = 0;
+    refresh();
+  }, wait);
 }
 
 function redraw() {
@@ -210,7 +224,7 @@ stream.setUp({
     if (view.runs === null && store.summaries.length) selectDefault();
     if (kind === "runs") setText(find("#root"), store.root);
     if (kind === "runs" || kind === "changes") stream.follow(view.runs ?? []);
-    refresh();
+    refreshSoon();
   },
   onState: (isConnected) => setText(find("#lost"), isConnected ? "" : "The server does not respond; retrying."),
 });

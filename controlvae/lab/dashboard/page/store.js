@@ -14,6 +14,7 @@ export const store = {
 };
 const byName = new Map();
 const RUNS_PER_REQUEST = 50;
+const SETTLE = 100; // ms after which the marks of a log should have come, too
 
 export const summaryOf = (run) => byName.get(run);
 
@@ -48,6 +49,7 @@ export function logOf(run) {
 export function receiveColumns(kind, run, reset, columns) {
   const held = logOf(run), before = reset ? null : held[kind];
   held.revision++;
+  held.arrived = performance.now();
   if (!before) {
     held[kind] = columns ?? undefined;
     return;
@@ -78,10 +80,12 @@ export function receiveMarks(run, reset, marks) {
   held.revision++;
 }
 
-// True if nothing more is expected of a run: its whole log is here and nobody trains it.
+// True if nothing more is expected of a run: its whole log is here and nobody trains it. Its marks
+// come right after its log, if it has any.
 export function isComplete(run) {
-  const summary = summaryOf(run), steps = store.logs.get(run)?.log?.step;
-  return Boolean(summary && steps && summary.state !== "training" && steps.at(-1) === summary.step);
+  const summary = summaryOf(run), { log, marks, arrived } = store.logs.get(run) ?? {};
+  if (!summary || !log || summary.state === "training") return false;
+  return log.step.at(-1) === summary.step && (marks !== null || performance.now() > arrived + SETTLE);
 }
 
 const requested = new Map(); // run -> promise of its settings
