@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from controlvae.lab.reading import open_file
 from controlvae.lab.runs.records import parse_record
 
 T = TypeVar("T", bound=Mapping[str, Any])
 
-_NOT_CURVES = {"step", "kl_per_latent", "saturated"}
+_NOT_CURVES = {"step", "kl_per_latent"}
 _MAX_NUMBERS = 100_000  # of a long log when a page opens it; later records are all sent
 _MIN_POINTS = 500  # of a curve, however many latents there are
 
@@ -48,16 +49,20 @@ class LogTail:
         return is_rewritten, [record for record in records if record is not None]
 
     def _read_lines(self) -> list[dict[str, Any] | None]:
-        records = []
+        """Parse the new lines: all of a few, and the first and every n-th of many."""
+        data = b""
         # The file may have been deleted in the meantime.
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
+        with contextlib.suppress(OSError), open_file(self.path) as file:
             file.seek(self.position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # still being written
-                self.position += len(line)
-                records.append(record := parse_record(line, ("step",)))
-                self.last_step = record["step"] if record else self.last_step
+            data = file.read()
+        *lines, torn = data.split(b"\n")  # the last line may still be being written
+        self.position += len(data) - len(torn)
+        if not lines:
+            return []
+        first = parse_record(lines[0], ("step",))
+        every = 1 if first is None else math.ceil(len(lines) / max_points(first))
+        records = [first, *(parse_record(line, ("step",)) for line in lines[:0:-every][::-1])]
+        self.last_step = next((r["step"] for r in reversed(records) if r), self.last_step)
         return records
 
 

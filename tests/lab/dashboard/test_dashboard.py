@@ -141,6 +141,26 @@ def test_log_is_read_again_after_a_resume(tmp_path):
     assert tail.read() == (True, [])
 
 
+def test_every_nth_line_of_a_long_log_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("controlvae.lab.dashboard.log_tail._MAX_NUMBERS", 1)
+    monkeypatch.setattr("controlvae.lab.dashboard.log_tail._MIN_POINTS", 10)
+    log = tmp_path / "log.jsonl"
+    tail = LogTail(log)
+    log.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 101)))
+    is_reset, records = tail.read()
+    steps = [record["step"] for record in records]
+    assert not is_reset
+    assert (steps[0], steps[-1]) == (1, 100)
+    assert len(steps) == 11
+    with log.open("a") as file:
+        file.write('{"step": 101}\n')
+    assert tail.read() == (False, [{"step": 101}])
+    log.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 51)))
+    is_reset, records = tail.read()
+    assert is_reset
+    assert [record["step"] for record in records] == [1, *range(5, 51, 5)]
+
+
 def test_corrupt_folder_does_not_hide_the_others(trained, tmp_path):
     good = trained / "some" / "ended"
     for name in ("good", "torn", "odd", "strange", "infinite"):

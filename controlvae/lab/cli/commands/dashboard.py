@@ -34,6 +34,7 @@ def _dashboard(
     from controlvae.lab.dashboard import require_packages
 
     require_packages()
+    from controlvae.lab.dashboard.access import LOCAL
     from controlvae.lab.dashboard.serving import ServerOptions, serve_dashboard
     from controlvae.lab.data.paths import data_roots
     from controlvae.lab.engines.device import pick_device
@@ -42,6 +43,10 @@ def _dashboard(
 
     def announce(address: str) -> None:
         typer.echo(f"the runs in {runs}: {address}  (Ctrl-C ends)")
+        if host not in LOCAL:
+            typer.echo(
+                "controlvae: the connection is not encrypted; the link gives access", err=True
+            )
         if show:
             webbrowser.open(address)
 
