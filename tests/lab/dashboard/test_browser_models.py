@@ -210,3 +210,21 @@ def test_sentence_is_written_anew_as_a_latent_moves(tab, page):
     tab.run("document.querySelector('.texts summary').click()")
     tab.wait("document.querySelectorAll('.texts table tr').length > 2")
     assert tab.complaints == []
+
+
+def test_every_logged_column_has_a_chart(tab, page, runs):
+    opened(tab, page, "images")
+    tab.run("document.querySelector('#more').open = true")
+    columns = RunFolder(runs / "images").last_record().keys() - {"step", "kl_per_latent", "target"}
+    assert {"kl_sd", "saturated"} <= columns
+    charts = "[...document.querySelectorAll('.chart')].filter((c) => c.querySelector('canvas'))"
+    titles = f"{charts}.map((chart) => chart.getAttribute('aria-labelledby').slice(6))"
+    tab.wait(f"{titles}.length >= {len(columns) + 1}")
+    assert columns | {"latents"} == set(tab.run(titles))
+    # A curve is hidden by keyboard, and in every chart.
+    button = "document.querySelector('#grid .legend button[aria-label], #grid .legend button')"
+    tab.run(f"{button}.focus()")
+    tab.press("Enter", 13)
+    tab.wait(f"{button}.ariaPressed === 'false'")
+    assert "hidden=images" in tab.run("location.hash")
+    assert tab.complaints == []

@@ -60,7 +60,7 @@ function weightChart(context) {
     if (run.log.i) lines.push(term("I", 5, [6, 4]));
   }
   const weights = curves(context, "beta");
-  if (lines.length) weights.forEach((each) => { each.width = 2.5; }); // drawn last, on top of its terms
+  if (lines.length) Object.assign(weights[0], { label: "β", width: 2.5 }); // on top of its terms
   return { id: "beta", title: "β", unit: "weight of the controlled term", place: "grid", fromZero: true,
     lines: [...lines, ...weights] };
 }
@@ -80,7 +80,8 @@ function validationChart(validated) {
 function otherCharts(context) {
   const names = new Set(context.logged.flatMap((run) => Object.keys(run.log)));
   return [...names].filter((name) => !NAMED.has(name) && hasNumbers(context.logged, name)).sort()
-    .map((name) => plainChart(context, name, MORE_TITLES[name] ?? name, { place: "more" }));
+    .map((name) => plainChart(context, name, MORE_TITLES[name] ?? name,
+      { place: "more", skip: 0.05 }));
 }
 
 const hasNumbers = (runs, name) =>
