@@ -1,5 +1,6 @@
 """List of the runs below a folder, with the state of each."""
 
+import importlib
 import math
 import time
 from collections.abc import Collection, Mapping
@@ -11,7 +12,6 @@ from controlvae.errors import UserError
 from controlvae.lab.cluster.status import JobState, jobs_by_run
 from controlvae.lab.config import Experiment
 from controlvae.lab.dashboard.run_summary import RunSummary, summarise_run
-from controlvae.lab.reports.warnings import run_warnings
 from controlvae.lab.runs.claim_files import ClaimRecord, read_claim
 from controlvae.lab.runs.folder import RunFolder, find_run_paths
 from controlvae.lab.runs.logger import in_training
@@ -212,9 +212,14 @@ def _with_progress(summary: RunSummary, claim: ClaimRecord | None) -> RunSummary
 
 
 def _warnings(folder: RunFolder, is_training: bool) -> list[str]:
-    """Return the warnings about a run; a corrupt metrics file is one and does not hide curves."""
+    """Return the warnings about a run; a corrupt metrics file is one and does not hide curves.
+
+    Reports are imported here, because they need the plots, for which the list does not wait.
+    """
+    warnings = importlib.import_module("controlvae.lab.reports.warnings")
     try:
-        return run_warnings(folder, is_training=is_training)
+        lines: list[str] = warnings.run_warnings(folder, is_training=is_training)
+        return lines
     except UserError as error:
         return [str(error)]
 

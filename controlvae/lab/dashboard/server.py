@@ -20,8 +20,8 @@ Summary: {run, preset, law, state, step, steps, controlled, target, latest, show
 steerable, request, steering, reach, created, warnings, speed, seconds_left} or {run, error}.
 `target` is the one in force, `law` shows it if it was moved. `reach` is [low, high], null where
 unknown. `steering` is null before the first request, then {asked, applied: {target, step} | null,
-outcome: asked | approaching | reached | out of reach, reach}. `warnings` follow in a `changes` event
-if there are many runs.
+outcome: asked | approaching | reached | out of reach, reach}. `warnings` follow the list in
+`changes` events.
 
 `POST /target?run=A` {"target": 20} -> {target, state: "asked", note: null | text}. The note tells
 that the target lies outside the known reach; one that lies far outside is refused with 400.
@@ -61,10 +61,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from controlvae.errors import UserError
-from controlvae.lab.dashboard import model_views as views
 from controlvae.lab.dashboard.access import Access
 from controlvae.lab.dashboard.guard import MAX_BODY_BYTES, Guard
-from controlvae.lab.dashboard.tables import compare_metrics, compare_settings
+from controlvae.lab.dashboard.lazy_models import LazyModels
 from controlvae.lab.dashboard.watcher import Watcher
 from controlvae.lab.reading import parse_json, shorten
 from controlvae.lab.runs.folder import RunFolder
@@ -80,7 +79,7 @@ class Dashboard:
     """Handlers of requests, over the runs below one folder."""
 
     def __init__(
-        self, root: Path, models: views.ModelCache, stopping: Callable[[], bool], read_only: bool
+        self, root: Path, models: LazyModels, stopping: Callable[[], bool], read_only: bool
     ) -> None:
         self.root, self.models, self.read_only = root, models, read_only
         self.watcher = Watcher(root, stopping)
@@ -118,57 +117,55 @@ class Dashboard:
 
     async def settings(self, request: Request) -> Response:
         """Return the settings of the named runs."""
-        return await self._table(request, "settings", compare_settings)
+        return await self._table(request, "settings")
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics of the named runs."""
-        return await self._table(request, "metrics", compare_metrics)
+        return await self._table(request, "metrics")
 
-    async def _table(
-        self, request: Request, kind: str, compare: Callable[[Sequence[RunFolder]], Any]
-    ) -> Response:
+    async def _table(self, request: Request, kind: str) -> Response:
         names = _names(request)
         folders = [await self.folder(name) for name in names]
-        rows = await run_in_threadpool(compare, folders)
+        rows = await run_in_threadpool(self.models.compare, kind, folders)
         return JSONResponse({"runs": names, kind: rows})
 
     async def latents(self, request: Request) -> Response:
         """Return the latents of largest KL and a code to start from."""
-        view = views.describe_latents
+        view = "describe_latents"
         return await self._json_view(request, view, _example(request), _rate(request))
 
     async def example(self, request: Request) -> Response:
         """Return the posterior of an example."""
-        view = views.describe_example
+        view = "describe_example"
         return await self._json_view(request, view, _example(request), _rate(request))
 
     async def code(self, request: Request) -> Response:
         """Return the posterior mean of an example."""
-        view = views.encode_example
+        view = "encode_example"
         return await self._json_view(request, view, _example(request), _rate(request))
 
     async def sentences(self, request: Request) -> Response:
         """Return sampled and reconstructed sentences."""
-        return await self._json_view(request, views.describe_sentences)
+        return await self._json_view(request, "describe_sentences")
 
     async def sentence(self, request: Request) -> Response:
         """Return the likeliest sentence of a code."""
         numbers = _parse_code(request), _example(request), _rate(request)
-        return await self._json_view(request, views.decode_sentence, *numbers)
+        return await self._json_view(request, "decode_sentence", *numbers)
 
     async def image(self, request: Request) -> Response:
         """Return the decoded image of a code as PNG."""
-        view = views.render_image
+        view = "render_image"
         return _png(await self._view(request, view, _parse_code(request), _rate(request)))
 
     async def strip(self, request: Request) -> Response:
         """Return images of a code with one latent moved, as PNG."""
         numbers = _parse_code(request), _parse_int(request, "latent"), _rate(request)
-        return _png(await self._view(request, views.render_strip, *numbers))
+        return _png(await self._view(request, "render_strip", *numbers))
 
     async def original(self, request: Request) -> Response:
         """Return an example next to its reconstruction as PNG."""
-        view = views.render_original
+        view = "render_original"
         return _png(await self._view(request, view, _example(request), _rate(request)))
 
     async def target(self, request: Request) -> Response:
@@ -193,20 +190,18 @@ class Dashboard:
         answer = {"target": target, "state": "asked", "note": note}
         return JSONResponse(answer)
 
-    async def _json_view(
-        self, request: Request, view: Callable[..., Any], *args: Any
-    ) -> JSONResponse:
+    async def _json_view(self, request: Request, view: str, *args: Any) -> JSONResponse:
         return JSONResponse(await self._view(request, view, *args))
 
-    async def _view(self, request: Request, view: Callable[..., Any], *args: Any) -> Any:
+    async def _view(self, request: Request, view: str, *args: Any) -> Any:
         """Call a view with the model of a run, in a thread, so that the stream is not blocked."""
         folder = await self.folder(request.query_params.get("run", ""))
-        return await run_in_threadpool(lambda: view(self.models.load(folder), *args))
+        return await run_in_threadpool(self.models.call, view, folder, *args)
 
 
 def make_app(
     root: Path,
-    models: views.ModelCache,
+    models: LazyModels,
     access: Access,
     stopping: Callable[[], bool] = lambda: False,
     read_only: bool = False,

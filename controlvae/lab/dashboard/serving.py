@@ -12,7 +12,7 @@ import uvicorn
 from controlvae.errors import UserError
 from controlvae.lab.dashboard.access import make_access, page_address
 from controlvae.lab.dashboard.connection import MAX_HEADER_BYTES, Connection
-from controlvae.lab.dashboard.model_views import ModelCache
+from controlvae.lab.dashboard.lazy_models import LazyModels
 from controlvae.lab.dashboard.server import make_app
 
 
@@ -60,7 +60,7 @@ def serve_dashboard(
     with contextlib.closing(_bind(options.host, options.port)) as listening:
         port = listening.getsockname()[1]
         access = make_access(options.host, port, options.token, options.allowed_hosts)
-        models = ModelCache(data_root, device)
+        models = LazyModels(data_root, device)
         app = make_app(root, models, access, lambda: server.should_exit, options.read_only)
         server = uvicorn.Server(
             uvicorn.Config(

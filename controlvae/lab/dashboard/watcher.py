@@ -157,8 +157,6 @@ class Watcher:
             if self._last_list > asked - _FRESH_SECONDS:
                 return
             await run_in_threadpool(self.runs.refresh)
-            if not self._is_read:  # the first list of a small folder is complete
-                await run_in_threadpool(self.runs.add_warnings, _WARNING_SECONDS)
             self._is_read = True
             took = time.monotonic() - began
             self._last_list = time.monotonic()

@@ -329,7 +329,7 @@ def test_unexpected_errors_are_told_on_this_machine_only(trained):
     from controlvae.lab.dashboard.server import make_app
 
     class Broken:
-        def load(self, folder):
+        def call(self, view, folder, *args):
             raise KeyError("/secret/path")
 
     for host, is_told in (("127.0.0.1", True), ("192.0.2.7", False)):

@@ -109,9 +109,10 @@ def test_a_page_gets_what_has_changed_since_its_version(trained, tmp_path):
 
     async def watch():
         watcher = Watcher(root, lambda: False)
-        ((kind, content),) = await collect(watcher, [], "", 3)
-        assert kind == "runs"
-        version = content["version"]
+        received = await collect(watcher, [], "", 6)
+        assert [kind for kind, _ in received] == ["runs", "changes"]
+        assert any("not finished" in line for line in received[1][1]["runs"][0]["warnings"])
+        version = received[1][1]["version"]
         assert await collect(watcher, [], version, 2) == []
         assert (await collect(watcher, [], "another-3", 2))[0][0] == "runs"
         assert (await collect(watcher, [], "9" * 40, 2))[0][0] == "runs"
@@ -144,7 +145,8 @@ def test_all_pages_share_one_reader(trained, tmp_path, monkeypatch):
         watcher = Watcher(root, lambda: False)
         pages = [collect(watcher, ["ended"], "", 2.5) for _ in range(20)]
         for received in await asyncio.gather(*pages):
-            assert sorted(kind for kind, _ in received) == ["log", "marks", "runs"]
+            kinds = [kind for kind, _ in received if kind != "changes"]  # those are warnings
+            assert sorted(kinds) == ["log", "marks", "runs"]
         assert sorted(reads) == ["ended", "stopped"]  # one per run, however many pages there are
         assert len(refreshes) < 12
         before = len(refreshes)
