@@ -35,9 +35,6 @@ DASHBOARD_ALL = (
 )
 # TensorBoard lists the runs, and below each curve's card the selected ones again.
 BOARD_ROWS = "document.querySelectorAll('tb-data-table-content-row').length"
-BOARD_TICK = (
-    "document.querySelectorAll('runs-data-table tb-data-table-content-row input')[{place}].click()"
-)
 # Milliseconds of every tenth part of a movement, each to the end of its frame.
 FRAMES = """(async () => {{
   const slider = document.querySelector('#smooth'), times = [];
@@ -106,19 +103,6 @@ def measure_tensorboard(chromium: Any, address: str, count: int) -> dict[str, fl
         everything = f"{BOARD_ROWS} >= {2 * count}"
         whole = seconds_until(tab, everything, lambda: tab.open(address))
         numbers["first curve"] = whole  # its first chart appears with the curves of all runs
-        time.sleep(SETTLE_SECONDS)
-        tab.run(
-            "document.querySelector('runs-data-table tb-data-table-header-cell input')?.click()"
-        )
-        tab.wait(f"{BOARD_ROWS} === {count}", seconds=120)
-        numbers["one more curve, after a tick"] = statistics.median(
-            seconds_until(
-                tab,
-                f"{BOARD_ROWS} > {tab.run(BOARD_ROWS)}",
-                lambda place=place: tab.run(BOARD_TICK.format(place=place)),
-            )
-            for place in range(5)
-        )
         numbers["curves of all runs"] = whole
     return numbers
 
