@@ -123,6 +123,15 @@ def test_target_is_moved_from_the_page_while_a_run_trains(tab, page, runs):
             "(row) => row.getBoundingClientRect().bottom <= 900).length"
         )
         assert rows >= 8
+
+        # A new checkpoint keeps the slider in use, its value and its images.
+        tab.run("window.slider = document.querySelector('.latent input'); slider.focus()")
+        tab.press("ArrowRight", 39)
+        value = tab.run("slider.value")
+        step = tab.run("document.querySelector('#explorer-step').innerText")
+        tab.wait(f"document.querySelector('#explorer-step').innerText !== {json.dumps(step)}")
+        assert tab.run("document.activeElement === slider")
+        assert tab.run("slider.value") == value
     tab.wait("!document.title.startsWith('●')")
     assert tab.complaints == []
 

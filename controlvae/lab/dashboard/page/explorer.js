@@ -1,7 +1,7 @@
 // The latent explorer: a slider for each latent of the newest checkpoint, and what it decodes to.
 // Images are shown next to the original; sentences are written anew as a latent moves.
 
-import { find, getJson, make, setAttribute, setText } from "./dom.js";
+import { find, getJson, make, setAttribute, setChildren, setText } from "./dom.js";
 import { number } from "./format.js";
 import { imageOutput } from "./images.js";
 import { drawNormal } from "./random.js";
@@ -46,9 +46,10 @@ async function load(now, kind, isNewRun) {
   }
   // A reset asks for the posterior of the new weights; sliders that were moved stay where they are.
   const code = kept?.isMoved ? kept.code : [...view.code];
-  const output = (kind === "images" ? imageOutput : textOutput)({ address, exampleAddress, kind });
-  state = { view, code, kind, output, isMoved: Boolean(kept?.isMoved), rate: kept?.rate ?? null,
-    source: kept?.source ?? "example" };
+  const makeOutput = kind === "images" ? imageOutput : textOutput;
+  state = { view, code, kind, isMoved: Boolean(kept?.isMoved), rate: kept?.rate ?? null,
+    source: kept?.source ?? `example ${view.example}`, rows: kept?.rows ?? [],
+    output: kept?.output ?? makeOutput({ address, exampleAddress, kind }) };
   show();
 }
 
@@ -58,32 +59,42 @@ function show() {
   const some = latents.length < among ? `, the ${latents.length} of largest KL of ${among}` : "";
   setText(find("#explorer-step"), `at step ${step.toLocaleString("en")}${some}`);
   const largest = Math.max(...latents.map(({ kl }) => kl), 0.01);
-  state.rows = latents.map((latent) => makeRow(latent, largest));
-  find("#latents").replaceChildren(...state.rows.map(({ box }) => box));
+  // A row stays the same element under a new checkpoint, so that it keeps its focus and its images.
+  const before = new Map(state.rows.map((row) => [row.latent, row]));
+  state.rows = latents.map(({ latent }) => before.get(latent) ?? makeRow(latent));
+  latents.forEach((latent, at) => describeRow(state.rows[at], latent, largest));
+  setChildren(find("#latents"), state.rows.map(({ box }) => box));
   find("#latents").classList.toggle("with-strips", state.kind === "images");
-  find("#outputs").replaceChildren(state.output.box);
-  showButtons();
-  state.output.showExample?.(view);
+  setChildren(find("#outputs"), [state.output.box]);
+  if (!find("#code-source")) showButtons();
+  state.output.showExample(view);
   refresh();
 }
 
-function makeRow({ latent, name, kl }, largest) {
-  const { view } = state;
-  const slider = make("input", { type: "range", step: 0.05, "aria-label": name });
-  const value = make("output", { class: "value" }), bar = make("span", { class: "bar" }, make("i"));
-  bar.firstChild.style.width = `${Math.max(1, (100 * kl) / largest)}%`;
-  const strip = state.output.makeStrip?.(latent, name, view.reach);
-  const box = make("div", { class: "latent" }, make("span", { class: "name" }, name), bar,
-    make("span", { class: "nats" }, `${kl.toFixed(2)} nats`), slider, value, ...(strip ? [strip.box] : []));
+function makeRow(latent) {
+  const slider = make("input", { type: "range", step: 0.05 });
+  const name = make("span", { class: "name" }), nats = make("span", { class: "nats" });
+  const value = make("output", { class: "value" }), bar = make("i");
+  const strip = state.output.makeStrip?.(latent);
+  const box = make("div", { class: "latent" }, name, make("span", { class: "bar" }, bar), nats,
+    slider, value, ...(strip ? [strip.box] : []));
+  const row = { latent, box, name, nats, bar, slider, value, strip };
   slider.addEventListener("input", () => {
     state.code[latent] = Number(slider.value);
     state.isMoved = true;
     showValue(row);
     paint();
   });
-  slider.addEventListener("dblclick", () => setCode(state.code.with(latent, view.code[latent]), true));
-  const row = { latent, box, slider, value, strip };
+  slider.addEventListener("dblclick", () => setCode(state.code.with(latent, state.view.code[latent]), true));
   return row;
+}
+
+function describeRow({ name: label, nats, bar, slider, strip }, { name, kl }, largest) {
+  setText(label, name);
+  setText(nats, `${kl.toFixed(2)} nats`);
+  bar.style.width = `${Math.max(1, (100 * kl) / largest)}%`;
+  setAttribute(slider, "aria-label", name);
+  if (strip) setAttribute(strip.box, "alt", `${name} from −${state.view.reach} to ${state.view.reach}`);
 }
 
 // Ends of a slider: the reach of the prior, and the posterior where that is outside, as under the
@@ -142,7 +153,7 @@ function showButtons() {
   ];
   if (state.view.rates) buttons.push(rateSlider(state.view.rates));
   find("#explorer-buttons").replaceChildren(...buttons);
-  setSource(state.source === "example" ? `example ${state.view.example}` : state.source);
+  setSource(state.source);
 }
 
 function drawFromPrior() {
@@ -161,7 +172,7 @@ async function changeExample(example) {
   if (shown !== now || found.error) return;
   Object.assign(state.view, found);
   setSource(`example ${found.example}`);
-  state.output.showExample?.(state.view);
+  state.output.showExample(state.view);
   setCode([...found.code], false);
 }
 

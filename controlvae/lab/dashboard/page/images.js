@@ -18,8 +18,8 @@ export function imageOutput({ address, exampleAddress }) {
     box,
     paint: painter(decoded, () => address("image")),
     showExample: () => setAttribute(pair, "src", exampleAddress()),
-    makeStrip(latent, name, reach) {
-      const strip = make("img", { class: "strip", alt: `${name} from −${reach} to ${reach}` });
+    makeStrip(latent) {
+      const strip = make("img", { class: "strip", alt: "" });
       const load = painter(strip, () => address("strip", { latent }));
       return { box: strip, paint: debounce(load, STRIP_PAUSE) };
     },
