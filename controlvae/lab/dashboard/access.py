@@ -60,7 +60,8 @@ class Access:
         """
         hosts = headers.get("host", [])
         name = _host_name(hosts[0]) if len(hosts) == 1 else ""
-        is_own = self.own_address and name == address.lower()
+        # A socket for both families shows an IPv4 address in IPv6 notation.
+        is_own = self.own_address and name == address.lower().removeprefix("::ffff:")
         if not name or not (name in self.hosts or is_own):
             raise AccessError(
                 403, "this host name is not served; add it with controlvae dashboard --allow-host"

@@ -128,7 +128,9 @@ class RunList:
 
     def _update(self, name: str, folder: RunFolder) -> _Entry:
         training = in_training(folder)
-        job = None if training else self._jobs.get(folder.path.resolve())
+        job = None
+        if self._jobs and not training:
+            job = self._jobs.get(folder.path.resolve())
         claim = read_claim(folder.claims) if training else None
         files = (
             folder.experiment_file,

@@ -18,7 +18,8 @@ from controlvae.lab.dashboard.shared_log import START, Cursor, SharedLog, Shared
 from controlvae.lab.runs.folder import RunFolder
 
 _POLL_SECONDS = 0.5  # between checks of the logs that are shown
-_LIST_SHARE = 0.05  # of the time that may go into checks of the list
+_LIST_SHARE = 0.025  # of the time that may go into checks of the list
+_MAX_LIST_SECONDS = 5.0  # between two checks of a long list
 _FRESH_SECONDS = 0.2  # in which the list is not read twice
 _WARNING_SECONDS = 0.25  # of one check
 _KEEP_SECONDS = 60.0  # that a log stays in memory after its last reader
@@ -160,7 +161,8 @@ class Watcher:
             self._is_read = True
             took = time.monotonic() - began
             self._last_list = time.monotonic()
-            self._next_list = self._last_list + took * (1 / _LIST_SHARE - 1)
+            wait = took * (1 / _LIST_SHARE - 1)
+            self._next_list = self._last_list + min(wait, _MAX_LIST_SECONDS)
 
 
 def _read_new(

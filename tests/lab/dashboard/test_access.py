@@ -356,6 +356,10 @@ def test_rules_of_access():
         named.exchange_token("token=" + "é" * 20)
     with pytest.raises(UserError):
         make_access("127.0.0.1", 8000, "short")
+    both = make_access("::", 8000)
+    both.check_source({"host": ["10.1.2.3:8000"]}, "::ffff:10.1.2.3", is_page=True)
+    with pytest.raises(AccessError):
+        both.check_source({"host": ["10.1.2.4:8000"]}, "::ffff:10.1.2.3", is_page=True)
     for hosts in ([], ["box", "box"]):
         with pytest.raises(AccessError):
             named.check_source({"host": hosts}, "", is_page=True)
