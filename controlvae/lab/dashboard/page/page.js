@@ -26,7 +26,7 @@ const chartActions = {
 };
 const REST = 3; // a pause after drawing, in times that it took
 let isDrawing = false, restUntil = 0, restTimer = 0;
-let shownRuns = [], shownFocus = null, listed = [], specsOf = "", specs = [];
+let shownRuns = [], shownFocus = null, listed = [], specsOf = "", specs = [], choicesOf = "";
 
 function change(part) {
   Object.assign(view, part);
@@ -90,9 +90,8 @@ function redraw() {
   const groups = drawList();
   const names = (view.runs ?? []).filter((run) => summaryOf(run) && !summaryOf(run).error);
   const short = shortNames(names), byGroup = Boolean(view.group);
-  const slots = assignSlots(byGroup
-    ? groups.filter(({ runs }) => runs.some(({ run }) => names.includes(run))).map(({ key }) => `group ${key}`)
-    : names);
+  const drawn = byGroup ? groupRuns(names.map(summaryOf), view.group, store.settings) : null;
+  const slots = assignSlots(drawn ? drawn.map(({ key }) => `group ${key}`) : names);
   shownRuns = names.map((run) => ({ summary: summaryOf(run), name: short.get(run),
     slot: slots.get(run) ?? 0, ...store.logs.get(run) }));
   shownFocus = shownRuns.find(({ summary }) => summary.run === view.focus) ?? shownRuns[0] ?? null;
@@ -101,7 +100,7 @@ function redraw() {
   setText(find("#count"), `${names.length} of ${store.summaries.length} selected`);
   focus.draw(store.root, shownRuns, shownFocus, (run) => change({ focus: run }));
   steer.draw(shownFocus, store.readOnly);
-  drawCharts(byGroup ? groups : null, slots);
+  drawCharts(drawn, slots);
   drawEmpty();
   explorer.draw(shownFocus);
   tables.draw(shownRuns);
@@ -122,6 +121,9 @@ function drawList() {
 }
 
 function drawGroupChoices() {
+  const known = `${store.summaries.length} ${store.settings.size} ${view.group}`;
+  if (known === choicesOf) return;
+  choicesOf = known;
   const choice = find("#group"), names = differing(store.summaries.map(({ run }) => run), store.settings);
   if (view.group && view.group !== "seeds" && !names.includes(view.group)) names.push(view.group);
   const options = [["", "folder"], ["seeds", "all settings but the seed"], ...names.map((name) => [name, name])];
@@ -131,11 +133,11 @@ function drawGroupChoices() {
   choice.value = view.group;
 }
 
+// groups: of the selected runs, or null to draw each run by itself
 function drawCharts(groups, slots) {
-  const selected = new Set(shownRuns.map(({ summary }) => summary.run));
+  const byName = new Map(shownRuns.map((run) => [run.summary.run, run]));
   const bands = groups?.map((group) => ({ ...group, slot: slots.get(`group ${group.key}`),
-    runs: shownRuns.filter(({ summary }) => selected.has(summary.run) &&
-      group.runs.some(({ run }) => run === summary.run)) })).filter(({ runs }) => runs.length) ?? null;
+    runs: group.runs.map(({ run }) => byName.get(run)) })) ?? null;
   const revision = JSON.stringify([
     shownRuns.map(({ summary, name, slot, revision: held }) =>
       [summary.run, name, slot, held, summary.controlled]),
