@@ -11,6 +11,7 @@ import pytest
 from browser import CHROMIUM
 from dashboard_server import served_page, view_of
 from logged_runs import METRICS, logged_run
+from page_contrast import CONTRASTS
 from PIL import Image
 
 from controlvae.lab.runs.folder import RunFolder
@@ -310,34 +311,6 @@ def test_phone_never_scrolls_sideways(tab, page):
     tab.run("document.querySelector('#fold').click()")
     tab.wait("document.querySelector('#runs').offsetHeight > 0")
     assert tab.run("document.documentElement.scrollWidth") == 390
-
-
-CONTRASTS = """(() => {
-  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
-    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
-  const ratio = (one, other) => { const [a, b] = [light(one), light(other)].sort((x, y) => y - x);
-    return (a + 0.05) / (b + 0.05); };
-  const ground = (node) => { for (let at = node; at; at = at.parentElement) {
-    const colour = parse(getComputedStyle(at).backgroundColor);
-    if (colour.length < 4 || colour[3] === 1) return colour; } return [255, 255, 255]; };
-  const poor = [];
-  for (const node of document.querySelectorAll('body *')) {
-    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-    if (!own || !node.checkVisibility() || node.matches(':disabled, :disabled *, option')) continue;
-    const value = ratio(parse(getComputedStyle(node).color), ground(node));
-    if (value < 4.5) poor.push(`${node.className} ${node.textContent.slice(0, 30)} ${value.toFixed(2)}`);
-  }
-  return import('/page/colours.js').then(({ LIGHT, DARK }) => {
-    const card = ground(document.querySelector('.chart')), isDark = light(card) < 0.5;
-    for (const colour of isDark ? DARK : LIGHT) {
-      const rgb = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
-      if (ratio(rgb, card) < 3) poor.push(`line ${colour} ${ratio(rgb, card).toFixed(2)}`);
-    }
-    return { isDark, poor };
-  });
-})()"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

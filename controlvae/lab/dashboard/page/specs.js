@@ -29,7 +29,7 @@ export function describeCharts(runs, groups, focus, weight) {
   const charts = quantities.map((column) => quantityChart(context, column, column === controlled));
   if (focus?.log?.latents) charts.splice(1, 0, latentChart(focus));
   charts.push(weightChart(context));
-  if (has("elbo")) charts.push(plainChart(context, "elbo", "ELBO", { unit: "nats per example", skip: 0.1 }));
+  if (has("elbo")) charts.push(plainChart(context, "elbo", "ELBO", { unit: "nats", skip: 0.1 }));
   const validated = logged.filter((run) => run.validation);
   if (validated.length) charts.push(validationChart(validated));
   if (has("critic_accuracy")) charts.push(plainChart(context, "critic_accuracy", "Accuracy of the critic"));
@@ -41,7 +41,7 @@ function quantityChart(context, column, isControlled) {
   const lines = curves(context, column);
   if (column === "tc") lines.forEach(nameBias);
   lines.push(...targets(context.logged.filter((run) => run.summary.controlled === column)));
-  return { id: column, title: QUANTITIES[column], unit: "nats per example", lines, fromZero: !error,
+  return { id: column, title: QUANTITIES[column], unit: "nats", lines, fromZero: !error,
     skip: error ? 0.1 : 0.05, place: isControlled ? "stage" : "grid", isControlled };
 }
 
@@ -72,7 +72,7 @@ function plainChart(context, column, title, more = {}) {
 function validationChart(validated) {
   const lines = validated.map((run) => ({ ...line(run, "elbo", 0), x: run.validation.step,
     y: run.validation.elbo ?? [], dots: true, ghost: undefined }));
-  return { id: "validation", title: "ELBO on validation examples", unit: "nats per example",
+  return { id: "validation", title: "ELBO on validation examples", unit: "nats",
     place: "grid", lines };
 }
 
