@@ -120,8 +120,8 @@ def measure_dashboard(root: Path, names: list[str]) -> dict[str, float]:
                 for name in names[:: len(names) // CHOSEN]
             )
         }
-        time.sleep(IDLE_SECONDS)  # it still reads warnings
         with urllib.request.urlopen(f"{address}/events?version={runs['version']}", timeout=60):
+            time.sleep(IDLE_SECONDS)  # it reads warnings first
             numbers |= idle_share(server)
         return numbers | {"memory": server.megabytes()}
     finally:
