@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,20 +78,32 @@ def thin(records: Sequence[T]) -> Sequence[T]:
     return records[::-every][::-1]  # counted from the end, so that the last record is kept
 
 
-def to_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def to_columns(
+    records: Sequence[Mapping[str, Any]], wanted: Collection[str] | None = None
+) -> dict[str, Any]:
     """Convert records to columns, thinned if the log is long.
+
+    Args:
+        records: Records of a log, at least one.
+        wanted: Names of the columns to return besides `step`; None for all of them.
 
     Returns:
         {"step": [...], "kl": [...], ..., "latents": [[...], ...]}, the KL of each latent last.
     """
     records = thin(records)
-    names = [name for name in records[0] if name not in _NOT_CURVES]
+    names = [n for n in records[0] if n not in _NOT_CURVES and (wanted is None or n in wanted)]
     table: dict[str, Any] = {"step": [record["step"] for record in records]}
     table |= {name: [_round(record.get(name)) for record in records] for name in names}
-    if "kl_per_latent" in records[0]:
+    if "kl_per_latent" in records[0] and (wanted is None or "latents" in wanted):
         rows = [record.get("kl_per_latent") or () for record in records]
         table["latents"] = [[_round(kl) for kl in latent] for latent in zip(*rows, strict=False)]
     return table
+
+
+def names_with_numbers(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the columns of records that hold a number."""
+    names = (name for name in records[0] if name not in _NOT_CURVES)
+    return [name for name in names if any(is_finite_number(r.get(name)) for r in records)]
 
 
 def _round(value: Any) -> float | None:

@@ -6,13 +6,16 @@ read-only), 404 (no such run), 413, 415, 503 (too many streams or requests) or 5
 inside of markup are blocked by the content security policy of every response.
 
 `GET /events?run=A&run=B&version=V` streams server-sent events. V is the version of the list that the
-page has, if any. Events in the order in which they come:
+page has, if any. `columns=kl,beta` sends only these columns of the logs, and `whole=A`, which may be
+repeated, all columns of one run all the same. Without `columns` all of them are sent. Events in the
+order in which they come:
 
 - `runs` {root, version, read_only, runs: [summary]}: the list, newest first. Not sent if V is a
   version of this server's list.
 - `changes` {version, runs: [changed or new summaries], removed: [names]}: changes of the list.
 - `log`, `validation` {run, reset, columns}: new records of a named run. `reset` discards earlier
-  ones. `columns` is null or {step: [...], kl: [...], ..., latents: [[...], ...]}.
+  ones. `columns` is null or {step: [...], kl: [...], ..., latents: [[...], ...]}. If columns were
+  left out, `log` also has `names`: the columns of the log that hold numbers.
 - `marks` {run, reset, marks: [{event, kind, step, text, time}]}: `kind` is target, warning,
   checkpoint or state. All marks are sent at every change, with `reset` true.
 
@@ -48,7 +51,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +102,13 @@ class Dashboard:
         """Stream the list of runs, and the logs and marks of the named runs."""
         names = _names(request)
         version = request.query_params.get("version", "")
-        return StreamingResponse(self._stream(names, version), media_type="text/event-stream")
+        columns, whole = _columns(request), set(request.query_params.getlist("whole"))
+        changes = self.watcher.changes(names, version, columns, whole)
+        return StreamingResponse(self._stream(changes), media_type="text/event-stream")
 
-    async def _stream(self, names: Sequence[str], version: str) -> AsyncIterator[str]:
+    async def _stream(self, events: AsyncGenerator[tuple[str, Any], None]) -> AsyncIterator[str]:
         quiet_since = time.monotonic()
-        async with contextlib.aclosing(self.watcher.changes(names, version)) as changes:
+        async with contextlib.aclosing(events) as changes:
             async for kind, content in changes:
                 if kind == "runs":
                     content["read_only"] = self.read_only
@@ -270,6 +275,12 @@ def _names(request: Request) -> list[str]:
     if len(names) > _MAX_NAMES:
         raise HTTPException(400, f"expected at most {_MAX_NAMES:,} runs, got {len(names):,}")
     return names
+
+
+def _columns(request: Request) -> set[str] | None:
+    """Return the names of the requested columns, or None for all of them."""
+    parameters = request.query_params
+    return set(parameters["columns"].split(",")) if "columns" in parameters else None
 
 
 def _example(request: Request) -> int | None:

@@ -1,13 +1,19 @@
 """Logs and events of runs that are read once for all pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
 from controlvae.errors import UserError
 from controlvae.lab.dashboard.event_marks import make_marks
-from controlvae.lab.dashboard.log_tail import LogTail, max_points, thin, to_columns
+from controlvae.lab.dashboard.log_tail import (
+    LogTail,
+    max_points,
+    names_with_numbers,
+    thin,
+    to_columns,
+)
 from controlvae.lab.runs.folder import RunFolder
 
 Cursor = tuple[int, int]
@@ -39,15 +45,28 @@ class SharedLog:
                 records, is_reset = list(thin(records)), True
             self._state = generation + is_reset, records  # at once, because others read it
 
-    def content_since(self, cursor: Cursor) -> tuple[Cursor, dict[str, Any] | None]:
-        """Return the new cursor, and the records after the old one as columns, if there are any."""
+    def content_since(
+        self, cursor: Cursor, wanted: Collection[str] | None = None
+    ) -> tuple[Cursor, dict[str, Any] | None]:
+        """Return the new cursor, and the records after the old one as columns, if there are any.
+
+        Args:
+            cursor: The cursor of the reader.
+            wanted: Names of the columns that it needs. The names of all columns are then added.
+        """
         generation, records = self._state
         is_reset = cursor[0] != generation
         new = records if is_reset else records[cursor[1] :]
         after = generation, len(records)
         if not new and (not is_reset or cursor == START):
             return after, None
-        return after, {"reset": is_reset, "columns": to_columns(new) if new else None}
+        content: dict[str, Any] = {
+            "reset": is_reset,
+            "columns": to_columns(new, wanted) if new else None,
+        }
+        if wanted is not None:
+            content["names"] = names_with_numbers(new) if new else []
+        return after, content
 
 
 @dataclass

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,6 +22,7 @@ _LIST_SHARE = 0.025  # of the time that may go into checks of the list
 _MAX_LIST_SECONDS = 5.0  # between two checks of a long list
 _FRESH_SECONDS = 0.2  # in which the list is not read twice
 _WARNING_SECONDS = 0.25  # of one check
+_RUNS_AT_ONCE = 20  # whose logs are read before a page gets them
 _KEEP_SECONDS = 60.0  # that a log stays in memory after its last reader
 _log = logging.getLogger(__name__)
 KINDS = ("log", "validation", "marks")
@@ -67,13 +68,19 @@ class Watcher:
             del self._followed[key]
 
     async def changes(
-        self, names: Collection[str], version: str
+        self,
+        names: Sequence[str],
+        version: str,
+        columns: Collection[str] | None = None,
+        whole: Collection[str] = (),
     ) -> AsyncGenerator[tuple[str, Any], None]:
         """Yield events for a page as long as it listens: kind and content, or "" while idle.
 
         Args:
             names: Runs whose logs it shows. They may be created later.
             version: Version of the list that it has, or an empty text.
+            columns: Columns of the logs that it shows; None for all of them.
+            whole: Runs of which it shows all columns all the same.
         """
         with self.follow(names):
             if not self._is_read:
@@ -91,8 +98,13 @@ class Watcher:
                     runs, removed = self.runs.changes_since(known)
                     yield "changes", {"version": version, "runs": runs, "removed": removed}
                 known = now
-                for kind, content in await self._new_records(names, cursors):
-                    yield kind, content
+                for at in range(0, len(names), _RUNS_AT_ONCE):
+                    wanted = {
+                        name: None if name in whole else columns
+                        for name in names[at : at + _RUNS_AT_ONCE]
+                    }
+                    for kind, content in await self._new_records(wanted, cursors):
+                        yield kind, content
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), 2 * _POLL_SECONDS)
                 yield "", None
@@ -104,11 +116,18 @@ class Watcher:
         return int(number) if is_known and int(number) <= self.runs.version else None
 
     async def _new_records(
-        self, names: Collection[str], cursors: dict[tuple[str, str], Cursor]
+        self,
+        wanted: Mapping[str, Collection[str] | None],
+        cursors: dict[tuple[str, str], Cursor],
     ) -> list[tuple[str, Any]]:
-        """Return the events with the records after the cursors, and move these."""
-        logs = dict(pair for name in names for pair in self._shared_logs(name))
-        return await run_in_threadpool(_read_new, logs, cursors)
+        """Return the events with the records after the cursors, and move these.
+
+        Args:
+            wanted: Columns of the log of each run, None for all of them.
+            cursors: Cursors of the page.
+        """
+        logs = dict(pair for name in wanted for pair in self._shared_logs(name))
+        return await run_in_threadpool(_read_new, logs, cursors, wanted)
 
     def _shared_logs(self, name: str) -> Iterable[tuple[tuple[str, str], SharedLog | SharedMarks]]:
         folder = self.runs.folder(name)
@@ -166,18 +185,30 @@ class Watcher:
 
 
 def _read_new(
-    logs: Mapping[tuple[str, str], SharedLog | SharedMarks], cursors: dict[tuple[str, str], Cursor]
+    logs: Mapping[tuple[str, str], SharedLog | SharedMarks],
+    cursors: dict[tuple[str, str], Cursor],
+    wanted: Mapping[str, Collection[str] | None],
 ) -> list[tuple[str, Any]]:
     """Return the events with the content of logs after the cursors, and move these.
 
     A log that no page has shown lately is read first.
+
+    Args:
+        logs: Logs and marks by their kind and run.
+        cursors: Cursors of the page.
+        wanted: Columns of the log of each run, None for all of them.
     """
     events = []
     for (kind, name), log in logs.items():
         if not log.last_used:
             log.poll()
         log.last_used = time.monotonic()
-        cursors[kind, name], content = log.content_since(cursors.get((kind, name), START))
+        cursor = cursors.get((kind, name), START)
+        if isinstance(log, SharedLog):
+            columns = wanted[name] if kind == "log" else None
+            cursors[kind, name], content = log.content_since(cursor, columns)
+        else:
+            cursors[kind, name], content = log.content_since(cursor)
         if content is not None:
             events.append((kind, {"run": name, **content}))
     return events
