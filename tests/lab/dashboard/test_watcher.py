@@ -67,12 +67,14 @@ def test_300_runs_are_listed_fast_and_a_chosen_one_is_shown_at_once(many):
         assert sorted(waits)[len(waits) // 2] < 0.5, waits
 
         with get(address, "/events", version=version) as stream:
-            time.sleep(10)  # until the warnings are read
-            began, before = time.monotonic(), cpu_seconds(process)
-            time.sleep(6)
-            idle = (cpu_seconds(process) - before) / (time.monotonic() - began)
+            # It reads the warnings of all runs first.
+            deadline, idle = time.monotonic() + 90, 1.0
+            while idle > 0.1 and time.monotonic() < deadline:
+                began, before = time.monotonic(), cpu_seconds(process)
+                time.sleep(4)
+                idle = (cpu_seconds(process) - before) / (time.monotonic() - began)
             assert stream.status == 200
-        assert idle < 0.15  # of one core
+        assert idle <= 0.1  # of one core
 
 
 def test_linked_runs_are_found_once_as_everywhere_else(trained, tmp_path):
