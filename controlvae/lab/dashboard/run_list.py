@@ -1,27 +1,21 @@
 """List of the runs below a folder, with the state of each."""
 
+import importlib
 import math
-import os
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from controlvae.errors import UserError
 from controlvae.lab.cluster.status import JobState, jobs_by_run
-from controlvae.lab.config import DialogVAEConfig, Experiment, TextVAEConfig
-from controlvae.lab.dashboard.log_tail import is_finite_number
-from controlvae.lab.io import PART
-from controlvae.lab.reports.warnings import run_warnings
-from controlvae.lab.runs.checkpoint import latest_step
+from controlvae.lab.config import Experiment
+from controlvae.lab.dashboard.run_summary import RunSummary, summarise_run
 from controlvae.lab.runs.claim_files import ClaimRecord, read_claim
-from controlvae.lab.runs.folder import RunFolder
+from controlvae.lab.runs.folder import RunFolder, find_run_paths
 from controlvae.lab.runs.logger import in_training
-from controlvae.lab.runs.requests import pending_request
-from controlvae.laws.base import Feedback, Law
 
-_MAX_LISTED_NUMBERS = 6  # of a long tuple, such as a recorded β
 _SECONDS_BETWEEN_QUEUES = 10.0
 # State of a run that is not training, by that of its job.
 _JOB_STATES = {
@@ -32,49 +26,16 @@ _JOB_STATES = {
     "lost": "failed",
     "cancelled": "cancelled",
 }
-# State of a run that is not training, by the last of these events. A process that was killed has
-# logged no end.
-_STATES = {
-    "finished": "finished",
-    "stopped": "stopped",
-    "diverged": "diverged",
-    "branched": "stopped",
-    "started": "interrupted",
-    "resumed": "interrupted",
-}
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """A run in the list."""
-
-    run: str  # path below the folder of the page
-    preset: str
-    law: str
-    state: str  # training, finished, stopped, diverged, interrupted, not started or a job's
-    step: int
-    steps: int
-    controlled: str  # log column that the target refers to
-    target: float | None
-    latest: dict[str, float]  # numbers in the last record of the log
-    shows: str  # images, sentences or dialogs
-    checkpoint: int | None
-    steerable: bool  # its target may be moved
-    request: str | None  # a target request that has not been applied yet
-    warnings: list[str]
-    speed: float | None = None  # steps per second while it trains
-    seconds_left: float | None = None
 
 
 def find_runs_below(root: Path) -> dict[str, RunFolder]:
-    """Find the runs below a folder, by their relative paths, newest first.
+    """Find the runs below a folder, linked ones included, by relative path and newest first.
 
     Runs may appear and disappear during the search.
     """
     runs = []
-    for path, inner, _ in os.walk(root):
-        inner[:] = [name for name in inner if not name.startswith(PART)]  # unfinished
-        run = RunFolder(Path(path))
+    for path in find_run_paths(root):
+        run = RunFolder(path)
         if (stamp := _stamp(run.experiment_file)) is not None:
             runs.append((stamp, run))
     runs.sort(key=lambda pair: pair[0], reverse=True)
@@ -82,26 +43,94 @@ def find_runs_below(root: Path) -> dict[str, RunFolder]:
 
 
 @dataclass
+class _Entry:
+    """A run in the list, and the files that its summary was made of."""
+
+    folder: RunFolder
+    stamp: Any
+    summary: dict[str, Any]
+    version: int
+    training: bool
+    has_warnings: bool = False  # the warnings are those of the present files
+    experiment: tuple[Any, Experiment] | None = None  # with the stamp of its file
+    reached: float | None = None  # step of the last move whose target was reached
+
+
+@dataclass
 class RunList:
-    """Summaries of the runs below a folder. A run with unchanged files is not read again."""
+    """Summaries of the runs below a folder. A run with unchanged files is not read again.
+
+    The list has a version, which grows when it changes, so that a page can ask for the changes
+    since the version it has. Others may read the list while it is refreshed: a new version is set
+    once all of its changes are there. Warnings need the whole log, so they are added after the rest.
+    """
 
     root: Path
-    _known: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+    version: int = 0
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _removed: list[tuple[int, str]] = field(default_factory=list)
     _jobs: dict[Path, JobState] = field(default_factory=dict)
     _jobs_read: float = -math.inf
 
     def refresh(self) -> list[dict[str, Any]]:
-        """Return a summary of every run. For a run that cannot be read it holds the error."""
+        """Read what has changed, and return the summary of every run."""
         runs = find_runs_below(self.root)
         now = time.monotonic()
         if now - self._jobs_read > _SECONDS_BETWEEN_QUEUES:  # Slurm is not asked at every refresh
             self._jobs, self._jobs_read = jobs_by_run(self.root), now
-        self._known = {name: self._summarise(name, folder) for name, folder in runs.items()}
-        return [summary for _, summary in self._known.values()]
+        removed = self._entries.keys() - runs.keys()
+        self._entries = {name: self._update(name, folder) for name, folder in runs.items()}
+        self._removed += [(self.version + 1, name) for name in sorted(removed)]
+        self._publish(is_changed=bool(removed))
+        return self.summaries()
 
-    def _summarise(self, name: str, folder: RunFolder) -> tuple[Any, dict[str, Any]]:
+    def refresh_some(self, names: Collection[str]) -> None:
+        """Read what has changed in these runs alone."""
+        for name in names:
+            if (entry := self._entries.get(name)) is not None:
+                self._update(name, entry.folder)
+        self._publish()
+
+    def add_warnings(self, budget: float = math.inf, first: Collection[str] = ()) -> None:
+        """Add the warnings that are missing to the summaries.
+
+        Args:
+            budget: Seconds after which the rest waits for the next call.
+            first: Names of the runs that come first.
+        """
+        began = time.monotonic()
+        due = [name for name, entry in self._entries.items() if not entry.has_warnings]
+        for name in sorted(due, key=lambda name: name not in first):
+            self._add_warnings(name)
+            if time.monotonic() - began > budget:
+                break
+        self._publish()
+
+    def folder(self, name: str) -> RunFolder | None:
+        """Return the folder of a listed run, or None."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.folder
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Return a summary of every run. For a run that cannot be read it holds the error."""
+        return [entry.summary for entry in self._entries.values()]
+
+    def changes_since(self, version: int) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the summaries that changed after a version, and the names of removed runs."""
+        changed = [entry.summary for entry in self._entries.values() if entry.version > version]
+        removed = {name for then, name in self._removed if then > version}
+        return changed, sorted(removed - self._entries.keys())
+
+    def _publish(self, is_changed: bool = False) -> None:
+        """Set the next version if anything has changed."""
+        if is_changed or any(entry.version > self.version for entry in self._entries.values()):
+            self.version += 1
+
+    def _update(self, name: str, folder: RunFolder) -> _Entry:
         training = in_training(folder)
-        job = None if training else self._jobs.get(folder.path.resolve())
+        job = None
+        if self._jobs and not training:
+            job = self._jobs.get(folder.path.resolve())
         claim = read_claim(folder.claims) if training else None
         files = (
             folder.experiment_file,
@@ -114,17 +143,59 @@ class RunList:
         )
         state = None if job is None else job.state
         stamp = (training, claim, state, *(_stamp(file) for file in files))
-        before = self._known.get(name)
-        if before is not None and before[0] == stamp:
-            return before
+        entry = self._entries.get(name)
+        if entry is not None and entry.stamp == stamp:
+            return entry
+        if entry is None:
+            entry = _Entry(folder, stamp, {}, 0, training)
+        entry.stamp, entry.training, entry.has_warnings = stamp, training, False
+        before = entry.summary
+        entry.summary = self._read(name, entry, claim, state)
+        if entry.summary.get("warnings") == [] and "warnings" in before:
+            entry.summary["warnings"] = before["warnings"]  # until they are read again
+        self._mark_changed(entry, before)
+        return entry
+
+    def _read(
+        self, name: str, entry: _Entry, claim: ClaimRecord | None, job: str | None
+    ) -> dict[str, Any]:
         try:
-            summary = summarise_run(name, folder, training)
-            return stamp, asdict(_with_progress(_with_job(summary, folder, state), claim))
+            experiment = _experiment(entry)
+            summary = summarise_run(name, entry.folder, entry.training, experiment, entry.reached)
+            steering = summary.steering
+            if steering is not None and steering.applied and steering.outcome == "reached":
+                entry.reached = steering.applied["step"]
+            return asdict(_with_progress(_with_job(summary, entry.folder, job), claim))
         except UserError as error:
-            return stamp, {"run": name, "error": str(error)}
+            return {"run": name, "error": str(error)}
         # One corrupt folder must not hide the others, whatever is wrong with it.
         except Exception as error:
-            return stamp, {"run": name, "error": f"cannot read {folder.path}: {error!r}"}
+            return {"run": name, "error": f"cannot read {entry.folder.path}: {error!r}"}
+
+    def _add_warnings(self, name: str) -> None:
+        entry = self._entries[name]
+        entry.has_warnings = True
+        if "error" in entry.summary:
+            return
+        before = entry.summary
+        try:
+            entry.summary = before | {"warnings": _warnings(entry.folder, entry.training)}
+        except Exception as error:
+            text = f"cannot read {entry.folder.path}: {error!r}"
+            entry.summary = {"run": name, "error": text}
+        self._mark_changed(entry, before)
+
+    def _mark_changed(self, entry: _Entry, before: Mapping[str, Any]) -> None:
+        if entry.summary != before:
+            entry.version = self.version + 1
+
+
+def _experiment(entry: _Entry) -> Experiment:
+    """Return the experiment of a run, read again only if its file has changed."""
+    stamp = _stamp(entry.folder.experiment_file)
+    if entry.experiment is None or entry.experiment[0] != stamp:
+        entry.experiment = stamp, entry.folder.experiment()
+    return entry.experiment[1]
 
 
 def _with_job(summary: RunSummary, folder: RunFolder, job: str | None) -> RunSummary:
@@ -142,80 +213,17 @@ def _with_progress(summary: RunSummary, claim: ClaimRecord | None) -> RunSummary
     return replace(summary, speed=claim.speed, seconds_left=left)
 
 
-def summarise_run(name: str, folder: RunFolder, is_training: bool) -> RunSummary:
-    """Summarise a run.
-
-    Args:
-        name: Path of the run below the folder of the page.
-        folder: The run folder.
-        is_training: True if a process trains the run.
-    """
-    experiment, last = folder.experiment(), folder.last_record() or {}
-    latest = {column: value for column, value in last.items() if is_finite_number(value)}
-    return RunSummary(
-        run=name,
-        preset=experiment.name,
-        law=_format_law(experiment.control),
-        state="training" if is_training else _final_state(folder),
-        step=int(latest.get("step", 0)),
-        steps=experiment.training.steps,
-        controlled=experiment.controlled_quantity,
-        target=_current_target(experiment, latest),
-        latest=latest,
-        shows=_shown_kind(experiment),
-        checkpoint=latest_step(folder.checkpoints),
-        steerable=isinstance(experiment.control, Feedback) and not folder.has_ended(),
-        request=pending_request(folder),
-        warnings=_warnings(folder, is_training),
-    )
-
-
 def _warnings(folder: RunFolder, is_training: bool) -> list[str]:
-    """Return the warnings about a run; a corrupt metrics file is one and does not hide curves."""
+    """Return the warnings about a run; a corrupt metrics file is one and does not hide curves.
+
+    Reports are imported here, because they need the plots, for which the list does not wait.
+    """
+    warnings = importlib.import_module("controlvae.lab.reports.warnings")
     try:
-        return run_warnings(folder, is_training=is_training)
+        lines: list[str] = warnings.run_warnings(folder, is_training=is_training)
+        return lines
     except UserError as error:
         return [str(error)]
-
-
-def _current_target(experiment: Experiment, last: Mapping[str, Any]) -> float | None:
-    """Return the target in the last record, or that of the law before the first record."""
-    law = experiment.control
-    initial = float(law.initial_state().target) if isinstance(law, Feedback) else None
-    return last.get("target", initial)
-
-
-def _final_state(folder: RunFolder) -> str:
-    """Return the state of a run that is not training."""
-    events = (event["event"] for event in reversed(folder.events()))
-    last = next((event for event in events if event in _STATES), None)
-    return "not started" if last is None else _STATES[last]
-
-
-def _format_law(law: Law) -> str:
-    """Format a law as a constructor call with its non-default fields."""
-    arguments = [
-        f"{f.name}={_format_value(value)}"
-        for f in fields(law)  # type: ignore[arg-type]
-        if (value := getattr(law, f.name)) != f.default
-    ]
-    return f"{type(law).__name__}({', '.join(arguments)})"
-
-
-def _format_value(value: object) -> str:
-    """Format a value on one line; a long tuple by its ends."""
-    if isinstance(value, tuple) and len(value) > _MAX_LISTED_NUMBERS:
-        return f"({value[0]:g}, ... {len(value)} numbers ..., {value[-1]:g})"
-    return repr(value)
-
-
-def _shown_kind(experiment: Experiment) -> str:
-    match experiment.model:
-        case TextVAEConfig():
-            return "sentences"
-        case DialogVAEConfig():
-            return "dialogs"
-    return "images"
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -44,6 +44,7 @@ from controlvae.lab.runs.repairs import (
 
 # Format of experiment.json. Earlier formats are read, later ones are refused with a message.
 FORMAT = 1
+_OWN_FOLDERS = ("best", "checkpoint", "claims", "figures")  # of a run; they hold no runs
 _TAIL_BYTES = 1 << 16  # longer than nearly every line of a log
 
 
@@ -317,7 +318,7 @@ def find_runs(path: Path) -> list[RunFolder]:
         UserError: If there is no run.
     """
     if path.is_dir() and not (path / "experiment.json").is_file():
-        inner = sorted(_find_run_paths(path), key=_natural_order)
+        inner = sorted(find_run_paths(path), key=_natural_order)
         if inner:
             return [RunFolder(folder) for folder in inner]
     run = RunFolder(path)
@@ -331,7 +332,7 @@ def _natural_order(path: Path) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else 0, part) for part in parts]
 
 
-def _find_run_paths(path: Path) -> Iterator[Path]:
+def find_run_paths(path: Path) -> Iterator[Path]:
     """Yield each run folder below a path once, also if it is linked to more than once."""
     seen = set()
     for folder, inner, files in os.walk(path, followlinks=True):
@@ -341,6 +342,7 @@ def _find_run_paths(path: Path) -> Iterator[Path]:
         seen.add(real)
         inner[:] = sorted(name for name in inner if not name.startswith(PART))  # of `branch`
         if "experiment.json" in files:
+            inner[:] = [name for name in inner if name not in _OWN_FOLDERS]
             yield Path(folder)
 
 

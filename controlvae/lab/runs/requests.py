@@ -8,24 +8,45 @@ from controlvae.lab.config.experiment import Experiment
 from controlvae.lab.io import write_text
 from controlvae.lab.reading import parse_json, read_bytes, shorten
 from controlvae.lab.runs.folder import RunFolder
-from controlvae.laws.base import Feedback
+from controlvae.lab.runs.records import is_finite
+from controlvae.lab.runs.steering import check_reach, known_reach
+from controlvae.laws.base import Feedback, Schedule
 
 _MAX_BYTES = 1 << 16
 
 
-def request_target(folder: RunFolder, target: object) -> None:
+def request_target(folder: RunFolder, target: object) -> str | None:
     """Request another set point. A run that is not in training applies it when it is resumed.
 
+    Returns:
+        A note if the target lies outside the reach that is known so far, or None.
+
     Raises:
-        UserError: If the run has ended, or its law cannot take this target.
+        UserError: If the run has ended, its law cannot take this target, or the target is far
+            outside of what the run is known to reach.
     """
     if folder.has_ended():
         raise UserError(f"{folder.path} has ended, so its target cannot be moved; branch it first")
     try:
-        parse_target(_format_request(target), folder.experiment())
+        experiment = folder.experiment()
+        number = parse_target(_format_request(target), experiment)
+        note = _check_reach(folder, experiment, number)
     except ValueError as error:
         raise UserError(str(error)) from None
     write_request(folder, target)
+    return note
+
+
+def _check_reach(folder: RunFolder, experiment: Experiment, target: float) -> str | None:
+    """Return a note on a target outside the known reach. Raise ValueError if it is far outside."""
+    controlled, last = experiment.controlled_quantity, folder.last_record() or {}
+    reach = known_reach(folder.events(), controlled, last)
+    assert isinstance(experiment.control, Feedback)
+    planned = experiment.control.target
+    highest = planned.max_value() if isinstance(planned, Schedule) else planned
+    seen = (last.get(controlled), last.get("target"), highest)
+    numbers = [float(value) for value in seen if value is not None and is_finite(value)]
+    return check_reach(target, reach, numbers)
 
 
 def write_request(folder: RunFolder, target: object) -> None:

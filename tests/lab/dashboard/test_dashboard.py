@@ -1,4 +1,4 @@
-"""The dashboard: its server, its page in a real browser, and target requests during training."""
+"""The dashboard: its server, and target requests during training."""
 
 import contextlib
 import io
@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from browser import CHROMIUM, browser
 from command import ONE_THREAD, command, controlvae, ended_after, within
 from PIL import Image
 
@@ -142,6 +141,26 @@ def test_log_is_read_again_after_a_resume(tmp_path):
     assert tail.read() == (True, [])
 
 
+def test_every_nth_line_of_a_long_log_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("controlvae.lab.dashboard.log_tail._MAX_NUMBERS", 1)
+    monkeypatch.setattr("controlvae.lab.dashboard.log_tail._MIN_POINTS", 10)
+    log = tmp_path / "log.jsonl"
+    tail = LogTail(log)
+    log.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 101)))
+    is_reset, records = tail.read()
+    steps = [record["step"] for record in records]
+    assert not is_reset
+    assert (steps[0], steps[-1]) == (1, 100)
+    assert len(steps) == 11
+    with log.open("a") as file:
+        file.write('{"step": 101}\n')
+    assert tail.read() == (False, [{"step": 101}])
+    log.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 51)))
+    is_reset, records = tail.read()
+    assert is_reset
+    assert [record["step"] for record in records] == [1, *range(5, 51, 5)]
+
+
 def test_corrupt_folder_does_not_hide_the_others(trained, tmp_path):
     good = trained / "some" / "ended"
     for name in ("good", "torn", "odd", "strange", "infinite"):
@@ -154,7 +173,10 @@ def test_corrupt_folder_does_not_hide_the_others(trained, tmp_path):
         json.dumps({**last, "kl": float("inf"), "target": None}) + "\n"
     )
     run_list = RunList(tmp_path)
-    content = json.loads(json.dumps(run_list.refresh(), allow_nan=False))  # as a browser reads it
+    run_list.refresh()
+    run_list.add_warnings()
+    # As a browser reads it.
+    content = json.loads(json.dumps(run_list.summaries(), allow_nan=False))
     seen = {run["run"]: run for run in content}
     assert {name for name, run in seen.items() if "error" in run} == {"torn", "odd", "strange"}
     assert seen["good"]["latest"]["kl"] == last["kl"]
@@ -213,7 +235,10 @@ def test_long_law_is_abbreviated_and_corrupt_metrics_reported(tmp_path):
     played = cv.Points(tuple(range(100)), tuple(range(5, 105)))
     folder.create(replace(preset("shapes2d-quick"), control=played), "")
     folder.metrics_file.write_text("{")  # torn
-    (shown,) = RunList(tmp_path).refresh()
+    run_list = RunList(tmp_path)
+    run_list.refresh()
+    run_list.add_warnings()
+    (shown,) = run_list.summaries()
     assert (
         shown["law"]
         == "Points(steps=(0, ... 100 numbers ..., 99), values=(5, ... 100 numbers ..., 104))"
@@ -227,7 +252,7 @@ def test_foreign_and_invalid_requests_are_refused(trained, page, tmp_path):
         return urllib.request.Request(address, data=body, headers=headers)
 
     json_kind = {"Content-Type": "application/json"}
-    assert status(urllib.request.Request(page, headers={"Host": "elsewhere.example"})) == 400
+    assert status(urllib.request.Request(page, headers={"Host": "elsewhere.example"})) == 403
     assert status(post("some/stopped", b'{"target": 9}', **{"Content-Type": "text/plain"})) == 415
     for target in (b"-9", b'"9"', b"NaN", b"true", b"1" + b"0" * 400):
         assert status(post("some/stopped", b'{"target": ' + target + b"}", **json_kind)) == 400
@@ -257,66 +282,6 @@ def test_port_in_use_is_a_one_line_error(trained, page):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "--port" in done.stderr
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_browser_keeps_elements_while_a_log_grows(trained, page, tmp_path):
-    growing = trained / "growing"
-    shutil.copytree(trained / "some" / "ended", growing)
-    try:
-        with browser(tmp_path / "profile") as tab:
-            tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["growing"])))
-            tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
-            tab.run("window.kept = [...document.querySelectorAll('.run, .chart canvas')]; 0")
-            last = RunFolder(growing).last_record()
-            last |= {
-                "step": last["step"] + 5,
-                "kl": 123.0,
-                "kl_per_latent": last["kl_per_latent"][::-1],
-            }
-            with (growing / "log.jsonl").open("a") as log:
-                log.write(json.dumps(last) + "\n")
-            tab.wait("document.querySelector('#runs').innerText.includes('KL 123 / 18')")
-            tab.wait(
-                "new Promise((done) => "
-                "requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-            )
-            assert tab.run("window.kept.every((each) => each.isConnected)")
-            assert tab.complaints == []
-    finally:
-        shutil.rmtree(growing)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_browser_moves_a_latent_and_requests_a_target(trained, page, tmp_path):
-    with browser(tmp_path / "profile") as tab:
-        tab.open(f"{page}/#" + urllib.parse.quote(json.dumps(["some/stopped", "some/ended"])))
-        tab.wait("document.querySelectorAll('.chart canvas').length >= 5")
-        last = RunFolder(trained / "some" / "stopped").last_record()
-        assert f"KL {last['kl']:.4g} / 18" in tab.run(
-            "document.querySelector('#runs').innerText"
-        ).replace("\n", " ")
-        tab.wait("document.querySelector('img.whole')?.naturalWidth > 0")
-        before = tab.run("document.querySelector('img.whole').src")
-        tab.run(
-            "(() => { const s = document.querySelector('.latent input'); s.value = 2.5;"
-            " s.dispatchEvent(new Event('input')); })()"
-        )
-        tab.wait(
-            "document.querySelector('img.whole').complete && "
-            f"document.querySelector('img.whole').src !== {before!r}"
-        )
-        tab.run(
-            "document.querySelector('.steer input[type=number]').value = 7;"
-            "document.querySelector('.steer button').click()"
-        )
-        tab.wait(
-            "document.querySelector('.steer output').innerText.includes('when the run is resumed')"
-        )
-        assert tab.complaints == []
-    request_file = trained / "some" / "stopped" / "request.json"
-    assert json.loads(request_file.read_text()) == {"target": 7}
-    request_file.unlink()
 
 
 def two_runs(root, law="PI(Linear(2.0, 20.0, steps=60))"):

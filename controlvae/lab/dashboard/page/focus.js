@@ -1,80 +1,84 @@
-// The focused run: its state, its target and its model.
+// The focused run: its name, state and warnings.
 
-import { element, fixed, setText } from "./element.js";
-import { short } from "./list.js";
-import * as model from "./model.js";
+import { find, make, setAttribute, setChildren, setText } from "./dom.js";
+import { duration, number, pace, quoted } from "./format.js";
+import { describeProgress, quantityName } from "./list.js";
 
-const speeds = new Map(); // run -> [[time, step], ...]
+const MOVED = /^its target was moved by hand/; // a note on what the user did
+const RESUMABLE = ["stopped", "interrupted"];
 
-// The log has no clock, so steps per second are measured here, over the last half minute.
-export function recordSpeed(summary) {
-  if (summary.error) return;
-  const seen = (speeds.get(summary.run) ?? []).filter(([time, step]) => time > Date.now() - 30_000 && step <= summary.step);
-  seen.push([Date.now(), summary.step]);
-  speeds.set(summary.run, seen);
-}
-
-function speed({ run }) {
-  const seen = speeds.get(run) ?? [];
-  const [[from, begun], [to, step]] = [seen[0] ?? [0, 0], seen.at(-1) ?? [0, 0]];
-  return to - from > 2_000 ? (1000 * (step - begun)) / (to - from) : 0;
-}
-
-// runs: the selected runs; focus: the focused one or null; onFocus: called with the next one
-export function draw(section, root, runs, focus, onFocus) {
-  section.hidden = focus === null;
-  model.draw(section.querySelector(".model"), focus);
+// runs: the selected runs; focus: the focused one or null; onFocus: called with the next name
+export function draw(root, runs, focus, onFocus) {
+  find("#focus").hidden = focus === null;
   if (focus === null) return;
-  const { summary } = focus, select = section.querySelector("select");
-  setText(section.querySelector("h2"), summary.preset);
+  const { summary } = focus;
+  drawSelect(find("#focus-run"), runs, summary.run, onFocus);
+  setText(find("#focus-name"), focus.name);
+  setAttribute(find("#focus-name"), "title", summary.run);
+  setText(find("#focus-state"), summary.state);
+  setAttribute(find("#focus-state"), "class", `state ${summary.state.replace(/\W+/g, "-")}`);
+  setText(find("#focus-line"), describeState(summary));
+  drawNumbers(find("#focus-numbers"), summary);
+  const hint = find("#focus-hint"), canResume = RESUMABLE.includes(summary.state);
+  hint.hidden = !canResume;
+  if (canResume) {
+    const path = summary.run === "." ? root : `${root}/${summary.run}`;
+    setText(find("code", hint), `controlvae resume ${quoted(path)}`);
+  }
+  const bar = find("#focus-bar");
+  bar.hidden = summary.state !== "training";
+  setAttribute(bar, "max", summary.steps);
+  setAttribute(bar, "value", summary.step);
+  drawWarnings(find("#warnings"), summary.warnings.filter((line) => !MOVED.test(line)));
+}
+
+function drawSelect(select, runs, current, onFocus) {
   const names = runs.map((run) => run.summary.run);
-  if ([...select.options].map((option) => option.value).join() !== names.join()) {
-    select.replaceChildren(...names.map((name) => new Option(name === "." ? short(name) : name, name)));
+  if ([...select.options].map((option) => option.value).join("\n") !== names.join("\n")) {
+    select.replaceChildren(...runs.map((run) => new Option(run.name, run.summary.run)));
   }
-  select.value = summary.run;
+  select.closest("label").hidden = runs.length < 2;
+  select.value = current;
   select.onchange = () => onFocus(select.value);
-  setText(section.querySelector(".state-line"), describeState(summary, root));
-  showWarnings(section.querySelector(".warnings"), summary.warnings);
-  showTarget(section.querySelector(".steer"), summary);
 }
 
-function showWarnings(place, lines) {
-  if (place.textContent !== lines.join("")) place.replaceChildren(...lines.map((line) => element("p", "warning", line)));
+function describeState(summary) {
+  const { speed, seconds_left: left } = summary;
+  const progress = speed == null ? [] : [pace(speed), `${duration(left)} left`];
+  // The stages below tell it of a run that can still be steered.
+  const moved = summary.steerable ? [] : summary.warnings.filter((line) => MOVED.test(line));
+  return [describeProgress(summary), ...progress, summary.preset, summary.law, ...moved].join(" · ");
 }
 
-function describeState(summary, root) {
-  const rate = summary.state === "training" ? speed(summary) : 0;
-  const left = rate > 0 ? (summary.steps - summary.step) / rate : 0;
-  const time = left > 5400 ? `${(left / 3600).toFixed(1)} h` : left > 90 ? `${Math.round(left / 60)} min` : `${Math.round(left)} s`;
-  const pace = rate > 0 ? ` · ${rate >= 10 ? Math.round(rate) : rate.toPrecision(2)} steps/s · ${time} left` : "";
-  const hint = ["stopped", "interrupted"].includes(summary.state) ? ` · resume with: controlvae resume ${quoted(path(root, summary))}` : "";
-  return `${summary.state} · step ${summary.step.toLocaleString("en")} of ${summary.steps.toLocaleString("en")}${pace} · ${summary.law}${hint}`;
+// The controlled quantity, its target and β, in large figures.
+function drawNumbers(place, { latest, controlled, target }) {
+  const figures = [
+    [quantityName(controlled, latest), latest[controlled], target == null ? "" : `of ${number(target)}`],
+    ["β", latest.beta, ""], ["ELBO", latest.elbo, ""],
+  ].filter(([, value]) => value != null);
+  const items = figures.map(([name, value, aim], at) => {
+    const item = place.children[at] ?? makeFigure();
+    setText(find("dt", item), name);
+    setText(find("b", item), number(value));
+    setText(find(".quiet", item), aim);
+    return item;
+  });
+  setChildren(place, items);
 }
 
-const path = (root, { run }) => (run === "." ? root : `${root}/${run}`);
-const quoted = (path) => (/^[\w./=+:,-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`); // for the shell
+const makeFigure = () => make("div", {}, make("dt"),
+  make("dd", {}, make("b"), " ", make("span", { class: "quiet" })));
 
-function showTarget(form, summary) {
-  form.hidden = !summary.steerable;
-  const [slider, number] = form.querySelectorAll("input"), message = form.querySelector("output");
-  const { target } = summary;
-  if (form.dataset.run !== summary.run && target != null) {
-    form.dataset.run = summary.run;
-    form.dataset.message = "";
-    const top = Number((2 * Math.max(Math.abs(target), Math.abs(summary.latest[summary.controlled] ?? 0))).toPrecision(3));
-    Object.assign(slider, { min: target < 0 ? -top : 0, max: top, value: target });
-    number.value = fixed(target);
+function drawWarnings(place, lines) {
+  const text = JSON.stringify(lines);
+  if (place.dataset.text === text) return;
+  place.dataset.text = text;
+  const [first, ...others] = lines;
+  if (!first) {
+    place.replaceChildren();
+    return;
   }
-  slider.oninput = () => { number.value = fixed(Number(slider.value)); };
-  number.oninput = () => { slider.value = number.value; };
-  const waiting = summary.state === "training" ? "requested; applied within a second" : "requested; applied when the run is resumed";
-  setText(message, summary.request ? waiting : form.dataset.message ?? "");
-  form.onsubmit = async (event) => {
-    event.preventDefault();
-    const answer = await fetch(`/target?${new URLSearchParams({ run: summary.run })}`, {
-      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ target: Number(number.value) }),
-    }).catch(() => null);
-    form.dataset.message = answer === null ? "the server does not respond" : (await answer.json()).error ?? "";
-    if (form.dataset.message) setText(message, form.dataset.message);
-  };
+  const more = others.length ? [make("span", { class: "more" }, `${lines.length} notes. `)] : [];
+  place.replaceChildren(make("details", { class: "warning" }, make("summary", {}, ...more, first),
+    ...others.map((line) => make("p", {}, line))));
 }
