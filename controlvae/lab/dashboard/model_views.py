@@ -216,7 +216,7 @@ def rate_limits(run: LoadedRun) -> tuple[float, float] | None:
     if conditioning is None:
         return None
     curve = RateCurve.read(run.folder)
-    if curve is None:
+    if curve is None or curve.calibration is None:
         return conditioning.low, conditioning.high
     return min(curve.calibration.kl), max(curve.calibration.kl)
 
