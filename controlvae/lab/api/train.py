@@ -337,7 +337,7 @@ def set_target(run: LoadedRun | RunFolder | str | Path, target: float) -> list[R
     """Request another set point for a run, without a jump in β.
 
     A run in training applies it within a second, a stopped run when it is resumed. In a folder of
-    runs, those that have ended are skipped.
+    runs, those that have ended are skipped. A target outside the known reach prints a note.
 
     Args:
         run: Run, run folder, or folder of runs.
@@ -352,7 +352,8 @@ def set_target(run: LoadedRun | RunFolder | str | Path, target: float) -> list[R
     folders = find_runs(as_folder(run).path)
     active = [folder for folder in folders if not folder.has_ended()] or folders[:1]
     for folder in active:
-        request_target(folder, target)
+        if note := request_target(folder, target):
+            ConsoleDisplay().note(f"{folder.path}: {note}")
     return active
 
 

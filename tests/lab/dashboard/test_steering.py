@@ -7,6 +7,7 @@ import pytest
 import torch
 from dashboards import SMALL, ask, events, get, post_target, served, train_two
 
+from controlvae import lab
 from controlvae.errors import UserError
 from controlvae.lab.config import override, preset
 from controlvae.lab.dashboard.run_list import RunList
@@ -161,3 +162,17 @@ def test_requests_to_the_server(trained, tmp_path):
 def test_steer_command_refuses_absurd_targets_too(trained):
     with pytest.raises(UserError, match="known to reach"):
         request_target(RunFolder(trained / "some" / "stopped"), 5_000)
+
+
+def test_steering_by_hand_prints_a_note_outside_the_known_reach(trained, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(trained / "some" / "stopped", run)
+    with (run / "events.jsonl").open("a") as file:
+        file.write(json.dumps(LOW) + "\n")
+    lines = (run / "log.jsonl").read_text().splitlines(keepends=True)
+    last = json.loads(lines[-1]) | {"kl": 13.0}
+    (run / "log.jsonl").write_text("".join(lines) + json.dumps(last) + "\n")
+    lab.set_target(run, 12)
+    assert "below the reach known so far" in capsys.readouterr().err
+    lab.set_target(run, 14)
+    assert not capsys.readouterr().err
