@@ -69,12 +69,15 @@ def test_sabotaged_run_is_repaired_in_one_setting(tmp_path, sabotage, subject, s
 
 def test_skipped_examples_are_the_corrupt_ones(tmp_path):
     rows = make_rows(1)
-    rows[[300, 1_234]] = float("nan")
+    # The data is tried at 64 places before training starts. 1,999 is one of them.
+    rows[[300, 1_234, 1_999]] = float("nan")
     settings = {"law": cv.Auto(8.0, reach_in=200), "steps": 200, "likelihood": lab.Gaussian(0.01)}
     data = Examples(rows)
     run = lab.fit(VectorVAE, data, run=tmp_path / "run", repair=True, **settings, **QUIET)
-    assert run.experiment.training.skip == (300, 1_234)
-    assert run.available == len(rows) - 2
+    assert run.experiment.training.skip == (300, 1_234, 1_999)
+    assert run.available == len(rows) - 3
+    with pytest.raises(UserError, match="index 1999 contains NaN"):
+        lab.fit(VectorVAE, data, run=tmp_path / "no", **settings, **QUIET)
 
 
 def test_module_that_is_trained_in_place_recovers_from_nan(tmp_path):

@@ -236,6 +236,7 @@ def resolve_source(
         source = load_definition(source)
     if not isinstance(source, Definition):
         return source, options
+    source.task.skips_corrupt = options.repair is not None and options.repair.custom
     experiment = source.experiment(options.device, options.display.note)
     return experiment, replace(options, task=source.task)
 

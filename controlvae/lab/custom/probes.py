@@ -9,7 +9,13 @@ from torch import Tensor
 
 from controlvae.errors import UserError
 from controlvae.lab.custom.adapter import CustomVAE
-from controlvae.lab.custom.batches import cast_batch, count_examples, map_tensors, select_input
+from controlvae.lab.custom.batches import (
+    cast_batch,
+    count_examples,
+    iter_tensors,
+    map_tensors,
+    select_input,
+)
 from controlvae.lab.custom.checks import explain_failures
 from controlvae.lab.custom.failures import find_non_finite
 from controlvae.lab.custom.noise import Noise
@@ -42,12 +48,13 @@ def read_few(data: UserData | Dataset, batch: int) -> Any:
         return data.batch(indices)
 
 
-def read_spread(data: UserData | Dataset, batch: int) -> Any:
+def read_spread(data: UserData | Dataset, batch: int, drop_corrupt: bool = False) -> Any:
     """Return examples from all over the data, or the first batch of a stream, on the host.
 
     Args:
         data: Data of any kind.
         batch: Number of examples in a batch of training.
+        drop_corrupt: Leave out examples with NaN or infinity. A run that repairs itself skips them.
 
     Raises:
         UserError: If they cannot be read, or contain NaN or infinity.
@@ -60,12 +67,23 @@ def read_spread(data: UserData | Dataset, batch: int) -> Any:
     with seeded(0, 0):
         found = data.fetch(indices)
     bad = find_non_finite(found)
+    if bad is not None and drop_corrupt and count_examples(found) == len(indices):
+        return _finite_rows(found, len(indices))
     if bad is not None:
         where = f"index {indices[bad.row]}" if count_examples(found) == len(indices) else "a batch"
         raise UserError(
             f"{data.source}: {where} contains NaN or infinity; fill or drop such examples"
         )
     return found
+
+
+def _finite_rows(found: Any, count: int) -> Any:
+    """Return a batch without the examples that have NaN or infinity."""
+    finite = torch.ones(count, dtype=torch.bool)
+    for _, tensor in iter_tensors(found):
+        if tensor.is_floating_point() and tensor.dim():
+            finite &= tensor.reshape(count, -1).isfinite().all(1)
+    return map_tensors(found, lambda tensor: tensor[finite] if tensor.dim() else tensor)
 
 
 def _first_batch(stream: StreamData, batch: int) -> Any:

@@ -76,6 +76,7 @@ class CustomTask:
         first_seed: Seed that keeps the weights a module was passed with. Other seeds initialise
             them again.
         in_place: Train a module itself, if it is the only one, instead of a copy.
+        skips_corrupt: Accept data with NaN or infinity: the run repairs itself.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -91,6 +92,7 @@ class CustomTask:
     compile: bool | None = None
     first_seed: int = 1
     in_place: bool = False
+    skips_corrupt: bool = False
     _reinitialised: set[str] = field(default_factory=set)
 
     def describe(
@@ -115,7 +117,7 @@ class CustomTask:
             raise UserError(
                 "a stream cannot be split; pass validation=DATA, a data set for validation"
             )
-        spread = read_spread(data, self.data.batch)
+        spread = read_spread(data, self.data.batch, self.skips_corrupt)
         module = self.make_module(training.seed, device)
         batch = self.example_batch(device)
         vae = recognise_model(module.train(), batch, self.likelihood, self.inputs, note)
@@ -362,7 +364,8 @@ class CustomTask:
         """Return a digest of the number of examples and of some from all over the data."""
         data = self.data.data
         digest = hashlib.sha256(data.fingerprint().encode())
-        for path, tensor in iter_tensors(read_spread(data, self.data.batch)):
+        spread = read_spread(data, self.data.batch, drop_corrupt=True)
+        for path, tensor in iter_tensors(spread):
             digest.update(f"{path} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
