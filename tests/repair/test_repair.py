@@ -198,6 +198,9 @@ def test_detectors_name_symptoms_and_their_beginnings():
     explained = [*calm, *(line(10 * n, 300.0, beta=50.0) for n in range(21, 26))]
     assert find_symptom(explained, experiment) is None
     assert find_symptom([*burst[:-1], line(250)], experiment) is None
+    # The answer of the controller to the jump lasts for one line.
+    answered = [*calm, line(210, 300.0, kl=9.0, beta=5.0), *burst[-4:]]
+    assert find_symptom(answered, experiment).kind == "burst"
     dead = [*calm, *(line(10 * n, kl=1e-3, beta=1e-5, sd=1e-4) for n in range(21, 42))]
     found = find_symptom(dead, experiment)
     assert (found.kind, found.since) == ("dead code", 200)

@@ -177,8 +177,10 @@ def _find_jump(name: str, calm: Records, lines: Records) -> str:
     weight = statistics.median(line["beta"] for line in calm)
     weights, target = [line["beta"] for line in lines], calm[-1]["target"]
     limit = max(_BURST_SPREADS * spread, _BURST_SHARE * abs(middle))
-    if name == "reconstruction":  # a larger weight explains a larger one
-        explained = max(weights) > _SAME_WEIGHT * weight + 1e-3
+    if name == "reconstruction":
+        # A larger weight explains a larger one, unless it lasts for a line or two: the answer of a
+        # controller to the jump.
+        explained = statistics.median(weights) > _SAME_WEIGHT * weight + 1e-3
     else:  # so does a smaller weight for a KL, and a KL on its way to the target overshoots
         limit = max(limit, _KL_BURST * max(abs(middle), 1.0))
         explained = min(weights) < weight / _SAME_WEIGHT or (
