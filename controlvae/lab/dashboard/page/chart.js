@@ -14,7 +14,7 @@ import { ink } from "./theme.js";
 
 const SYNC = "curves"; // charts that share a cursor
 const MAX_DESCRIBED = 12; // curves in the words for a chart
-const MAX_WIDE = 24; // curves; more are drawn as hairlines, which are told apart better and painted faster
+const MAX_WIDE = 12; // curves; more are drawn as hairlines, which are told apart better and painted faster
 
 export class Chart {
   // actions: {zoom(range or null), toggle(key), setLog(id), complete(id)}

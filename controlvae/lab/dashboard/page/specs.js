@@ -27,7 +27,8 @@ export function describeCharts(runs, groups, focus, weight) {
   const quantities = Object.keys(QUANTITIES).filter(has)
     .sort((one, other) => (other === controlled) - (one === controlled));
   const charts = quantities.map((column) => quantityChart(context, column, column === controlled));
-  if (focus?.log?.latents) charts.splice(1, 0, latentChart(focus));
+  // Their place is kept while the columns of a newly focused run are on their way.
+  if (focus?.log && (focus.log.latents || !focus.isWhole)) charts.splice(1, 0, latentChart(focus));
   charts.push(weightChart(context));
   if (has("elbo")) charts.push(plainChart(context, "elbo", "ELBO", { unit: "nats", skip: 0.1 }));
   const validated = logged.filter((run) => run.validation);
@@ -136,7 +137,7 @@ const targetKey = ({ log: { target } }) =>
 // Latents of largest KL have names and colours. They are in index order, because a ranking would
 // change with every record.
 function latentChart(focus) {
-  const { step, latents } = focus.log;
+  const { step, latents = [] } = focus.log;
   const last = (latent) => latents[latent].at(-1) ?? 0;
   const all = [...latents.keys()];
   const named = all.filter((latent) => last(latent) >= 0.01).sort((a, b) => last(b) - last(a))

@@ -131,25 +131,31 @@ export function isComplete(run, columns) {
 
 const asked = new Map(); // run -> promise of its settings
 
-// Loads the settings of these runs, where they are missing. Returns true if there were any.
+// Loads the settings of these runs, where they are missing. Returns true if there were any. They are
+// kept once all have arrived, so that no group is shown with a part of its runs.
 export async function loadSettings(runs) {
-  const missing = runs.filter((run) => !asked.has(run));
+  const missing = runs.filter((run) => !asked.has(run)), answers = [];
   for (let at = 0; at < missing.length; at += RUNS_PER_REQUEST) {
     const some = missing.slice(at, at + RUNS_PER_REQUEST), answer = requestSettings(some);
     some.forEach((run) => asked.set(run, answer));
+    answers.push(answer);
+  }
+  for (const found of await Promise.all(answers)) {
+    for (const [run, settings] of found) store.settings.set(run, settings);
   }
   await Promise.all(runs.map((run) => asked.get(run)));
   return missing.length > 0;
 }
 
+// Returns pairs of a run and its settings.
 async function requestSettings(runs) {
   const answer = await getJson("/settings", runs.map((run) => ["run", run]));
   if (answer.error) {
     if (answer.unreachable) runs.forEach((run) => asked.delete(run)); // asked again later
-    return;
+    return [];
   }
-  answer.runs.forEach((run, place) => {
+  return answer.runs.map((run, place) => {
     const values = answer.settings.map(({ name, values }) => [name, values[place]]);
-    store.settings.set(run, Object.fromEntries(values.filter(([, value]) => value != null)));
+    return [run, Object.fromEntries(values.filter(([, value]) => value != null))];
   });
 }
