@@ -46,7 +46,8 @@ function update(spec, { view, marks, reach, revision }) {
   else requestIdleCallback(flushNext);
 }
 
-function flush(id) {
+// Draws a chart now if it waits to be drawn.
+export function flush(id) {
   const draw = waiting.get(id);
   waiting.delete(id);
   draw?.();

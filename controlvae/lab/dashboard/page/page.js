@@ -29,7 +29,7 @@ const chartActions = {
 const FIRST_COLUMNS = ["kl", "tc", "target", "beta", "reconstruction", "elbo", "critic_accuracy"];
 const REST = 3; // a pause after drawing, in times that it took
 const MAX_WAITS = 600; // of 50 ms, for the curves of a download
-let isDrawing = false, isPainting = false, isDue = false, restUntil = 0, restTimer = 0;
+let isDrawing = false, isPainting = false, isDue = false, wasSettled = false, restUntil = 0, restTimer = 0;
 let shownRuns = [], shownFocus = null, listed = [], specsOf = "", specs = [], choicesOf = "";
 
 function change(part) {
@@ -76,6 +76,7 @@ function follow() {
   const columns = specs.length ? charts.seenColumns(specs) : FIRST_COLUMNS;
   const whole = runs.includes(view.focus) && isUsable(view.focus) ? view.focus : runs.find(isUsable);
   stream.follow(runs, columns, whole ?? null);
+  wasSettled &&= stream.isSettled();
 }
 
 function refresh() {
@@ -99,7 +100,9 @@ function refresh() {
 function refreshSoon() {
   isDue = isPainting;
   if (isDrawing || isPainting) return;
-  const wait = stream.isSettled() ? 0 : restUntil - performance.now();
+  const isSettled = stream.isSettled(); // the last log that was waited for is drawn at once
+  const wait = isSettled && !wasSettled ? 0 : restUntil - performance.now();
+  wasSettled = isSettled;
   clearTimeout(restTimer);
   if (wait <= 0) refresh();
   else restTimer = setTimeout(refreshSoon, wait);
@@ -160,6 +163,7 @@ async function complete(id) {
     await new Promise((done) => setTimeout(done, 50));
   }
   redraw();
+  charts.flush(id);
 }
 
 // groups: of the selected runs, or null to draw each run by itself
