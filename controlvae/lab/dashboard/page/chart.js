@@ -14,9 +14,10 @@ import { ink } from "./theme.js";
 
 const SYNC = "curves"; // charts that share a cursor
 const MAX_DESCRIBED = 12; // curves in the words for a chart
+const MAX_WIDE = 12; // curves; more are drawn as hairlines, which are told apart better and painted faster
 
 export class Chart {
-  // actions: {zoom(range or null), toggle(key), setLog(id)}
+  // actions: {zoom(range or null), toggle(key), setLog(id), complete(id)}
   constructor(spec, actions) {
     this.spec = spec;
     this.actions = actions;
@@ -230,9 +231,10 @@ const expand = (lines) => lines.flatMap(({ x, y, ghost, low, high }) =>
   [ghost, y, low, high].filter(Boolean).map((row) => ({ x, y: row })));
 
 function seriesOf(lines) {
+  const usual = lines.length > MAX_WIDE ? 1 : 1.6;
   return lines.flatMap((line) => {
     const colour = styleOf(line).colour;
-    const main = { stroke: colour, dash: styleOf(line).dash, width: line.width ?? 1.6, spanGaps: true,
+    const main = { stroke: colour, dash: styleOf(line).dash, width: line.width ?? usual, spanGaps: true,
       points: { show: Boolean(line.dots), size: 5, fill: colour } };
     const faint = { ...main, stroke: `${colour}55`, dash: undefined, width: 1 };
     const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };

@@ -6,6 +6,7 @@ import { find, setChildren } from "./dom.js";
 const charts = new Map(); // id -> Chart
 const drawn = new Map(); // id -> text that tells whether anything of it has changed
 const waiting = new Map(); // id -> function that draws it, for charts off the screen
+const seen = new Set(); // ids of the charts that have been on the screen, or opened under "more"
 const MARGIN = 150; // pixels around the screen
 
 // specs: of describeCharts; options: {view, marks, reach, revision}; actions: see Chart.
@@ -30,6 +31,7 @@ export function draw(specs, options, actions) {
     if (name === "more" && !more.open) continue; // drawn when it is opened
     for (const spec of inside) update(spec, options);
   }
+  noteSeen();
 }
 
 // A chart on the screen is drawn at once; others when they come into view, or when nothing else is to do.
@@ -44,7 +46,8 @@ function update(spec, { view, marks, reach, revision }) {
   else requestIdleCallback(flushNext);
 }
 
-function flush(id) {
+// Draws a chart now if it waits to be drawn.
+export function flush(id) {
   const draw = waiting.get(id);
   waiting.delete(id);
   draw?.();
@@ -61,6 +64,28 @@ function isNear(box) {
   const { top, bottom } = box.getBoundingClientRect();
   return bottom > -MARGIN && top < innerHeight + MARGIN;
 }
+
+// Notes the charts that are on the screen. Returns true if there are new ones.
+function noteSeen() {
+  const before = seen.size;
+  for (const [id, { box }] of charts) {
+    if (!seen.has(id) && box.isConnected && box.checkVisibility() && isNear(box)) seen.add(id);
+  }
+  return seen.size > before;
+}
+
+// Calls a function when further charts have come into view.
+export function onSeen(call) {
+  addEventListener("scroll", () => noteSeen() && call(), { passive: true });
+  addEventListener("resize", () => noteSeen() && call());
+}
+
+// Counts a chart as seen from now on.
+export const see = (id) => seen.add(id);
+
+// Columns of the log that the charts show that have been on the screen.
+export const seenColumns = (specs) =>
+  [...new Set(specs.filter(({ id }) => seen.has(id)).flatMap(({ columns }) => columns))];
 
 addEventListener("scroll", () => {
   for (const id of [...waiting.keys()]) if (isNear(charts.get(id).box)) flush(id);

@@ -8,6 +8,7 @@ import { ink } from "./theme.js";
 export function downloadMenu(chart) {
   const item = (kind, write) => make("button", { type: "button", onclick: async () => {
     menu.open = false;
+    await chart.actions.complete(chart.spec.id);
     save(`${fileName(chart)}.${kind}`, await write(chart));
   } }, kind.toUpperCase());
   const menu = make("details", { class: "menu" },

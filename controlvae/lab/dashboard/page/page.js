@@ -23,15 +23,19 @@ const chartActions = {
   zoom: (range) => change({ zoom: range }),
   toggle: (key) => change({ hidden: toggled(view.hidden, key) }),
   setLog: (id) => change({ log: toggled(view.log, id) }),
+  complete,
 };
+// Requested before it is known which charts there are: those that fit on a usual screen.
+const FIRST_COLUMNS = ["kl", "tc", "target", "beta", "reconstruction", "elbo", "critic_accuracy"];
 const REST = 3; // a pause after drawing, in times that it took
-let isDrawing = false, restUntil = 0, restTimer = 0;
+const MAX_WAITS = 600; // of 50 ms, for the curves of a download
+let isDrawing = false, isPainting = false, isDue = false, wasSettled = false, restUntil = 0, restTimer = 0;
 let shownRuns = [], shownFocus = null, listed = [], specsOf = "", specs = [], choicesOf = "";
 
 function change(part) {
   Object.assign(view, part);
   writeAddress();
-  if ("runs" in part) stream.follow(view.runs);
+  follow();
   refresh();
 }
 
@@ -62,7 +66,17 @@ function selectDefault() {
   const runs = (home ? seeds : [start]).map(({ run }) => run).sort(natural).slice(0, MAX_DEFAULT);
   view.runs = runs.includes(start.run) ? runs : [start.run, ...runs.slice(1)];
   if (start.state === "training") view.focus = start.run;
-  stream.follow(view.runs);
+  follow();
+}
+
+// Requests what the view shows and is not here: of the focused run everything, of the others the
+// columns of the charts that have been on the screen.
+function follow() {
+  const runs = view.runs ?? [], isUsable = (run) => !summaryOf(run)?.error;
+  const columns = specs.length ? charts.seenColumns(specs) : FIRST_COLUMNS;
+  const whole = runs.includes(view.focus) && isUsable(view.focus) ? view.focus : runs.find(isUsable);
+  stream.follow(runs, columns, whole ?? null);
+  wasSettled &&= stream.isSettled();
 }
 
 function refresh() {
@@ -70,20 +84,28 @@ function refresh() {
   isDrawing = true;
   requestAnimationFrame(() => {
     isDrawing = false;
+    isPainting = true;
     const began = performance.now();
     redraw();
-    restUntil = began + REST * (performance.now() - began);
+    // The canvases are painted after this function. Only then is it known how long it took.
+    requestAnimationFrame(() => setTimeout(() => {
+      isPainting = false;
+      restUntil = performance.now() + REST * (performance.now() - began);
+      if (isDue) refreshSoon();
+    }));
   });
 }
 
 // Draws what has arrived, with pauses, so that a stream of many logs leaves time to read it.
 function refreshSoon() {
-  const wait = restUntil - performance.now();
+  isDue = isPainting;
+  if (isDrawing || isPainting) return;
+  const isSettled = stream.isSettled(); // the last log that was waited for is drawn at once
+  const wait = isSettled && !wasSettled ? 0 : restUntil - performance.now();
+  wasSettled = isSettled;
+  clearTimeout(restTimer);
   if (wait <= 0) refresh();
-  else restTimer ||= setTimeout(() => {
-    restTimer = 0;
-    refresh();
-  }, wait);
+  else restTimer = setTimeout(refreshSoon, wait);
 }
 
 function redraw() {
@@ -133,6 +155,17 @@ function drawGroupChoices() {
   choice.value = view.group;
 }
 
+// Waits until the curves of all selected runs are in a chart, as before it is downloaded.
+async function complete(id) {
+  charts.see(id);
+  follow();
+  for (let waits = 0; waits < MAX_WAITS && !stream.isSettled(); waits++) {
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  redraw();
+  charts.flush(id);
+}
+
 // groups: of the selected runs, or null to draw each run by itself
 function drawCharts(groups, slots) {
   const byName = new Map(shownRuns.map((run) => [run.summary.run, run]));
@@ -151,6 +184,7 @@ function drawCharts(groups, slots) {
   const [low, high] = shownFocus?.summary.reach ?? [];
   const reach = { low, high, draft: steer.draftTarget(shownFocus?.summary.run) };
   charts.draw(specs, { view, revision, reach, marks: shownFocus?.marks ?? [] }, chartActions);
+  follow();
   find("#smooth").value = view.smooth;
   setText(find("#smooth-value"), view.smooth ? view.smooth.toFixed(2) : "off");
   find("#reset-zoom").hidden = !view.zoom;
@@ -202,7 +236,7 @@ function listen() {
     if (!isForeign()) return;
     readAddress();
     filter.value = view.filter;
-    stream.follow(view.runs ?? []);
+    follow();
     refresh();
   });
 }
@@ -218,6 +252,7 @@ theme.setUp(() => {
   charts.redrawAll();
   refresh();
 });
+charts.onSeen(follow);
 steer.setUp(refresh);
 tables.setUp(refresh);
 listen();
@@ -225,10 +260,10 @@ stream.setUp({
   onChange(kind) {
     if (view.runs === null && store.summaries.length) selectDefault();
     if (kind === "runs") setText(find("#root"), store.root);
-    if (kind === "runs" || kind === "changes") stream.follow(view.runs ?? []);
+    if (kind === "runs" || kind === "changes") follow();
     refreshSoon();
   },
   onState: (isConnected) => setText(find("#lost"), isConnected ? "" : "The server does not respond; retrying."),
 });
-stream.follow(view.runs ?? []);
+follow();
 refresh();

@@ -23,7 +23,7 @@ export function join(curves) {
   return uPlot.join(curves.map((curve) => [curve.x, fill(curve.y, curve.x.length)]));
 }
 
-const sameSteps = (one, other) =>
+export const sameSteps = (one, other) =>
   one.length === other.length && one.every((step, at) => step === other[at]);
 
 // A column that a log only has from some line on is shorter than its steps.

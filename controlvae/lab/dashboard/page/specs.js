@@ -1,7 +1,7 @@
 // Which charts the selected runs have, and which curves each one holds.
 //
-// A chart is {id, title, unit, place, lines, fromZero, skip, marks}. place is "stage" (first screen),
-// "grid" or "more". A line is {key, label, x, y, slot, dash, width, ghost, dots, low, high}.
+// A chart is {id, title, unit, place, columns, lines, fromZero, skip, marks}. place is "stage" (first
+// screen), "grid" or "more". columns are those of the log that it shows; the focused run has all. A line is {key, label, x, y, slot, dash, width, ghost, dots, low, high}.
 
 import { number, subscript } from "./format.js";
 import { smooth, spread } from "./series.js";
@@ -16,18 +16,19 @@ const MORE_TITLES = { kl_sd: "Standard deviation of the KL over batches",
 const MAX_NAMED_LATENTS = 12; // latents with a colour and a legend entry
 const MAX_GHOSTS = 4; // raw curves drawn faintly behind smoothed ones
 
-// runs: [{summary, name, log, validation, slot}]; groups: null, or [{label, slot, runs}] to draw as
+// runs: [{summary, name, log, names, validation, slot}]; groups: null, or [{label, slot, runs}] to draw as
 // mean and spread; focus: the focused run or null; weight: of the smoothing.
 export function describeCharts(runs, groups, focus, weight) {
   const logged = runs.filter((run) => run.log);
   if (!logged.length) return [];
   const context = { logged, groups, weight };
   const controlled = focus?.summary.controlled ?? logged[0].summary.controlled;
-  const has = (column) => logged.some((run) => column in run.log);
+  const has = (column) => logged.some((run) => run.names.has(column));
   const quantities = Object.keys(QUANTITIES).filter(has)
     .sort((one, other) => (other === controlled) - (one === controlled));
   const charts = quantities.map((column) => quantityChart(context, column, column === controlled));
-  if (focus?.log?.latents) charts.splice(1, 0, latentChart(focus));
+  // Their place is kept while the columns of a newly focused run are on their way.
+  if (focus?.log && (focus.log.latents || !focus.isWhole)) charts.splice(1, 0, latentChart(focus));
   charts.push(weightChart(context));
   if (has("elbo")) charts.push(plainChart(context, "elbo", "ELBO", { unit: "nats", skip: 0.1 }));
   const validated = logged.filter((run) => run.validation);
@@ -41,14 +42,14 @@ function quantityChart(context, column, isControlled) {
   const lines = curves(context, column);
   if (column === "tc") lines.forEach(nameBias);
   lines.push(...targets(context.logged.filter((run) => run.summary.controlled === column)));
-  return { id: column, title: QUANTITIES[column], unit: "nats", lines, fromZero: !error,
+  return { id: column, title: QUANTITIES[column], unit: "nats", columns: [column, "target"], lines, fromZero: !error,
     skip: error ? 0.1 : 0.05, place: isControlled ? "stage" : "grid", isControlled };
 }
 
 // Version 0.1 logged the total correlation with the bias of its batch estimate.
 function nameBias(line) {
-  const log = line.run?.log;
-  if (log && !("critic_accuracy" in log) && !("tc_bias" in log)) line.label += ", biased";
+  const names = line.run?.names;
+  if (names && !names.has("critic_accuracy") && !names.has("tc_bias")) line.label += ", biased";
 }
 
 function weightChart(context) {
@@ -62,30 +63,31 @@ function weightChart(context) {
   const weights = curves(context, "beta");
   if (lines.length) Object.assign(weights[0], { label: "β", width: 2.5 }); // on top of its terms
   return { id: "beta", title: "β", unit: "weight of the controlled term", place: "grid", fromZero: true,
-    lines: [...lines, ...weights] };
+    columns: ["beta"], lines: [...lines, ...weights] };
 }
 
 function plainChart(context, column, title, more = {}) {
-  return { id: column, title, place: "grid", lines: curves(context, column), ...more };
+  return { id: column, title, place: "grid", columns: [column], lines: curves(context, column), ...more };
 }
 
 function validationChart(validated) {
   const lines = validated.map((run) => ({ ...line(run, "elbo", 0), x: run.validation.step,
     y: run.validation.elbo ?? [], dots: true, ghost: undefined }));
   return { id: "validation", title: "ELBO on validation examples", unit: "nats",
-    place: "grid", lines };
+    place: "grid", columns: [], lines };
 }
 
 // Every other logged column, so that nothing is hidden.
 function otherCharts(context) {
-  const names = new Set(context.logged.flatMap((run) => Object.keys(run.log)));
+  const names = new Set(context.logged.flatMap((run) => [...run.names]));
   return [...names].filter((name) => !NAMED.has(name) && hasNumbers(context.logged, name)).sort()
     .map((name) => plainChart(context, name, MORE_TITLES[name] ?? name,
       { place: "more", skip: 0.05 }));
 }
 
 const hasNumbers = (runs, name) =>
-  runs.some(({ log }) => Array.isArray(log[name]) && log[name].some((value) => typeof value === "number"));
+  runs.some(({ log, names }) => names.has(name) &&
+    (!log[name] || log[name].some((value) => typeof value === "number")));
 
 // One curve for each run, or mean ± sd for each group.
 function curves({ logged, groups, weight }, column) {
@@ -135,7 +137,7 @@ const targetKey = ({ log: { target } }) =>
 // Latents of largest KL have names and colours. They are in index order, because a ranking would
 // change with every record.
 function latentChart(focus) {
-  const { step, latents } = focus.log;
+  const { step, latents = [] } = focus.log;
   const last = (latent) => latents[latent].at(-1) ?? 0;
   const all = [...latents.keys()];
   const named = all.filter((latent) => last(latent) >= 0.01).sort((a, b) => last(b) - last(a))
@@ -148,5 +150,5 @@ function latentChart(focus) {
       x: step, y: latents[latent], slot: place })),
   ];
   return { id: "latents", title: `KL per latent`, detail: focus.name, unit: "nats", place: "stage",
-    lines, fromZero: true, skip: 0.05 };
+    columns: [], lines, fromZero: true, skip: 0.05 };
 }
