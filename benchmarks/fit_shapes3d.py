@@ -166,8 +166,8 @@ def save_figure(images: np.ndarray, drawn: np.ndarray, path: Path) -> None:
     padded = np.pad(triples, ((0, 0), (1, 1), (2, 2), (0, 0)), constant_values=255)
     count, height, width, _ = padded.shape
     sheet = padded.reshape(count // 5, 5, height, width, 3).swapaxes(1, 2)
-    picture = Image.fromarray(sheet.reshape(count // 5 * height, 5 * width, 3))
-    picture.resize((2 * picture.width, 2 * picture.height), Image.Resampling.NEAREST).save(path)
+    figure = Image.fromarray(sheet.reshape(count // 5 * height, 5 * width, 3))
+    figure.resize((2 * figure.width, 2 * figure.height), Image.Resampling.NEAREST).save(path)
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def make_runs(template: Path, out: Path, count: int = 300, lines: int = 500) -> 
 def _vary(
     records: list[dict[str, Any]], lines: int, every: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a log: the template stretched over it, with noise of its own."""
+    """Yield the lines of a log: the template stretched over it, with separate noise."""
     noise = random.Random(seed)
     for line in range(lines):
         record = dict(records[line * len(records) // lines])

@@ -1,4 +1,4 @@
-"""The 50 published images of 3D Shapes that are at hand, cut out of two pictures of a 5x5 grid.
+"""The 50 published images of 3D Shapes that are at hand, cut out of two sheets of a 5x5 grid.
 
 `3dshapes/grid_floor_red.png` and `3dshapes/grid_random.png` of the data folder come from the
 repository of the data set. They show images of 64x64 pixels at 144 screen pixels without smoothing,
@@ -18,7 +18,7 @@ _LEFT, _TOP = (8, 181, 355, 528, 701), (8, 181, 354, 527, 700)  # where the imag
 _MARGIN, _REACH = 2, 148  # screen pixels around the beginning of an image that are looked at
 _OPACITY = 1 - 31 / 255  # of an image's outermost screen column: pure colours have 31 there
 
-# Factors of the 50 images as class numbers. The published pictures come without them. Shapes were
+# Factors of the 50 images as class numbers. The published sheets come without them. Shapes were
 # read off by eye, hues from median colours, orientations from the outline of the walls and scales
 # by the best match (`fit_shapes3d.py` prints the last three again).
 FACTORS = np.array(
@@ -85,28 +85,26 @@ def read_published(folder: Path) -> np.ndarray:
     """
     from PIL import Image
 
-    pictures = [np.asarray(Image.open(folder / name).convert("RGB"), float) for name in GRIDS]
-    columns = [_boundaries(pictures, left, axis=1) for left in _LEFT]
-    rows = [_boundaries(pictures, top, axis=0) for top in _TOP]
-    images = [
-        _cut(picture, row, column) for picture in pictures for row in rows for column in columns
-    ]
+    sheets = [np.asarray(Image.open(folder / name).convert("RGB"), float) for name in GRIDS]
+    columns = [_boundaries(sheets, left, axis=1) for left in _LEFT]
+    rows = [_boundaries(sheets, top, axis=0) for top in _TOP]
+    images = [_cut(sheet, row, column) for sheet in sheets for row in rows for column in columns]
     return np.stack(images)
 
 
-def _boundaries(pictures: list[np.ndarray], start: int, axis: int) -> np.ndarray:
+def _boundaries(sheets: list[np.ndarray], start: int, axis: int) -> np.ndarray:
     """Return where a row or column of screen pixels differs from the one before, in any image."""
     first = start - _MARGIN
     change = sum(
-        np.abs(np.diff(np.take(picture, range(first, first + _REACH + _MARGIN), axis), axis=axis))
+        np.abs(np.diff(np.take(sheet, range(first, first + _REACH + _MARGIN), axis), axis=axis))
         .sum(axis=2)
         .sum(axis=1 - axis)
-        for picture in pictures
+        for sheet in sheets
     )
     return np.flatnonzero(change) + 1 + first
 
 
-def _cut(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def _cut(sheet: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Read one image from the first screen pixel of each of its pixels."""
     # The first boundaries are the margin and the mixed row below it. The last ones lie within the
     # bottom row of pixels.
@@ -115,7 +113,7 @@ def _cut(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarr
         raise ValueError(f"expected 64 columns of pixels, found {len(columns)}")
     image = np.empty((64, 64, 3))
     image[:] = SKY
-    image[-len(rows) :] = picture[np.ix_(rows, columns)]
+    image[-len(rows) :] = sheet[np.ix_(rows, columns)]
     for edge in (0, -1):
         mixed = image[-len(rows) :, edge]
         image[-len(rows) :, edge] = (mixed - 255 * (1 - _OPACITY)) / _OPACITY

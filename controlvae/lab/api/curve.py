@@ -171,7 +171,7 @@ def curve_of_preset(
 
 @contextmanager
 def naming_the_command(options: RunOptions, does: str) -> Iterator[None]:
-    """After Ctrl-C, say that the same command resumes; `resume` would only train.
+    """Print after Ctrl-C that the same command resumes; `resume` would only train.
 
     Args:
         options: Options with the display.

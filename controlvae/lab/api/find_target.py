@@ -277,7 +277,7 @@ def find_best_target(
 
 
 def _stage_ends(steps: int) -> list[int]:
-    """Return the last step of each stage, or raise UserError if one has none of its own."""
+    """Return the last step of each stage, or raise UserError if one has no step."""
     ends = [round(share * steps) for share, _ in _STAGES]
     if not 0 < ends[0] < ends[1] < ends[2]:
         raise UserError(f"finding a target takes three stages, so 4 steps or more, got {steps}")

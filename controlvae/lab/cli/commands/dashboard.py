@@ -9,7 +9,7 @@ import typer
 from controlvae.lab.cli import options as cli
 
 _HOST_HELP = "Interface to bind. Anything but 127.0.0.1 opens it to the network, with a token."
-_TOKEN_HELP = "Token of your own. Without it, a random one beyond 127.0.0.1. The variable is safer."
+_TOKEN_HELP = "Custom token. Without it, a random one beyond 127.0.0.1. The variable is safer."
 _NAME_HELP = "Further host name of this machine in addresses of the page. Repeatable."
 
 
