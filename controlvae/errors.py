@@ -60,11 +60,18 @@ def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> UserError:
     """
     names = list(known)
     name = name if len(name) <= _MAX_NAME_LETTERS else f"{name[:_MAX_NAME_LETTERS]}..."
-    close = difflib.get_close_matches(name, names, n=1)
+    close = _closest_names(name, names)
     shown = ", ".join(names[:_MAX_NAMES_SHOWN])
     more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {shown}{more}"
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {shown}{more}"
     return UserError(f"no {kind} {name!r}; {hint}")
+
+
+def _closest_names(name: str, names: list[str]) -> list[str]:
+    """Return the known name that is closest to a name, or the two that are equally close."""
+    close = difflib.get_close_matches(name, names, n=2)
+    ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in close]
+    return close if len(set(ratios)) == 1 else close[:1]
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -90,7 +90,9 @@ class FigureEmbedder:
         # Figures share ids such as clip paths. In a page the first one would serve them all, even
         # if it is in a folded section.
         svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>f{next(self._numbers)}-", svg)
-        opening = Markup('<svg role="img" aria-label="{}" ').format(caption)
+        # The whole caption follows as text, and would be read aloud twice.
+        name = caption.partition(". ")[0]
+        opening = Markup('<svg role="img" aria-label="{}" ').format(name)
         return FigureView(Markup(svg.replace("<svg ", opening, 1)), caption)
 
 

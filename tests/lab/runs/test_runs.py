@@ -189,12 +189,17 @@ def test_single_latent_is_evaluated_without_mig(tmp_path):
 
 
 def test_divergence_names_the_step_and_a_remedy(tmp_path):
-    done = controlvae(
-        "train", "shapes2d-quick", *TINY, "--run", tmp_path / "run", *sets("optimiser.rate=1e18")
-    )
+    words = ["train", "shapes2d-quick", *TINY, *sets("optimiser.rate=1e18"), "--run"]
+    done = controlvae(*words, tmp_path / "run", "--no-repair")
     assert done.returncode == 1
     assert "NaN or infinite at step" in done.stderr
     assert "smaller optimiser.rate" in done.stderr
+    assert "Traceback" not in done.stderr
+    # Self-repair, the default for presets, gives up after three lower rates.
+    done = controlvae(*words, tmp_path / "repaired")
+    assert done.returncode == 1
+    assert done.stdout.count("the learning rate is") == 3
+    assert "repaired 3 times already" in done.stderr
     assert "Traceback" not in done.stderr
 
 
