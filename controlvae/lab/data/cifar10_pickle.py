@@ -6,11 +6,13 @@ does not call even those: it records their arguments and takes the pixels from t
 
 import io
 from pickle import Unpickler, UnpicklingError
+from pickletools import genops
 from typing import Any
 
 import numpy as np
 
 _SIDE = 32
+_MAX_MEMO = 1_000_000  # CIFAR-10's files have some 50,000
 _ALLOWED_NAMES = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -30,6 +32,7 @@ def read_pickled_batch(data: bytes) -> np.ndarray:
         ValueError: The file holds no images of the expected shape.
         UnpicklingError: The pickle asks for anything but an array.
     """
+    _check_memo(data)
     content = _RestrictedUnpickler(io.BytesIO(data), encoding="bytes").load()
     items = content.items() if isinstance(content, dict) else ()
     named = {_as_bytes(key): value for key, value in items}
@@ -47,6 +50,13 @@ def read_pickled_batch(data: bytes) -> np.ndarray:
     flat = np.frombuffer(_as_bytes(pixels), np.uint8)
     rows = flat.reshape(shape, order="F" if fortran_order else "C")
     return rows.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
+
+
+def _check_memo(data: bytes) -> None:
+    """Refuse a file that stores an object under a huge number, for which memory is reserved."""
+    for opcode, argument, _ in genops(data):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) >= _MAX_MEMO:
+            raise UnpicklingError(f"it stores an object under the number {argument}")
 
 
 class _RecordedCall:

@@ -107,6 +107,14 @@ def test_pickle_without_images_raises(content):
         read_pickled_batch(pickle.dumps(content))
 
 
+def test_pickle_that_reserves_memory_is_refused():
+    """The unpickler would allocate 12 GB for the number under which this stores an object."""
+    content = pickle.PROTO + b"\x02" + pickle.NONE + pickle.LONG_BINPUT
+    content += (779_428_465).to_bytes(4, "little") + pickle.STOP
+    with pytest.raises(pickle.UnpicklingError, match="under the number 779428465"):
+        read_pickled_batch(content)
+
+
 def test_pickle_executes_nothing(tmp_path):
     class Malicious:
         def __reduce__(self):
